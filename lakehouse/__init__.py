@@ -1,0 +1,22 @@
+"""Tables in the Apache Hudi format, written, read and serviced natively on Spark and Arrow.
+
+The names below are lazy doors: importing this package imports nothing heavy, so Airflow may import it while parsing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakehouse.table import Table
+
+__all__ = ["Table", "__version__"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Table":
+        from lakehouse.table import Table
+
+        return Table
+    raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Where people and spark-submit come in."""

@@ -1,0 +1,1 @@
+"""Where a key may be. Pure."""

@@ -1,0 +1,1 @@
+"""One file group's rows: reading, merging and writing base files within a memory budget."""

@@ -1,0 +1,84 @@
+"""What a commit says of itself (format: timeline.md 4.1, 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Operation(StrEnum):
+    """Operation types as commit metadata spells them."""
+
+    INSERT = "INSERT"
+    UPSERT = "UPSERT"
+    BULK_INSERT = "BULK_INSERT"
+    DELETE = "DELETE"
+    INSERT_OVERWRITE = "INSERT_OVERWRITE"
+    INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
+    DELETE_PARTITION = "DELETE_PARTITION"
+    COMPACT = "COMPACT"
+    LOG_COMPACT = "LOG_COMPACT"
+    CLUSTER = "CLUSTER"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteStat:
+    """One data file a commit wrote. `prev_commit` is None for a new file group; sizes in bytes, counts in rows."""
+
+    partition: str
+    file_id: str
+    path: str
+    prev_commit: str | None = None
+    prev_base_file: str | None = None
+    num_writes: int = 0
+    num_inserts: int = 0
+    num_updates: int = 0
+    num_deletes: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMetadata:
+    """The content of a completed commit: its files, what it replaced, and what the writer added.
+
+    `operation` keeps unknown spellings of other writers as text. `replaced` maps a partition to the file ids that
+    this commit hides. `extra` always holds `schema` (Avro JSON of the data columns) in commits of this package.
+    """
+
+    operation: str
+    stats: tuple[WriteStat, ...] = ()
+    replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    extra: Mapping[str, str] = field(default_factory=dict)
+    compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackRequest:
+    """Files of one partition that a rollback deletes; paths relative to the table's base."""
+
+    partition: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackPlan:
+    """What undoing the instant `target` (its requested time) of `action` takes."""
+
+    target: str
+    action: str
+    requests: tuple[RollbackRequest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackMetadata:
+    """What a rollback did: per partition the files that are gone, and those that could not be deleted."""
+
+    start_time: str
+    seconds: float
+    target: str
+    action: str
+    deleted: Mapping[str, tuple[str, ...]]
+    failed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

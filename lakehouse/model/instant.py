@@ -1,0 +1,150 @@
+"""Instants and the timeline (format: timeline.md 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
+
+from lakehouse.errors import CorruptTableError
+
+
+class Action(StrEnum):
+    """What an instant does; the words are those of the file names."""
+
+    COMMIT = "commit"
+    DELTACOMMIT = "deltacommit"
+    REPLACECOMMIT = "replacecommit"
+    CLUSTERING = "clustering"
+    COMPACTION = "compaction"
+    LOGCOMPACTION = "logcompaction"
+    CLEAN = "clean"
+    ROLLBACK = "rollback"
+    SAVEPOINT = "savepoint"
+    RESTORE = "restore"
+    INDEXING = "indexing"
+
+    @property
+    def completed_as(self) -> Action:
+        """The action a completed file is named by: a finished compaction is a commit."""
+        return _COMPLETED_AS.get(self, self)
+
+
+_COMPLETED_AS = {
+    Action.COMPACTION: Action.COMMIT,
+    Action.LOGCOMPACTION: Action.DELTACOMMIT,
+    Action.CLUSTERING: Action.REPLACECOMMIT,
+}
+
+#: Actions that change what a reader sees.
+WRITE_ACTIONS = frozenset({Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT})
+
+
+class State(IntEnum):
+    """How far an instant is; ordered as the files appear."""
+
+    REQUESTED = 0
+    INFLIGHT = 1
+    COMPLETED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instant:
+    """One action on the timeline. Identity is (requested, action); times are 17-digit strings in the table's zone."""
+
+    requested: str
+    action: Action
+    state: State
+    completed: str | None = None
+
+    @property
+    def key(self) -> tuple[str, Action]:
+        """Identity: the requested time and the action under which it completes."""
+        return self.requested, self.action.completed_as
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether readers may believe it."""
+        return self.state is State.COMPLETED
+
+    @property
+    def completion(self) -> str:
+        """Completion time; an instant without one (version 6) is ordered by its requested time."""
+        return self.completed or self.requested
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The instants of one load, each in its furthest state, ordered by requested time; immutable."""
+
+    instants: tuple[Instant, ...] = ()
+
+    def __post_init__(self) -> None:
+        ordered = tuple(sorted(self.instants, key=lambda i: (i.requested, i.action.completed_as)))
+        object.__setattr__(self, "instants", ordered)
+
+    def __iter__(self) -> Iterator[Instant]:
+        return iter(self.instants)
+
+    def __len__(self) -> int:
+        return len(self.instants)
+
+    def where(
+        self,
+        *,
+        action: Action | Collection[Action] | None = None,
+        state: State | None = None,
+        pending: bool | None = None,
+        requested_up_to: str | None = None,
+        completed_after: str | None = None,
+        completed_up_to: str | None = None,
+    ) -> Timeline:
+        """Return the instants that meet every condition given; bounds are inclusive except `completed_after`."""
+        actions = None if action is None else {action} if isinstance(action, Action) else set(action)
+
+        def keep(instant: Instant) -> bool:
+            return (
+                (actions is None or instant.action in actions)
+                and (state is None or instant.state is state)
+                and (pending is None or pending != instant.is_completed)
+                and (requested_up_to is None or instant.requested <= requested_up_to)
+                and (completed_after is None or (instant.is_completed and instant.completion > completed_after))
+                and (completed_up_to is None or (instant.is_completed and instant.completion <= completed_up_to))
+            )
+
+        return Timeline(tuple(i for i in self.instants if keep(i)))
+
+    def writes(self) -> Timeline:
+        """Return the completed instants that changed data."""
+        return self.where(action=WRITE_ACTIONS, state=State.COMPLETED)
+
+    def by_completion(self) -> tuple[Instant, ...]:
+        """Return the completed instants in the order in which they became true."""
+        return tuple(sorted((i for i in self.instants if i.is_completed), key=lambda i: (i.completion, i.requested)))
+
+    def find(self, requested: str) -> Instant | None:
+        """Return the instant requested at this time (a savepoint shares its commit's time and is not returned)."""
+        for instant in self.instants:
+            if instant.requested == requested and instant.action is not Action.SAVEPOINT:
+                return instant
+        return None
+
+    def latest_time(self) -> str:
+        """Return the largest time of any kind on the timeline, or an empty string."""
+        return max((t for i in self.instants for t in (i.requested, i.completed or "")), default="")
+
+    def transition(self, instant: Instant, state: State, completed: str | None = None) -> Timeline:
+        """Return the timeline after `instant` moved to `state`.
+
+        Raises CorruptTableError if the step is not requested -> inflight -> completed, or a time does not increase.
+        """
+        current = next((i for i in self.instants if i.key == instant.key), None)
+        before = -1 if current is None else int(current.state)
+        if int(state) != before + 1:
+            raise CorruptTableError(f"instant {instant.requested}.{instant.action} cannot go from {before} to {state!r}")
+        if state is State.COMPLETED and not (completed and completed > instant.requested):
+            raise CorruptTableError(f"instant {instant.requested} cannot complete at {completed}: not after its request")
+        action = instant.action.completed_as if state is State.COMPLETED else instant.action
+        moved = replace(instant, state=state, completed=completed, action=action)
+        rest = tuple(i for i in self.instants if i.key != instant.key)
+        return Timeline((*rest, moved))

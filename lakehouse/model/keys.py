@@ -1,0 +1,48 @@
+"""How a table makes record keys and partition paths (format: data.md 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class KeyGeneratorType(StrEnum):
+    """Values of `hoodie.table.keygenerator.type` that this package writes."""
+
+    SIMPLE = "SIMPLE"
+    COMPLEX = "COMPLEX"
+    TIMESTAMP = "TIMESTAMP"
+    CUSTOM = "CUSTOM"
+    NON_PARTITION = "NON_PARTITION"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestampFormat:
+    """Settings of the timestamp generator, `hoodie.keygen.timebased.*`; patterns are Joda's."""
+
+    type: str = "EPOCHMILLISECONDS"
+    scalar_unit: str = "seconds"
+    input_formats: tuple[str, ...] = ()
+    input_timezone: str = ""
+    output_format: str = "yyyy-MM-dd"
+    output_timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyConfig:
+    """Everything that decides the key and the partition path of a row.
+
+    `partition_types` holds SIMPLE or TIMESTAMP per partition field (custom generator; SIMPLE elsewhere, TIMESTAMP for
+    the timestamp generator). `field_prefix` tells whether a COMPLEX key of one field is stored as `f:v` (version 9) or
+    as the bare value; None where no choice exists.
+    """
+
+    generator: KeyGeneratorType
+    record_key_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...] = ()
+    partition_types: tuple[str, ...] = ()
+    hive_style: bool = False
+    url_encode: bool = False
+    timestamp: TimestampFormat | None = None
+    field_prefix: bool | None = None
+    consistent_timestamps: bool = False

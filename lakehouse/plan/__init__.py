@@ -1,0 +1,1 @@
+"""What should happen: the only place that decides. Takes state, policy and time; returns data. Pure."""

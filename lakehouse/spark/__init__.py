@@ -1,0 +1,1 @@
+"""The only room that imports pyspark: engine, data source, streaming, schemas."""

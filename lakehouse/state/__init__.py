@@ -1,0 +1,1 @@
+"""What is true now: table config, timeline, files, schema, folded from what storage holds. Pure."""
