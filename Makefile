@@ -1,0 +1,112 @@
+# Everything this project does, as one command each: `make help` lists them.
+#
+# Two virtual environments, because Airflow's Spark provider and pyspark overwrite each other's files:
+#   .venv          Spark, tests and tools
+#   .venv-airflow  Airflow with the light core of lakehouse, no pyspark
+# A third, .venv-hudi, holds the referee: Apache Hudi itself, on the Spark line it has a published bundle for.
+
+PYTHON ?= python3.11
+PYTEST ?= -q
+DATA ?=
+TABLE ?=
+
+HUDI_BUNDLE := hudi-spark3.5-bundle_2.12
+HUDI_VERSION := 1.2.0
+HUDI_SPARK := 3.5.9
+HUDI_JAR := .jars/$(HUDI_BUNDLE)-$(HUDI_VERSION).jar
+
+SPARK_READY := .venv/.ready
+AIRFLOW_READY := .venv-airflow/.ready
+HUDI_READY := .venv-hudi/.ready
+
+PIP_FLAGS := --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+.PHONY: help demo test check unit airflow-tests referee bench venvs preflight clean distclean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: venvs ## Airflow ingests files into a table through Spark, then prints it (DATA=dir TABLE=spec.yaml for your own)
+	.venv/bin/python -m lakehouse demo run --airflow-venv .venv-airflow --home .demo \
+		$(if $(DATA),--data "$(DATA)") $(if $(TABLE),--table "$(TABLE)")
+
+test: check unit airflow-tests referee ## all checks and all tests
+
+check: $(SPARK_READY) ## lint, types, floors
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+
+unit: $(SPARK_READY) ## the tests that run in .venv, without Apache Hudi
+	.venv/bin/python -m pytest $(PYTEST) -m "not jvm" --ignore=tests/airflow
+
+airflow-tests: $(SPARK_READY) $(AIRFLOW_READY) ## the tests that run in .venv-airflow
+	.venv-airflow/bin/python -m pytest $(PYTEST) tests/airflow
+
+# Only here may something be missing: without mvn there is no jar. In CI that is a failure, on a laptop a sentence.
+ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
+referee: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) ## the tests against Apache Hudi itself (needs mvn)
+	.venv/bin/python -m pytest $(PYTEST) -m jvm --ignore=tests/airflow
+else
+referee:
+	@echo "skipped: the tests against Apache Hudi need its jar, which mvn fetches; install maven and run 'make referee'"
+endif
+
+bench: $(SPARK_READY) ## ratios against plain Spark, deltalake and Hudi, measured side by side
+	.venv/bin/python -m tests.bench
+
+venvs: $(SPARK_READY) $(AIRFLOW_READY) ## both virtual environments
+
+$(SPARK_READY): pyproject.toml constraints-spark.txt | preflight
+	@echo "Spark's environment: .venv (takes a minute or two the first time)"
+	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install $(PIP_FLAGS) -c constraints-spark.txt -e '.[spark,test]'
+	@touch $@
+
+# The constraints are the full list of packages, and nothing else gets in: pip would add pyspark-client, whose files
+# are an older pyspark under the same name.
+$(AIRFLOW_READY): pyproject.toml constraints-airflow.txt | preflight
+	@echo "Airflow's environment: .venv-airflow (takes a minute the first time)"
+	@test -x .venv-airflow/bin/python || $(PYTHON) -m venv .venv-airflow
+	.venv-airflow/bin/python -m pip install $(PIP_FLAGS) --no-deps -r constraints-airflow.txt
+	.venv-airflow/bin/python -m pip install $(PIP_FLAGS) --no-deps -e .
+	@touch $@
+
+$(HUDI_READY): Makefile | preflight
+	@echo "the referee's environment: .venv-hudi, with Spark $(HUDI_SPARK)"
+	@test -x .venv-hudi/bin/python || $(PYTHON) -m venv .venv-hudi
+	.venv-hudi/bin/python -m pip install $(PIP_FLAGS) pyspark==$(HUDI_SPARK)
+	@touch $@
+
+$(HUDI_JAR):
+	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches Apache Hudi's bundle" >&2; exit 1; }
+	mvn -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+		-Dartifact=org.apache.hudi:$(HUDI_BUNDLE):$(HUDI_VERSION) -DoutputDirectory=.jars
+	@touch $@
+
+# Says everything that is missing at once, in words.
+preflight:
+	@missing=0; \
+	if ! $(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		echo "missing: Python 3.11 or newer with venv; '$(PYTHON)' is not one (name another: make PYTHON=/path/to/python3)" >&2; \
+		missing=1; \
+	fi; \
+	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	version=$$($$java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	if [ "$${version:-0}" -lt 17 ]; then \
+		echo "missing: Java 17 or newer; '$$java' is $${version:-not there} (install a JDK or JRE 17, or set JAVA_HOME)" >&2; \
+		missing=1; \
+	fi; \
+	exit $$missing
+
+clean: ## remove what runs leave behind; keep the environments
+	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info \
+		spark-warehouse metastore_db derby.log
+	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove the environments and the jar too
+	rm -rf .venv .venv-airflow .venv-hudi .jars
