@@ -1,0 +1,148 @@
+"""Names of data files, instants and markers (format: timeline.md 3.2, 6.1, 7.2; data.md 3.1, 4.1).
+
+A name that is not Hudi's gives None, so listings may hold anything; a name that is Hudi's but of a shape this package
+cannot keep is refused aloud, because to overlook it would be to lose rows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.model.files import BaseFile, LogFile
+from lakehouse.model.instant import Action, Instant, State
+
+LAYOUT_V6 = 1
+LAYOUT_V8 = 2
+
+_BASE = re.compile(r"([^._/]+)_([0-9A-Za-z-]+)_(\d+)\.(parquet|orc|hfile|lance)")
+_LOG = re.compile(r"\.([^._/]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+))?")
+_INSTANT = re.compile(r"(\d{14,})(?:_(\d{14,}))?((?:\.[a-z]+){1,2})")
+_MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
+
+_SUFFIX_OF_STATE = {State.REQUESTED: ".requested", State.INFLIGHT: ".inflight"}
+_STATE_OF_SUFFIX = {"requested": State.REQUESTED, "inflight": State.INFLIGHT}
+_ACTIONS = frozenset(str(action) for action in Action)
+_NEVER_COMPLETE = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING})
+
+
+def parse_base_file(name: str, partition: str, size_bytes: int) -> BaseFile | None:
+    """Return the base file of this name in `partition`, or None if the name is not a Hudi base file's."""
+    match = _BASE.fullmatch(name)
+    if match is None:
+        return None
+    file_id, token, instant, extension = match.groups()
+    return BaseFile(
+        partition=partition,
+        file_id=file_id,
+        write_token=token,
+        instant=instant,
+        extension=extension,
+        size_bytes=size_bytes,
+    )
+
+
+def parse_log_file(name: str, partition: str, size_bytes: int) -> LogFile | None:
+    """Return the log file of this name in `partition`, or None if it is not a data log (`.cdc` logs are not).
+
+    Raises UnsupportedError for a log without write token, which only Hudi before 0.6 wrote.
+    """
+    match = _LOG.fullmatch(name)
+    if match is None:
+        return None
+    file_id, instant, version, token = match.groups()
+    if token is None:
+        raise UnsupportedError(
+            f"log file {name!r} in partition {partition!r} has no write token; compact it with Hudi, then try again",
+            name=name,
+            partition=partition,
+        )
+    return LogFile(
+        partition=partition,
+        file_id=file_id,
+        instant=instant,
+        version=int(version),
+        write_token=token,
+        size_bytes=size_bytes,
+    )
+
+
+def parse_instant(name: str) -> Instant | None:
+    """Return the instant that a file of this name on the timeline stands for, or None if it is no instant file.
+
+    Both layouts are read: a completed file of layout 1 has no completion time (`completed` is None). Times of 14
+    digits (before 0.10) and of 20 (metadata tables) are kept as they are.
+    """
+    match = _INSTANT.fullmatch(name)
+    if match is None:
+        return None
+    requested, completed, suffix = match.groups()
+    first, _, second = suffix[1:].partition(".")
+    if first == "inflight" and not second:
+        # A commit's inflight file carries no action: the one irregular name on the timeline.
+        action, state = Action.COMMIT, State.INFLIGHT
+    elif first not in _ACTIONS:
+        return None
+    else:
+        action = Action(first)
+        if second and second not in _STATE_OF_SUFFIX:
+            return None
+        state = _STATE_OF_SUFFIX[second] if second else State.COMPLETED
+        if not _is_legal(action, state) or (action is Action.COMMIT and state is State.INFLIGHT):
+            return None
+    if completed is not None and state is not State.COMPLETED:
+        return None
+    return Instant(requested=requested, action=action, state=state, completed=completed)
+
+
+def instant_name(instant: Instant, *, layout: int) -> str:
+    """Return the file name of `instant` in timeline layout 1 (table version 6) or 2 (versions 8 and 9).
+
+    A completed compaction is named as the commit it is, and so on (`Action.completed_as`); layout 1 plans a clustering
+    as a replacecommit. Raises CorruptTableError if layout 2 lacks the completion time, or a savepoint is requested.
+    """
+    if layout not in (LAYOUT_V6, LAYOUT_V8):
+        raise UnsupportedError(f"timeline layout {layout} is not supported; supported are 1 and 2", layout=layout)
+    if instant.state is not State.COMPLETED:
+        return _pending_name(instant, layout)
+    action = instant.action.completed_as
+    if layout == LAYOUT_V6:
+        return f"{instant.requested}.{action}"
+    if instant.completed is None:
+        raise CorruptTableError(
+            f"completed instant {instant.requested}.{action} has no completion time, which layout 2 has in the name",
+            requested=instant.requested,
+            action=str(action),
+        )
+    return f"{instant.requested}_{instant.completed}.{action}"
+
+
+def marker_name(base_file_path: str, kind: Literal["CREATE", "MERGE"]) -> str:
+    """Return the marker of a data file: CREATE opens a file group, MERGE makes a new version of one."""
+    return f"{base_file_path}.marker.{kind}"
+
+
+def parse_marker(name: str) -> tuple[str, str] | None:
+    """Return (path of the data file, kind) of a direct marker, or None; the kind APPEND is older writers' for logs."""
+    match = _MARKER.fullmatch(name)
+    return None if match is None else (match[1], match[2])
+
+
+def _pending_name(instant: Instant, layout: int) -> str:
+    action = instant.action
+    if layout == LAYOUT_V6 and action is Action.CLUSTERING:
+        action = Action.REPLACECOMMIT
+    if not _is_legal(action, instant.state):
+        raise CorruptTableError(f"a {action} has no {instant.state.name} file: {instant.requested}")
+    if action is Action.COMMIT and instant.state is State.INFLIGHT:
+        return f"{instant.requested}.inflight"
+    return f"{instant.requested}.{action}{_SUFFIX_OF_STATE[instant.state]}"
+
+
+def _is_legal(action: Action, state: State) -> bool:
+    if state is State.COMPLETED:
+        return action not in _NEVER_COMPLETE
+    if state is State.REQUESTED:
+        return action is not Action.SAVEPOINT
+    return True

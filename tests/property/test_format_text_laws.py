@@ -1,0 +1,31 @@
+"""Laws of properties text and of names."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.format.names import instant_name, parse_instant
+from lakehouse.format.properties import parse_properties, render_properties
+from lakehouse.model.instant import Action, Instant, State
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)))
+TIMES = st.integers(0, 10**17 - 1).map(lambda n: f"{n:017d}")
+COMPLETED = sorted(set(Action) - {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING})
+
+
+@given(st.dictionaries(TEXT, TEXT), st.lists(TEXT, max_size=2))
+def test_what_is_rendered_is_parsed_back(values: dict[str, str], comments: list[str]) -> None:
+    assert parse_properties(render_properties(values, comments=comments)) == values
+
+
+@given(TIMES, TIMES, st.sampled_from(COMPLETED))
+def test_completed_instants_are_parsed_back(requested: str, completed: str, action: Action) -> None:
+    instant = Instant(requested=requested, action=action, state=State.COMPLETED, completed=completed)
+    assert parse_instant(instant_name(instant, layout=2)) == instant
+
+
+@given(TIMES, st.sampled_from(sorted(set(Action) - {Action.SAVEPOINT})), st.sampled_from(list(State)[:2]))
+def test_pending_instants_are_parsed_back(requested: str, action: Action, state: State) -> None:
+    instant = Instant(requested=requested, action=action, state=state)
+    assert parse_instant(instant_name(instant, layout=2)) == instant
