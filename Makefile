@@ -6,7 +6,7 @@
 # A third, .venv-hudi, holds the referee: Apache Hudi itself, on the Spark line it has a published bundle for.
 
 PYTHON ?= python3.11
-PYTEST ?= -q
+PYTEST_FLAGS ?= -q
 DATA ?=
 TABLE ?=
 
@@ -42,15 +42,15 @@ check: $(SPARK_READY) ## lint, types, floors
 	.venv/bin/lint-imports --no-logo
 
 unit: $(SPARK_READY) ## the tests that run in .venv, without Apache Hudi
-	.venv/bin/python -m pytest $(PYTEST) -m "not jvm" --ignore=tests/airflow
+	.venv/bin/python -m pytest $(PYTEST_FLAGS) -m "not jvm" --ignore=tests/airflow
 
 airflow-tests: $(SPARK_READY) $(AIRFLOW_READY) ## the tests that run in .venv-airflow
-	.venv-airflow/bin/python -m pytest $(PYTEST) tests/airflow
+	.venv-airflow/bin/python -m pytest $(PYTEST_FLAGS) tests/airflow
 
 # Only here may something be missing: without mvn there is no jar. In CI that is a failure, on a laptop a sentence.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
 referee: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) ## the tests against Apache Hudi itself (needs mvn)
-	.venv/bin/python -m pytest $(PYTEST) -m jvm --ignore=tests/airflow
+	.venv/bin/python -m pytest $(PYTEST_FLAGS) -m jvm --ignore=tests/airflow
 else
 referee:
 	@echo "skipped: the tests against Apache Hudi need its jar, which mvn fetches; install maven and run 'make referee'"

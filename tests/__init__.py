@@ -1,0 +1,1 @@
+"""Proofs, one folder per kind; `tests/support` holds what they share."""

@@ -1,0 +1,1 @@
+"""What runs in Airflow's environment, where there is no pyspark."""

@@ -1,0 +1,1 @@
+"""Tables and artefacts made by Apache Hudi, with their expected content."""

@@ -1,0 +1,1 @@
+"""Laws of codecs and planners, searched for counterexamples by hypothesis."""

@@ -1,0 +1,1 @@
+"""What tests share: builders, fixtures, references. No test stands here."""
