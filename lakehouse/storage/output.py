@@ -1,0 +1,82 @@
+"""A file that gets its name only when it is complete; shared by all stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+
+class AtomicOutput:
+    """Collect bytes in a sink, then `publish` them under their name on `close`, or `discard` them on `abort`.
+
+    Not an `io.IOBase`: its finalizer would close, and thereby publish, a half-written file that went out of scope.
+    """
+
+    def __init__(self, sink: BinaryIO, publish: Callable[[], None], discard: Callable[[], None]) -> None:
+        self._sink = sink
+        self._publish = publish
+        self._discard = discard
+        self._position = 0
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was published or discarded."""
+        return self._closed
+
+    def readable(self) -> bool:
+        """Return False: the bytes can be read under their name after `close`."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return False: bytes are written once, in order."""
+        return False
+
+    def write(self, data: Any, /) -> int:
+        """Append any bytes-like object and return its length in bytes."""
+        if self._closed:
+            raise ValueError("write to a closed output file")
+        length = memoryview(data).nbytes
+        self._sink.write(data)
+        self._position += length
+        return length
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._position
+
+    def flush(self) -> None:
+        """Do nothing: bytes matter to others only once the file has its name."""
+
+    def close(self) -> None:
+        """Publish the file under its name; leave nothing behind if that fails. Closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._publish()
+        except BaseException:
+            self._discard()
+            raise
+
+    def abort(self) -> None:
+        """Throw the bytes away; harmless after `close`."""
+        if not self._closed:
+            self._closed = True
+            self._discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
