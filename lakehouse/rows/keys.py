@@ -1,0 +1,165 @@
+"""Record keys and partition paths of whole batches (format: data.md 2).
+
+A row is usable when its record key has a value and its partition path is a safe relative directory. `record_keys` and
+`partition_paths` refuse a batch with unusable rows by name; `bad_key_mask` tells which rows they are, for callers that
+put them aside. Partition paths are formatted once per distinct value of their columns.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.keys import KeyConfig, KeyGeneratorType
+from lakehouse.rows.key_values import Column, Rows, column, flat, plain, value_text
+from lakehouse.rows.partition_path import segment
+
+NULL_PLACEHOLDER = "__null__"
+EMPTY_PLACEHOLDER = "__empty__"
+
+
+def required_columns(config: KeyConfig) -> tuple[str, ...]:
+    """Return the top-level columns that keys and partition paths are made of, each once."""
+    return tuple(dict.fromkeys(name.split(".")[0] for name in (*config.record_key_fields, *config.partition_fields)))
+
+
+def record_keys(data: Rows, config: KeyConfig) -> Column:
+    """Return the record key of every row: a string array (chunked for a table), without nulls.
+
+    Raises UserError for a missing column, a type that makes no key, or rows whose key is null or empty.
+    """
+    keys, bad = _keys_and_bad(data, config)
+    if bad is not None:
+        _refuse(data, config, bad, f"a null or empty record key ({', '.join(config.record_key_fields)})")
+    return keys
+
+
+def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
+    """Return the partition path of every row (`""` in a table without partitions): one string array without nulls.
+
+    Raises UserError for a missing column, a type that makes no path, or values that make no safe directory name.
+    """
+    if not config.partition_fields:
+        return pa.repeat(pa.scalar("", pa.string()), data.num_rows)
+    encoded = [_segments(data, config, index) for index in range(len(config.partition_fields))]
+    for field, segments in zip(config.partition_fields, encoded, strict=True):
+        bad = _without_value(segments)
+        if bad is not None:
+            _refuse(data, config, bad, f"a value in {field!r} that makes no partition path; {_path_help(config)}")
+    joined = reduce(_join, encoded)
+    return joined.dictionary.take(joined.indices)
+
+
+def bad_key_mask(data: Rows, config: KeyConfig) -> pa.BooleanArray:
+    """Return True for every row that has no usable record key or no usable partition path.
+
+    Raises UserError where no row could be usable: a missing column or a type that makes no key.
+    """
+    masks = [_keys_and_bad(data, config)[1]]
+    masks += [_without_value(_segments(data, config, index)) for index in range(len(config.partition_fields))]
+    found = [flat(mask) for mask in masks if mask is not None]
+    return reduce(pc.or_, found) if found else pa.repeat(pa.scalar(False), data.num_rows)
+
+
+def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]:
+    """Return the keys and the mask of rows without one; None instead of a mask that is all false."""
+    fields = config.record_key_fields
+    if not fields:
+        raise UnsupportedError(
+            "the table declares no record key field; keys generated at write time are not supported. "
+            "Set record_key (hoodie.table.recordkey.fields)."
+        )
+    texts = [
+        value_text(column(data, name), name=name, consistent_timestamps=config.consistent_timestamps) for name in fields
+    ]
+    if _is_prefixed(config):
+        return _prefixed_keys(fields, texts)
+    return texts[0], _missing(texts[0])
+
+
+def _is_prefixed(config: KeyConfig) -> bool:
+    """Return whether keys are stored as `f1:v1,f2:v2` instead of the bare value (format: data.md 2.1)."""
+    if len(config.record_key_fields) == 1:
+        return config.generator is KeyGeneratorType.COMPLEX and config.field_prefix is not False
+    if config.generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP):
+        raise UserError(
+            f"key generator {config.generator.value} takes one record key field, not "
+            f"{', '.join(config.record_key_fields)}; use COMPLEX",
+            fields=config.record_key_fields,
+        )
+    return True
+
+
+def _prefixed_keys(fields: tuple[str, ...], texts: list[Column]) -> tuple[Column, Column | None]:
+    pieces: list[object] = []
+    missing: list[Column | None] = []
+    for index, (name, text) in enumerate(zip(fields, texts, strict=True)):
+        absent = _missing(text)
+        if absent is not None:
+            text = pc.fill_null(pc.if_else(pc.equal(text, ""), EMPTY_PLACEHOLDER, text), NULL_PLACEHOLDER)
+        missing.append(absent)
+        pieces += [pa.scalar(f"{',' if index else ''}{name}:"), text]
+    keys = pc.binary_join_element_wise(*pieces, "")
+    if any(mask is None for mask in missing):
+        return keys, None
+    bad = reduce(pc.and_, missing)
+    return keys, bad if pc.any(bad).as_py() else None
+
+
+def _missing(text: Column) -> Column | None:
+    """Return the mask of null or empty values, None if there are none."""
+    mask = pc.fill_null(pc.equal(pc.binary_length(text), 0), True)
+    return mask if pc.any(mask).as_py() else None
+
+
+def _segments(data: Rows, config: KeyConfig, index: int) -> pa.DictionaryArray:
+    """Return the path segments of one partition field, dictionary encoded; a null entry is an unusable value."""
+    field = config.partition_fields[index]
+    values = plain(flat(column(data, field)))
+    if pa.types.is_floating(values.type):
+        # Arrow counts 0.0 and -0.0 as one distinct value; their texts differ.
+        values = value_text(values, name=field)
+    encoded = _encode(values)
+    texts = value_text(encoded.dictionary, name=field, consistent_timestamps=config.consistent_timestamps)
+    segments = [segment(text, field, config) for text in texts.to_pylist()]
+    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(segments, pa.string()))
+
+
+def _encode(values: pa.Array) -> pa.DictionaryArray:
+    return pc.dictionary_encode(values, null_encoding="encode")
+
+
+def _join(left: pa.DictionaryArray, right: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Join two encoded paths with `/`, once per distinct pair."""
+    width = len(right.dictionary)
+    codes = left.indices.to_numpy().astype(np.int64) * width + right.indices.to_numpy()
+    pairs = _encode(pa.array(codes))
+    lefts, rights = left.dictionary.to_pylist(), right.dictionary.to_pylist()
+    paths = [f"{lefts[pair // width]}/{rights[pair % width]}" for pair in pairs.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(pairs.indices, pa.array(paths, pa.string()))
+
+
+def _without_value(segments: pa.DictionaryArray) -> pa.Array | None:
+    """Return the mask of rows whose segment is unusable, None if all are usable."""
+    if not segments.dictionary.null_count:
+        return None
+    return pc.is_null(segments.dictionary).take(segments.indices)
+
+
+def _path_help(config: KeyConfig) -> str:
+    if config.url_encode:
+        return "a directory cannot be named '.' or '..'"
+    return "with '/' in it every level needs a name other than '.' and '..'; url-encoding would escape it"
+
+
+def _refuse(data: Rows, config: KeyConfig, bad: Column, what: str) -> NoReturn:
+    mask = flat(bad)
+    count, first = pc.sum(mask).as_py(), pc.index(mask, True).as_py()
+    names = dict.fromkeys((*config.record_key_fields, *config.partition_fields))
+    row = {name: column(data, name)[first].as_py() for name in names}
+    raise UserError(f"{count} of {data.num_rows} rows have {what}; first is row {first}: {row}", rows=count, first=row)
