@@ -1,0 +1,48 @@
+"""Where the rules look: the project's files, and the modules parsed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("lakehouse", "plugins", "dags")
+EVERYTHING = (*CODE, "tests")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One Python file: its path relative to the root, its text and its syntax tree."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @classmethod
+    def of(cls, path: str, text: str) -> Module:
+        """Parse `text` as the module at `path`."""
+        return cls(path=path, text=text, tree=ast.parse(text, filename=path))
+
+    def within(self, *folders: str) -> bool:
+        """Say whether the module stands below one of `folders`, or is one of them."""
+        return any(self.path == folder or self.path.startswith(f"{folder}/") for folder in folders)
+
+
+def modules(*folders: str) -> Iterator[Module]:
+    """Yield every Python module below `folders`, sorted by path."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield Module.of(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+
+
+def tracked_files() -> tuple[str, ...]:
+    """Return the paths that git knows; skip the test where there is no checkout."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    return tuple(path for path in listed.split("\0") if path and (ROOT / path).is_file())
