@@ -1,0 +1,131 @@
+"""The `ingest` part of a table spec: where rows come from and when.
+
+A path with placeholders is read by data interval: `{start:%Y-%m}` and `{end:%Y-%m}` stand for the bounds of the
+interval in strftime's letters, UTC. A path without them is read by checkpoint: every run takes the files that no commit
+has taken yet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from lakehouse.errors import nearest
+from lakehouse.spec.yaml_section import Section
+
+SOURCES = ("files",)
+FORMATS = ("json", "csv", "parquet")
+OPERATIONS = ("upsert", "insert", "bulk_insert")
+_PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_]+)(?::([^{}]*))?\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestSpec:
+    """How a table is fed.
+
+    `options` are those of Spark's reader. `select` holds SQL expressions applied after parsing (`"*"` keeps all).
+    `replace` lets an interval that a commit already holds be ingested again. `max_bad_records` is how many rows that do
+    not parse or have no key a run may set aside. `schedule` is a cron expression in UTC, None for manual runs only;
+    `spark` is Spark configuration of this table's runs; times are in seconds.
+    """
+
+    path: str
+    source: str = "files"
+    format: str = "json"
+    options: Mapping[str, str] = field(default_factory=dict)
+    select: tuple[str, ...] = ()
+    operation: str = "upsert"
+    max_bad_records: int = 0
+    replace: bool = False
+    schedule: str | None = None
+    start_date: datetime | None = None
+    catchup: bool = False
+    retries: int = 2
+    retry_delay_s: int = 60
+    timeout_s: int = 6 * 3600
+    pool: str = "lakehouse_ingest"
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_by_interval(self) -> bool:
+        """Whether the path asks for a data interval."""
+        return _PLACEHOLDER.search(self.path) is not None
+
+
+#: Names in YAML; a duration loses the unit at the end of its field's name.
+NAMES = tuple(declared.name.removesuffix("_s") for declared in fields(IngestSpec))
+
+
+def parse_ingest(section: Section) -> IngestSpec:
+    """Return the `ingest` section as a value; raise UserError with file and line."""
+    section.only(NAMES)
+    spec = IngestSpec(
+        path=_path(section),
+        source=section.choice("source", SOURCES, SOURCES[0]),
+        format=section.choice("format", FORMATS, FORMATS[0]),
+        options=section.mapping("options"),
+        select=section.texts("select"),
+        operation=section.choice("operation", OPERATIONS, OPERATIONS[0]),
+        max_bad_records=section.integer("max_bad_records", 0),
+        replace=section.boolean("replace", False),
+        schedule=section.text("schedule").strip() or None,
+        start_date=_start_date(section),
+        catchup=section.boolean("catchup", False),
+        retries=section.integer("retries", 2),
+        retry_delay_s=section.seconds("retry_delay", 60),
+        timeout_s=section.seconds("timeout", 6 * 3600),
+        pool=section.text("pool", "lakehouse_ingest").strip(),
+        spark=section.mapping("spark"),
+    )
+    if spec.catchup and (spec.schedule is None or spec.start_date is None):
+        raise section.error("catchup needs 'schedule' and 'start_date': from when, and how often.", "catchup")
+    if spec.timeout_s == 0:
+        raise section.error("timeout: must be longer than 0 seconds.", "timeout")
+    return spec
+
+
+def ingest_mapping(spec: IngestSpec) -> dict[str, Any]:
+    """Return the spec as YAML would hold it, without what is default."""
+    mapping: dict[str, Any] = {}
+    for declared in fields(IngestSpec):
+        value = getattr(spec, declared.name)
+        if declared.name == "path" or value not in (declared.default, {}, ()):
+            mapping[declared.name.removesuffix("_s")] = _plain(value)
+    return mapping
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _path(section: Section) -> str:
+    path = section.required("path")
+    for match in _PLACEHOLDER.finditer(path):
+        name, pattern = match[1], match[2]
+        if name not in ("start", "end"):
+            raise section.error(
+                f"path: unknown placeholder {match[0]!r}.{nearest(name, ('start', 'end'))} "
+                "Write {start:%Y-%m-%d} or {end:%Y-%m-%d}.",
+                "path",
+            )
+        if not pattern or "%" not in pattern:
+            raise section.error(f"path: {match[0]!r} needs a date format, as in {{{name}:%Y-%m-%d}}.", "path")
+    return path
+
+
+def _start_date(section: Section) -> datetime | None:
+    text = section.text("start_date").strip()
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise section.error(f"start_date: {text!r} is not a date such as 2026-01-31.", "start_date") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

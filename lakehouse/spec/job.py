@@ -1,0 +1,191 @@
+"""The contract between who starts a job and the job: its arguments, and the report that it leaves.
+
+Both directions of both live in this file, so the Airflow operator and the command line cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from lakehouse.errors import LakehouseError, UserError, nearest
+
+_VALUED = {
+    "--table": "table",
+    "--interval-start": "interval_start",
+    "--interval-end": "interval_end",
+    "--run-id": "run_id",
+    "--report": "report",
+}
+_OPTION, _FULL_REFRESH = "--option", "--full-refresh"
+_KNOWN = (*_VALUED, _OPTION, _FULL_REFRESH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCommand:
+    """One run of one job.
+
+    `table` is the path of a table spec, or a table's location. The interval is half open, in ISO 8601; both bounds or
+    none. `run_id` is the same for every try of a run. `report` names the file for the JobReport. `full_refresh` makes
+    the run ignore what earlier commits say was ingested. `options` are options of this run only.
+    """
+
+    verb: str
+    action: str
+    table: str
+    interval_start: str | None = None
+    interval_end: str | None = None
+    run_id: str | None = None
+    report: str | None = None
+    full_refresh: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.interval_start is None) != (self.interval_end is None):
+            raise UserError("a data interval needs both --interval-start and --interval-end")
+        interval = self.interval
+        if interval is not None and interval[0] >= interval[1]:
+            raise UserError(f"--interval-start {self.interval_start} is not before --interval-end {self.interval_end}")
+        for key in self.options:
+            if not key or "=" in key:
+                raise UserError(f"--option: {key!r} is not the name of an option", option=key)
+
+    @property
+    def interval(self) -> tuple[datetime, datetime] | None:
+        """The data interval with time zones; a bound without one is UTC."""
+        if self.interval_start is None or self.interval_end is None:
+            return None
+        return _moment("--interval-start", self.interval_start), _moment("--interval-end", self.interval_end)
+
+    def to_argv(self) -> tuple[str, ...]:
+        """Return the words that `from_argv` reads back into an equal command."""
+        words = [self.verb, self.action]
+        for flag, name in _VALUED.items():
+            value = getattr(self, name)
+            if value is not None:
+                words += [flag, value]
+        if self.full_refresh:
+            words.append(_FULL_REFRESH)
+        for key, value in sorted(self.options.items()):
+            words += [_OPTION, f"{key}={value}"]
+        return tuple(words)
+
+    @classmethod
+    def from_argv(cls, argv: Sequence[str]) -> JobCommand:
+        """Parse `verb action --flag value ...`; raise UserError for what is unknown, missing or said twice."""
+        verb, action, *rest = (*argv, "", "")[: max(2, len(argv))]
+        if not verb or not action or verb.startswith("--") or action.startswith("--"):
+            raise UserError(f"expected a verb and an action, as in 'ingest run', not {' '.join(argv[:2])!r}")
+        given: dict[str, Any] = {}
+        options: dict[str, str] = {}
+        for flag, value in _flags(rest):
+            if flag == _OPTION:
+                key, equals, text = value.partition("=")
+                if not equals or not key or key in options:
+                    raise UserError(f"--option {value}: expected key=value, each key once", option=key)
+                options[key] = text
+                continue
+            name = "full_refresh" if flag == _FULL_REFRESH else _VALUED[flag]
+            if name in given:
+                raise UserError(f"{flag} was given twice", flag=flag)
+            given[name] = True if flag == _FULL_REFRESH else value
+        if "table" not in given:
+            raise UserError(f"{verb} {action} needs --table, the path of a table spec or a table's location")
+        return cls(verb=verb, action=action, options=options, **given)
+
+
+class JobStatus(StrEnum):
+    """How a job ended."""
+
+    COMMITTED = "committed"
+    NOTHING_TO_DO = "nothing_to_do"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobError:
+    """Why a job failed: the class of the error, its message, and whether the same run may succeed later."""
+
+    kind: str
+    message: str
+    retryable: bool
+
+    @classmethod
+    def of(cls, error: BaseException) -> JobError:
+        """Return an exception as a value; one that is not of this package may be a passing fault."""
+        retryable = error.retryable if isinstance(error, LakehouseError) else True
+        return cls(kind=type(error).__name__, message=str(error) or type(error).__name__, retryable=retryable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What a job did: rows written by the commit, files and their bytes, bad records set aside, seconds it took."""
+
+    status: JobStatus
+    table: str = ""
+    instant: str | None = None
+    rows: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    files: int = 0
+    bytes: int = 0
+    bad_records: int = 0
+    seconds: float = 0.0
+    error: JobError | None = None
+
+    def __post_init__(self) -> None:
+        if (self.status is JobStatus.FAILED) != (self.error is not None):
+            raise UserError(
+                f"a report of status {self.status} with error {self.error!r}: only a failed one has an error"
+            )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the report as JSON would hold it."""
+        return {**asdict(self), "status": str(self.status)}
+
+    def to_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps(self.to_mapping(), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> JobReport:
+        """Parse what `to_json` wrote; raise UserError if it is something else."""
+        try:
+            mapping = json.loads(text)
+            error = mapping.pop("error", None)
+            status = JobStatus(mapping.pop("status"))
+            return cls(status=status, error=JobError(**error) if error is not None else None, **mapping)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            known = ", ".join(declared.name for declared in fields(cls))
+            raise UserError(f"not a job report: {error}; expected JSON with {known}: {text[:200]!r}") from error
+
+
+def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (flag, value) from `--flag value` and `--flag=value`."""
+    rest = iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        if flag not in _KNOWN:
+            raise UserError(f"unknown argument {word!r}.{nearest(flag, _KNOWN)} Known: {', '.join(_KNOWN)}.", flag=flag)
+        if flag == _FULL_REFRESH:
+            if equals:
+                raise UserError(f"{flag} takes no value", flag=flag)
+        elif not equals:
+            following = next(rest, None)
+            if following is None:
+                raise UserError(f"{flag} needs a value", flag=flag)
+            value = following
+        yield flag, value
+
+
+def _moment(flag: str, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UserError(f"{flag} {text!r} is not a time in ISO 8601, such as 2026-01-31T00:00:00+00:00") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

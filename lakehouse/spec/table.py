@@ -1,0 +1,308 @@
+"""The table spec: what an engineer declares about one table, in one YAML file.
+
+Texts are kept as written: `${VAR}` in `location` and `ingest.path` is filled from the environment by the job that uses
+them, and a relative location or path is then taken below the directory `LAKEHOUSE_HOME`, or below the current directory
+where that is not set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lakehouse.errors import UserError
+from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
+from lakehouse.spec.ingest import IngestSpec, ingest_mapping, parse_ingest
+from lakehouse.spec.yaml_section import Section, read_section
+
+TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+MERGE_MODES = ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING")
+INDEX_TYPES = ("SIMPLE", "GLOBAL_SIMPLE", "BUCKET")
+SERVICES = ("compaction", "clustering", "clean", "archive", "ttl", "publish")
+_NAMES = (
+    "table",
+    "location",
+    "type",
+    "record_key",
+    "ordering",
+    "partition_by",
+    "key_generator",
+    "merge_mode",
+    "index",
+    "schema",
+    "ingest",
+    "services",
+    "options",
+)
+_TIMESTAMP_NAMES = (
+    "type",
+    "timestamp_type",
+    "scalar_unit",
+    "input_formats",
+    "input_timezone",
+    "output_format",
+    "output_timezone",
+)
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionField:
+    """One column of the partition path; `type` is SIMPLE or TIMESTAMP. `timestamp` is None where the spec is silent."""
+
+    name: str
+    type: str = "SIMPLE"
+    timestamp: TimestampFormat | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSpec:
+    """The index of a table: SIMPLE, GLOBAL_SIMPLE or BUCKET; `buckets` and `hash_fields` are of the bucket index."""
+
+    type: str
+    buckets: int = 0
+    hash_fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """One declared table; `source` is the file that it was read from.
+
+    `schema` maps the columns of the input, in order, to Spark SQL types. `services` is kept as written. `options` holds
+    `hoodie.*` and `lakehouse.*` keys as texts; `write_options` adds what `index` says.
+    """
+
+    table: str
+    location: str
+    record_key: tuple[str, ...]
+    type: str = "COPY_ON_WRITE"
+    ordering: tuple[str, ...] = ()
+    partition_by: tuple[PartitionField, ...] = ()
+    key_generator: KeyGeneratorType | None = None
+    merge_mode: str | None = None
+    index: IndexSpec | None = None
+    schema: Mapping[str, str] = field(default_factory=dict)
+    ingest: IngestSpec | None = None
+    services: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    source: str = field(default="", compare=False)
+
+    def write_options(self) -> dict[str, str]:
+        """Return `options` together with the options that `index` stands for."""
+        if self.index is None:
+            return dict(self.options)
+        chosen = {"hoodie.index.type": self.index.type}
+        if self.index.buckets:
+            chosen["hoodie.bucket.index.num.buckets"] = str(self.index.buckets)
+        if self.index.hash_fields:
+            chosen["hoodie.bucket.index.hash.field"] = ",".join(self.index.hash_fields)
+        return {**chosen, **self.options}
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the spec as YAML would hold it, without what is default; `parse_spec` of its YAML is equal."""
+        mapping: dict[str, Any] = {"table": self.table, "location": self.location}
+        if self.type != "COPY_ON_WRITE":
+            mapping["type"] = self.type
+        mapping["record_key"] = list(self.record_key)
+        if self.ordering:
+            mapping["ordering"] = list(self.ordering)
+        if self.partition_by:
+            mapping["partition_by"] = [_partition_entry(column) for column in self.partition_by]
+        if self.key_generator is not None:
+            mapping["key_generator"] = str(self.key_generator)
+        if self.merge_mode is not None:
+            mapping["merge_mode"] = self.merge_mode
+        if self.index is not None:
+            index = {"type": self.index.type, "buckets": self.index.buckets, "hash_field": list(self.index.hash_fields)}
+            mapping["index"] = {name: value for name, value in index.items() if value}
+        if self.ingest is not None:
+            mapping["ingest"] = ingest_mapping(self.ingest)
+        for name in ("schema", "services", "options"):
+            if getattr(self, name):
+                mapping[name] = dict(getattr(self, name))
+        return mapping
+
+
+def load_spec(path: Path) -> TableSpec:
+    """Read the spec in the file `path`; raise UserError if it cannot be read or is not a spec."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"cannot read the table spec {path}: {reason}", file=str(path)) from error
+    return parse_spec(text, source=str(path))
+
+
+def parse_spec(text: str, *, source: str) -> TableSpec:
+    """Return the spec that the YAML `text` declares; raise UserError with file, line and the nearest known name."""
+    section = read_section(text, source=source, title="the table spec")
+    section.only(_NAMES)
+    table = section.required("table")
+    if not _TABLE_NAME.fullmatch(table):
+        raise section.error(
+            f"table: {table!r} is no name: up to 200 letters, digits, '_', '.' and '-', not starting with '.' or '-'.",
+            "table",
+        )
+    generator = section.choice("key_generator", ("", *KeyGeneratorType), "")
+    ingest = section.section("ingest", "ingest")
+    spec = TableSpec(
+        table=table,
+        location=section.required("location"),
+        record_key=_columns(section, "record_key"),
+        type=section.choice("type", TABLE_TYPES, TABLE_TYPES[0]),
+        ordering=_columns(section, "ordering") if "ordering" in section.nodes else (),
+        partition_by=_partition_by(section),
+        key_generator=KeyGeneratorType(generator) if generator else None,
+        merge_mode=section.choice("merge_mode", ("", *MERGE_MODES), "") or None,
+        index=_index(section),
+        schema=_schema(section),
+        ingest=parse_ingest(ingest) if ingest is not None else None,
+        services=_services(section),
+        options=_options(section),
+        source=source,
+    )
+    _check(spec, section)
+    return spec
+
+
+def asset_uri(spec: TableSpec) -> str:
+    """Return the URI that names the table to Airflow: its name, which stays while locations move."""
+    return f"lakehouse://{spec.table}"
+
+
+def _columns(section: Section, name: str) -> tuple[str, ...]:
+    columns = section.names(name)
+    if not columns or not all(columns):
+        raise section.error(f"{section.title} needs {name!r}: a column, or a list of columns.", name)
+    twice = next((column for column in columns if columns.count(column) > 1), None)
+    if twice is not None:
+        raise section.error(f"{name}: column {twice!r} stands there twice.", name)
+    return columns
+
+
+def _partition_by(section: Section) -> tuple[PartitionField, ...]:
+    name = "partition_by"
+    if section.is_mapping(name):
+        fields = _partition_mapping(section.section(name, name))
+    elif all(isinstance(entry, str) for entry in section.entries(name)):
+        fields = tuple(_partition_text(section, text) for text in section.names(name))
+    else:
+        fields = tuple(
+            column
+            for entry in section.entries(name)
+            for column in ((_partition_text(section, entry),) if isinstance(entry, str) else _partition_mapping(entry))
+        )
+    twice = next((column.name for column in fields if [other.name for other in fields].count(column.name) > 1), None)
+    if twice is not None:
+        raise section.error(f"{name}: column {twice!r} stands there twice.", name)
+    return fields
+
+
+def _partition_text(section: Section, text: str) -> PartitionField:
+    name, _, kind = text.strip().rpartition(":") if ":" in text else (text.strip(), "", "SIMPLE")
+    if kind.strip().upper() not in ("SIMPLE", "TIMESTAMP") or not name.strip():
+        raise section.error(f"partition_by: {text!r} is neither a column nor 'column:TIMESTAMP'.", "partition_by")
+    return PartitionField(name=name.strip(), type=kind.strip().upper())
+
+
+def _partition_mapping(section: Section | None) -> tuple[PartitionField, ...]:
+    assert section is not None, "a mapping node is always a section"
+    return tuple(_partition_detail(name, section.section(name, f"partition_by of {name!r}")) for name in section.lines)
+
+
+def _partition_detail(name: str, detail: Section | None) -> PartitionField:
+    if detail is None:
+        return PartitionField(name=name)
+    detail.only(_TIMESTAMP_NAMES)
+    kind = detail.choice("type", ("SIMPLE", "TIMESTAMP"), "SIMPLE")
+    settings = set(detail.nodes) - {"type"}
+    if not settings:
+        return PartitionField(name=name, type=kind)
+    if kind == "SIMPLE":
+        raise detail.error(f"{min(settings)!r} is for 'type: TIMESTAMP' only.", min(settings))
+    default = TimestampFormat()
+    timestamp = TimestampFormat(
+        type=detail.text("timestamp_type", default.type),
+        scalar_unit=detail.text("scalar_unit", default.scalar_unit),
+        input_formats=detail.texts("input_formats"),
+        input_timezone=detail.text("input_timezone", default.input_timezone),
+        output_format=detail.text("output_format", default.output_format),
+        output_timezone=detail.text("output_timezone", default.output_timezone),
+    )
+    return PartitionField(name=name, type=kind, timestamp=timestamp)
+
+
+def _partition_entry(column: PartitionField) -> str | dict[str, Any]:
+    if column.timestamp is None:
+        return column.name if column.type == "SIMPLE" and ":" not in column.name else f"{column.name}:{column.type}"
+    given = {name: getattr(column.timestamp, name) for name in _TIMESTAMP_NAMES[2:]}
+    settings = {"timestamp_type": column.timestamp.type, **given, "input_formats": list(column.timestamp.input_formats)}
+    return {column.name: {"type": column.type, **settings}}
+
+
+def _index(section: Section) -> IndexSpec | None:
+    if "index" not in section.nodes:
+        return None
+    if not section.is_mapping("index"):
+        return _checked_index(section, IndexSpec(type=section.choice("index", INDEX_TYPES, "")))
+    detail = section.section("index", "index")
+    assert detail is not None, "the mapping was seen above"
+    detail.only(("type", "buckets", "hash_field"))
+    return _checked_index(
+        detail,
+        IndexSpec(
+            type=detail.choice("type", INDEX_TYPES, "SIMPLE"),
+            buckets=detail.integer("buckets", 0),
+            hash_fields=detail.names("hash_field"),
+        ),
+    )
+
+
+def _checked_index(section: Section, index: IndexSpec) -> IndexSpec:
+    if index.type == "BUCKET" and not index.buckets:
+        raise section.error("index: the bucket index needs 'buckets', the file groups per partition.", "index")
+    if index.type != "BUCKET" and (index.buckets or index.hash_fields):
+        raise section.error("index: 'buckets' and 'hash_field' are for 'type: bucket' only.", "buckets")
+    return index
+
+
+def _schema(section: Section) -> dict[str, str]:
+    schema = section.mapping("schema")
+    detail = section.section("schema", "schema")
+    untyped = next((name for name in (detail.lines if detail else {}) if not schema.get(name, "").strip()), None)
+    if detail is not None and untyped is not None:
+        raise detail.error(f"schema: column {untyped!r} needs a Spark SQL type.", untyped)
+    return schema
+
+
+def _services(section: Section) -> dict[str, Any]:
+    detail = section.section("services", "services")
+    if detail is not None:
+        detail.only(SERVICES)
+    return section.plain("services")
+
+
+def _options(section: Section) -> dict[str, str]:
+    detail = section.section("options", "options")
+    for name in detail.lines if detail is not None else ():
+        if detail is not None and not name.startswith(("hoodie.", "lakehouse.")):
+            raise detail.error(f"option {name!r} does not start with 'hoodie.' or 'lakehouse.'.", name)
+    return section.mapping("options")
+
+
+def _check(spec: TableSpec, section: Section) -> None:
+    if spec.merge_mode == "EVENT_TIME_ORDERING" and not spec.ordering:
+        raise section.error("merge_mode: EVENT_TIME_ORDERING needs 'ordering', the column to order by.", "merge_mode")
+    if spec.index is not None and "hoodie.index.type" in spec.options:
+        raise section.error("the index is declared twice: in 'index' and in 'options'. Keep one.", "options")
+    if not spec.schema or (spec.ingest is not None and spec.ingest.select):
+        return
+    used = (*spec.record_key, *spec.ordering, *(column.name for column in spec.partition_by))
+    missing = next((name for name in used if name.split(".")[0] not in spec.schema), None)
+    if missing is not None:
+        raise section.error(
+            f"column {missing!r} is not in 'schema': add it, or compute it in 'ingest.select'.", "schema"
+        )
