@@ -1,0 +1,193 @@
+"""Avro schemas of the timeline's payloads, in Hudi's declared order (format: timeline.md 4.1-4.4, 4.7).
+
+Java's reader resolves a file against its own classes, so full names, field order and the `avro.java.string` notes are
+those of Hudi's own files; the tests compare them with the schemas inside files that Hudi wrote.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+_NAMESPACE = "org.apache.hudi.avro.model"
+_STRING: Schema = {"type": "string", "avro.java.string": "String"}
+_VERSION: Schema = {"name": "version", "type": ["int", "null"], "default": 1}
+
+
+def _array(items: Any) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _map(values: Any) -> Schema:
+    return {"type": "map", "values": values, "avro.java.string": "String"}
+
+
+def _field(name: str, kind: Any) -> Schema:
+    return {"name": name, "type": kind}
+
+
+def _optional(name: str, kind: Any) -> Schema:
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
+def _nested(name: str, *fields: Schema) -> Schema:
+    return {"type": "record", "name": name, "fields": list(fields)}
+
+
+def _top(name: str, *fields: Schema) -> Schema:
+    return {"type": "record", "name": name, "namespace": _NAMESPACE, "fields": list(fields)}
+
+
+def _write_stat() -> Schema:
+    runtime = _nested(
+        "HoodieRuntimeStats",
+        _optional("totalScanTime", "long"),
+        _optional("totalCreateTime", "long"),
+        _optional("totalUpsertTime", "long"),
+    )
+    return _nested(
+        "HoodieWriteStat",
+        _optional("fileId", _STRING),
+        _optional("path", _STRING),
+        _optional("prevCommit", _STRING),
+        _optional("numWrites", "long"),
+        _optional("numDeletes", "long"),
+        _optional("numUpdateWrites", "long"),
+        _optional("totalWriteBytes", "long"),
+        _optional("totalWriteErrors", "long"),
+        _optional("partitionPath", _STRING),
+        _optional("totalLogRecords", "long"),
+        _optional("totalLogFiles", "long"),
+        _optional("totalUpdatedRecordsCompacted", "long"),
+        _optional("numInserts", "long"),
+        _optional("totalLogBlocks", "long"),
+        _optional("totalCorruptLogBlock", "long"),
+        _optional("totalRollbackBlocks", "long"),
+        _optional("fileSizeInBytes", "long"),
+        _optional("logVersion", "int"),
+        _optional("logOffset", "long"),
+        _optional("baseFile", _STRING),
+        _optional("logFiles", _array(_STRING)),
+        _optional("cdcStats", _map("long")),
+        _optional("prevBaseFile", _STRING),
+        _optional("minEventTime", "long"),
+        _optional("maxEventTime", "long"),
+        _optional("runtimeStats", runtime),
+        _optional("totalLogFilesCompacted", "long"),
+        _optional("totalLogReadTimeMs", "long"),
+        _optional("totalLogSizeCompacted", "long"),
+        _optional("tempPath", _STRING),
+        _optional("numUpdates", "long"),
+    )
+
+
+def _commit_fields() -> tuple[Schema, ...]:
+    return (
+        _optional("partitionToWriteStats", _map(_array(_write_stat()))),
+        _optional("compacted", "boolean"),
+        _optional("extraMetadata", _map(_STRING)),
+        _VERSION,
+        _optional("operationType", _STRING),
+    )
+
+
+def _clustering_plan() -> Schema:
+    slice_info = _nested(
+        "HoodieSliceInfo",
+        _optional("dataFilePath", _STRING),
+        _optional("deltaFilePaths", _array(_STRING)),
+        _field("fileId", ["null", _STRING]),
+        _optional("partitionPath", _STRING),
+        _optional("bootstrapFilePath", _STRING),
+        _VERSION,
+    )
+    group = _nested(
+        "HoodieClusteringGroup",
+        _optional("slices", _array(slice_info)),
+        _optional("metrics", _map("double")),
+        {"name": "numOutputFileGroups", "type": ["int", "null"], "default": 1},
+        _optional("extraMetadata", _map(_STRING)),
+        _VERSION,
+    )
+    strategy = _nested(
+        "HoodieClusteringStrategy",
+        _optional("strategyClassName", _STRING),
+        _optional("strategyParams", _map(_STRING)),
+        _VERSION,
+    )
+    return _nested(
+        "HoodieClusteringPlan",
+        _optional("inputGroups", _array(group)),
+        _optional("strategy", strategy),
+        _optional("extraMetadata", _map(_STRING)),
+        _VERSION,
+        _optional("preserveHoodieMetadata", "boolean"),
+        _optional("missingSchedulePartitions", _array(_STRING)),
+    )
+
+
+def _instant_info() -> Schema:
+    return _nested("HoodieInstantInfo", _field("commitTime", _STRING), _field("action", _STRING))
+
+
+#: Content of completed commits and deltacommits, and of the inflight files of all writes.
+COMMIT_METADATA = _top("HoodieCommitMetadata", *_commit_fields())
+
+#: Content of completed replacecommits.
+REPLACE_COMMIT_METADATA = _top(
+    "HoodieReplaceCommitMetadata", *_commit_fields(), _optional("partitionToReplaceFileIds", _map(_array(_STRING)))
+)
+
+#: Content of `replacecommit.requested` and `clustering.requested`.
+REQUESTED_REPLACE_METADATA = _top(
+    "HoodieRequestedReplaceMetadata",
+    _optional("operationType", _STRING),
+    _optional("clusteringPlan", _clustering_plan()),
+    _optional("extraMetadata", _map(_STRING)),
+    _VERSION,
+)
+
+#: Content of `rollback.requested`.
+ROLLBACK_PLAN = _top(
+    "HoodieRollbackPlan",
+    _optional("instantToRollback", _instant_info()),
+    _optional(
+        "RollbackRequests",
+        _array(
+            _nested(
+                "HoodieRollbackRequest",
+                _field("partitionPath", _STRING),
+                _optional("fileId", _STRING),
+                _optional("latestBaseInstant", _STRING),
+                {"name": "filesToBeDeleted", "type": _array(_STRING), "default": []},
+                _optional("logBlocksToBeDeleted", _map("long")),
+            )
+        ),
+    ),
+    _VERSION,
+)
+
+#: Content of completed rollbacks.
+ROLLBACK_METADATA = _top(
+    "HoodieRollbackMetadata",
+    _field("startRollbackTime", _STRING),
+    _field("timeTakenInMillis", "long"),
+    _field("totalFilesDeleted", "int"),
+    _field("commitsRollback", _array(_STRING)),
+    _field(
+        "partitionMetadata",
+        _map(
+            _nested(
+                "HoodieRollbackPartitionMetadata",
+                _field("partitionPath", _STRING),
+                _field("successDeleteFiles", _array(_STRING)),
+                _field("failedDeleteFiles", _array(_STRING)),
+                _optional("rollbackLogFiles", _map("long")),
+                _optional("logFilesFromFailedCommit", _map("long")),
+            )
+        ),
+    ),
+    _VERSION,
+    {"name": "instantsRollback", "type": _array(_instant_info()), "default": []},
+)

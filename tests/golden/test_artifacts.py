@@ -1,0 +1,224 @@
+"""Single files that Apache Hudi wrote: decoded as they are, and equal after our own encoding."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from lakehouse.errors import UnsupportedError
+from lakehouse.format import schemas
+from lakehouse.format.metadata import decode_commit, decode_requested_replace, encode_commit, encode_requested_replace
+from lakehouse.format.names import parse_base_file, parse_instant, parse_log_file
+from lakehouse.format.properties import parse_properties, render_properties, table_checksum
+from lakehouse.format.rollback import decode_rollback_metadata, decode_rollback_plan
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.instant import Action, Instant, State
+from tests.support.shared import fixtures
+
+WRITES = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
+
+
+def files_in(*, of_versions: tuple[str, ...] = ("v6", "v8", "v9")) -> Iterator[tuple[str, str, bytes]]:
+    """Yield (table, path, content) of every control file in the zips, the metadata tables' included."""
+    for path in sorted(fixtures("hudi_tables").glob("*.zip")):
+        if not path.stem.split("_")[1].startswith(of_versions):
+            continue
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if "/.hoodie/" in name and "/._" not in name and not name.startswith("__MACOSX"):
+                    yield path.stem, name, archive.read(name)
+
+
+def instants_in(**options: Any) -> Iterator[tuple[str, Instant, bytes]]:
+    for table, path, data in files_in(**options):
+        instant = parse_instant(path.rpartition("/")[2])
+        if instant is not None and "/history/" not in path:
+            yield f"{table}:{path}", instant, data
+
+
+def test_every_commit_of_every_table_decodes_and_survives_our_encoding() -> None:
+    count = 0
+    for name, instant, data in instants_in():
+        if instant.action not in WRITES or instant.state is State.REQUESTED or not data:
+            continue
+        metadata = decode_commit(data)
+        for stat in metadata.stats:
+            if instant.is_completed:
+                assert stat.path.startswith(stat.partition) and stat.file_id in stat.path, name
+        replace = instant.action is Action.REPLACECOMMIT and instant.is_completed
+        version = 6 if "_v6_" in name else 9
+        assert decode_commit(encode_commit(metadata, table_version=version, replace=replace)) == metadata, name
+        count += 1
+    assert count > 500
+
+
+def test_our_encoding_of_a_plain_commit_differs_from_hudis_only_in_what_the_model_leaves_out() -> None:
+    count = 0
+    for name, instant, data in instants_in(of_versions=("v9",)):
+        if instant.action is not Action.COMMIT or not data or "/metadata/" in name or "_txns_" not in name:
+            continue
+        theirs, ours = record_of(data), record_of(encode_commit(decode_commit(data), table_version=9))
+        if theirs["operationType"] == "COMPACT":
+            continue
+        assert ours == theirs, name
+        count += 1
+    assert count > 50
+
+
+def test_our_request_of_an_overwrite_is_hudis() -> None:
+    seen = 0
+    for name, instant, data in instants_in():
+        is_request = instant.action is Action.REPLACECOMMIT and instant.state is State.REQUESTED
+        if is_request and data and record_of(data)["clusteringPlan"] is None:
+            assert record_of(data) == record_of(encode_requested_replace()), name
+            seen += 1
+    assert seen > 5
+
+
+def test_clustering_plans_name_the_groups_that_their_commit_replaced() -> None:
+    plans, done = {}, {}
+    for name, instant, data in instants_in():
+        table = name.partition(":")[0]
+        if instant.action is Action.CLUSTERING and instant.state is State.REQUESTED:
+            plans[table, instant.requested] = decode_requested_replace(data)
+        if instant.action is Action.REPLACECOMMIT and instant.is_completed:
+            done[table, instant.requested] = decode_commit(data).replaced
+    finished = plans.keys() & done.keys()
+    assert finished
+    for key in finished:
+        assert {p: set(ids) for p, ids in plans[key].items()} == {p: set(ids) for p, ids in done[key].items()}
+
+
+def test_our_schemas_are_those_inside_hudis_files() -> None:
+    ours = {
+        schema["name"]: schema
+        for schema in (
+            schemas.COMMIT_METADATA,
+            schemas.REPLACE_COMMIT_METADATA,
+            schemas.REQUESTED_REPLACE_METADATA,
+            schemas.ROLLBACK_PLAN,
+            schemas.ROLLBACK_METADATA,
+        )
+    }
+    seen = set()
+    for name, _, data in instants_in(of_versions=("v9",)):
+        if data:
+            embedded = json.loads(fastavro.reader(io.BytesIO(data)).metadata["avro.schema"])
+            if embedded["name"] in ours:
+                assert bare(embedded) == bare(ours[embedded["name"]]), name
+                seen.add(embedded["name"])
+    assert seen == set(ours)
+
+
+def test_rollbacks_of_version_9_decode() -> None:
+    target = "20260403184242950"
+    path = f"cefd0149-a1ea-4981-abda-34e0b9d9ef12-0_0-33-86_{target}.parquet"
+    plans = 0
+    for name, instant, data in instants_in(of_versions=("v9",)):
+        if instant.action is not Action.ROLLBACK or "/metadata/" in name or not data:
+            continue
+        if instant.state is State.REQUESTED:
+            plan = decode_rollback_plan(data, base_path="/opt/data/warehouse/v9_nonpartitioned_rollback_mor")
+            assert (plan.target, plan.action) == (target, "deltacommit")
+            assert [request.files for request in plan.requests] == [(path,)]
+            plans += 1
+        else:
+            done = decode_rollback_metadata(data, base_path="/elsewhere")
+            assert (done.target, done.action, done.seconds) == (target, "deltacommit", 0.195)
+            assert (dict(done.deleted), dict(done.failed)) == ({"": (path,)}, {})
+    assert plans == 1
+
+
+def test_a_rollback_of_version_6_that_needs_a_rollback_block_is_refused() -> None:
+    requests = [
+        data
+        for _, instant, data in instants_in(of_versions=("v6",))
+        if instant.action is Action.ROLLBACK and instant.state is State.REQUESTED
+    ]
+    assert len(requests) == 1
+    with pytest.raises(UnsupportedError, match="20250126040826878 needs rollback blocks"):
+        decode_rollback_plan(requests[0], base_path="/t", table_version=6)
+
+
+def test_properties_of_every_table_parse_and_carry_the_checksum_we_compute() -> None:
+    count = 0
+    for name, path, data in files_in(of_versions=("v", "0x")):
+        if path.endswith("/hoodie.properties"):
+            properties = parse_properties(data)
+            assert parse_properties(render_properties(properties)) == properties
+            database, table = properties.get("hoodie.database.name"), properties["hoodie.table.name"]
+            if "hoodie.table.checksum" in properties:
+                assert properties["hoodie.table.checksum"] == str(table_checksum(database, table)), name
+                count += 1
+    assert count > 40
+
+
+def test_every_data_file_of_every_table_is_known_by_name() -> None:
+    bases = logs = 0
+    for zipped in sorted(fixtures("hudi_tables").glob("*.zip")):
+        with zipfile.ZipFile(zipped) as archive:
+            names = [name.rpartition("/")[2] for name in archive.namelist() if "/._" not in name]
+        for name in names:
+            base, log = parse_base_file(name, "", 0), parse_log_file(name, "", 0)
+            assert [file.name for file in (base, log) if file is not None] in ([], [name])
+            is_of_hudi = not name.startswith("part-")  # upstream left its expected rows in one zip
+            is_data = is_of_hudi and (name.endswith((".parquet", ".lance", ".hfile")) or ".log." in name)
+            assert is_data == (base is not None or log is not None), name
+            bases += base is not None
+            logs += log is not None
+    assert bases > 200 and logs > 100
+
+
+def test_the_version_6_commit_artefact_decodes() -> None:
+    metadata = decode_commit((artefact("commit_metadata/v6_commit.json")).read_bytes())
+    assert metadata.operation == "UPSERT"
+    assert metadata.stats == (
+        WriteStat(
+            partition="",
+            file_id="a079bdb3-731c-4894-b855-abfcd6921007-0",
+            path="a079bdb3-731c-4894-b855-abfcd6921007-0_0-203-274_20240418173551906.parquet",
+            prev_commit="20240418173550988",
+            num_writes=4,
+            num_inserts=1,
+            num_updates=1,
+            size_bytes=441520,
+            seconds=0.105,
+        ),
+    )
+    assert json.loads(metadata.extra["schema"])["name"] == "v6_nonpartitioned_record"
+    assert decode_commit(encode_commit(metadata, table_version=6)) == metadata
+
+
+def test_the_version_8_deltacommit_artefact_decodes() -> None:
+    metadata = decode_commit(artefact("commit_metadata/v8_deltacommit.avro").read_bytes())
+    assert isinstance(metadata, CommitMetadata) and metadata.stats
+    assert all(stat.path and stat.size_bytes for stat in metadata.stats)
+    assert decode_commit(encode_commit(metadata, table_version=8)) == metadata
+
+
+def artefact(name: str) -> Path:
+    return fixtures(f"hudi_artifacts/{name}")
+
+
+def record_of(data: bytes) -> dict[str, Any]:
+    (record,) = fastavro.reader(io.BytesIO(data))
+    assert isinstance(record, dict)
+    return record
+
+
+def bare(schema: Any) -> Any:
+    """Return the schema without docs and without the defaults that Hudi notes inside types, which mean nothing."""
+    if isinstance(schema, list):
+        return [bare(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    is_collection = schema.get("type") in ("array", "map")
+    dropped = {"doc", "default"} if is_collection else {"doc"}
+    return {key: bare(value) for key, value in schema.items() if key not in dropped}

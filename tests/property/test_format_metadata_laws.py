@@ -1,0 +1,96 @@
+"""Laws of commit and rollback metadata: what is encoded decodes to the same value, and broken bytes are named."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakehouse.errors import CorruptTableError
+from lakehouse.format.metadata import decode_commit, encode_commit
+from lakehouse.format.rollback import (
+    decode_rollback_metadata,
+    decode_rollback_plan,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+from lakehouse.model.commit import CommitMetadata, RollbackMetadata, RollbackPlan, RollbackRequest, WriteStat
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+NAMES = st.text("abc-0", min_size=1, max_size=8)
+PARTITIONS = st.sampled_from(["", "day=1", "a/b", "\u00e9"])
+COUNTS = st.integers(0, 2**62)
+INSTANTS = st.integers(1, 10**17 - 1).map(lambda n: f"{n:017d}")
+
+
+@st.composite
+def stats_of(draw: st.DrawFn, partition: str) -> WriteStat:
+    name = f"{draw(NAMES)}.parquet"
+    previous = draw(st.none() | INSTANTS)
+    return WriteStat(
+        partition=partition,
+        file_id=draw(NAMES),
+        path=f"{partition}/{name}" if partition else name,
+        prev_commit=previous,
+        prev_base_file=None if previous is None else draw(NAMES),
+        num_writes=draw(COUNTS),
+        num_inserts=draw(COUNTS),
+        num_updates=draw(COUNTS),
+        num_deletes=draw(COUNTS),
+        size_bytes=draw(COUNTS),
+        seconds=draw(st.integers(0, 10**6)) / 1000,
+    )
+
+
+@st.composite
+def commits(draw: st.DrawFn) -> CommitMetadata:
+    partitions = draw(st.lists(PARTITIONS, unique=True, max_size=3))
+    return CommitMetadata(
+        operation=draw(st.sampled_from(["UPSERT", "COMPACT", "UPSERT_PREPPED", "SOMETHING_NEW"])),
+        stats=tuple(draw(stats_of(p)) for p in partitions for _ in range(draw(st.integers(1, 2)))),
+        replaced=draw(st.dictionaries(PARTITIONS, st.lists(NAMES, max_size=2).map(tuple), max_size=2)),
+        extra=draw(st.dictionaries(TEXT, TEXT, max_size=3)),
+        compacted=draw(st.booleans()),
+    )
+
+
+@given(commits(), st.sampled_from([6, 8, 9]))
+def test_commit_metadata_decodes_to_what_was_encoded(metadata: CommitMetadata, version: int) -> None:
+    assert decode_commit(encode_commit(metadata, table_version=version, replace=True)) == metadata
+
+
+SAMPLE = encode_commit(
+    CommitMetadata(operation="INSERT", stats=(WriteStat(partition="p", file_id="a", path="p/a.parquet"),)),
+    table_version=9,
+)
+
+
+@settings(max_examples=200)
+@given(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255), st.booleans())
+def test_damaged_bytes_decode_or_are_called_corrupt(at: int, byte: int, is_cut: bool) -> None:
+    damaged = SAMPLE[:at] if is_cut else SAMPLE[:at] + bytes([byte]) + SAMPLE[at + 1 :]
+    try:
+        decoded = decode_commit(damaged)
+    except CorruptTableError as error:
+        assert error.message
+    else:
+        assert isinstance(decoded, CommitMetadata) and not is_cut
+
+
+@st.composite
+def files_of(draw: st.DrawFn, partition: str, *, min_size: int = 0) -> tuple[str, ...]:
+    names = draw(st.lists(NAMES, unique=True, min_size=min_size, max_size=3))
+    return tuple(f"{partition}/{name}" if partition else name for name in names)
+
+
+@given(st.data(), st.sampled_from(["/t", "file:///data/t", "s3://lake/t/"]), INSTANTS)
+def test_rollbacks_decode_to_what_was_encoded(data: st.DataObject, base: str, target: str) -> None:
+    partitions = data.draw(st.lists(PARTITIONS, unique=True, max_size=3))
+    deleted = {partition: data.draw(files_of(partition)) for partition in partitions}
+    failed = {partition: data.draw(files_of(partition, min_size=1)) for partition in partitions[:1]}
+    requests = tuple(RollbackRequest(partition=partition, files=files) for partition, files in deleted.items())
+    plan = RollbackPlan(target=target, action="commit", requests=requests)
+    assert decode_rollback_plan(encode_rollback_plan(plan, base_path=base), base_path=base) == plan
+    done = RollbackMetadata(
+        start_time=target, seconds=0.5, target=target, action="commit", deleted=deleted, failed=failed
+    )
+    assert decode_rollback_metadata(encode_rollback_metadata(done, base_path=base), base_path=base) == done
