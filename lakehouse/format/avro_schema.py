@@ -1,0 +1,257 @@
+"""Arrow schemas as Avro JSON and back, the form in which a table keeps its schema (format: data.md 1, 3.2, 11).
+
+Names follow the schema converter of Spark that Hudi uses: a nested record bears its field's name in the namespace of
+the record around it, whatever lists and maps lie between, and a decimal is a fixed named `fixed` below its field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lakehouse.errors import CorruptTableError, UserError
+
+#: The columns that Hudi puts before those of the user, in this order.
+META_COLUMNS: tuple[str, ...] = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+
+_LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MASK = "__"
+_MAX_PRECISION = 38
+
+_TO_AVRO: dict[pa.DataType, Any] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+    pa.binary_view(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.time32("ms"): {"type": "int", "logicalType": "time-millis"},
+    pa.time64("us"): {"type": "long", "logicalType": "time-micros"},
+    pa.timestamp("ms"): {"type": "long", "logicalType": "local-timestamp-millis"},
+    pa.timestamp("us"): {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+_INSTANT_OF_UNIT = {"ms": "timestamp-millis", "us": "timestamp-micros"}
+
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_LOGICAL: dict[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
+}
+
+
+def with_meta_fields(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` with the five meta columns in front, declared nullable as Hudi does; idempotent."""
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+    return pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)], metadata=schema.metadata)
+
+
+def arrow_to_avro(schema: pa.Schema, *, table: str) -> str:
+    """Return the Avro JSON of `schema` as record `<table>_record` in namespace `hoodie.<table>`.
+
+    Optional columns become `["null", T]` with default null. Raises UserError naming the column, and its type or name,
+    for what Avro cannot hold.
+    """
+    name = _sanitized(table)
+    return json.dumps(_record(list(schema), f"{name}_record", f"hoodie.{name}", ""), separators=(",", ":"))
+
+
+def avro_to_arrow(schema_json: str) -> pa.Schema:
+    """Return the Arrow schema of a table's Avro JSON, written by this package or any other.
+
+    Enums and uuids become strings, fixed becomes fixed-size binary. Raises UserError naming the column and type for
+    unions of several types and the like, CorruptTableError if the text is no record schema.
+    """
+    try:
+        parsed = json.loads(schema_json)
+    except ValueError as error:
+        raise CorruptTableError(f"the table schema is not JSON; it starts with {schema_json[:40]!r}") from error
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+        raise CorruptTableError(f"the table schema is no Avro record: {schema_json[:80]!r}")
+    try:
+        return pa.schema(list(_AvroReader().arrow_type(parsed, "", "")))
+    except (KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise CorruptTableError(f"the table schema is malformed: {type(error).__name__}: {error}") from error
+
+
+def _sanitized(name: str) -> str:
+    """Return the table's name with `__` for each character that Avro forbids, a leading digit among them, as Hudi."""
+    masked = re.sub(r"[^A-Za-z0-9_]", _MASK, name)
+    return re.sub(r"^[0-9]", _MASK, masked)
+
+
+def _record(fields: list[pa.Field], name: str, namespace: str, path: str) -> dict[str, Any]:
+    if not fields:
+        raise UserError(f"column {path!r} is a struct without fields, which Avro and Parquet cannot hold", column=path)
+    inner = f"{namespace}.{name}"
+    seen: set[str] = set()
+    written = []
+    for field in fields:
+        column = f"{path}.{field.name}" if path else field.name
+        if not _LEGAL_NAME.fullmatch(field.name):
+            raise UserError(
+                f"column {column!r}: name {field.name!r} is not allowed in Avro; use letters, digits and underscores,"
+                " and no digit first",
+                column=column,
+            )
+        if field.name in seen:
+            raise UserError(f"column {column!r} occurs twice; rename one of them", column=column)
+        seen.add(field.name)
+        kind = _avro_type(field.type, field.name, inner, column)
+        entry: dict[str, Any] = {"name": field.name, "type": ["null", kind] if field.nullable else kind}
+        written.append(entry | {"default": None} if field.nullable else entry)
+    return {"type": "record", "name": name, "namespace": namespace, "fields": written}
+
+
+def _avro_type(kind: pa.DataType, name: str, namespace: str, column: str) -> Any:
+    if kind in _TO_AVRO:
+        return _TO_AVRO[kind]
+    if pat.is_timestamp(kind) and kind.tz is not None and kind.unit in _INSTANT_OF_UNIT:
+        return {"type": "long", "logicalType": _INSTANT_OF_UNIT[kind.unit]}
+    if pat.is_decimal(kind) and kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= kind.precision:
+        fixed = _fixed(name, namespace, _bytes_for_precision(kind.precision))
+        return fixed | {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if pat.is_fixed_size_binary(kind):
+        return _fixed(name, namespace, kind.byte_width)
+    if pat.is_dictionary(kind):
+        return _avro_type(kind.value_type, name, namespace, column)
+    if pat.is_struct(kind):
+        return _record(list(kind), name, namespace, column)
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        return {"type": "array", "items": _element(kind.value_field, name, namespace, column)}
+    if pat.is_map(kind) and (pat.is_string(kind.key_type) or pat.is_large_string(kind.key_type)):
+        return {"type": "map", "values": _element(kind.item_field, name, namespace, column)}
+    raise UserError(
+        f"column {column!r} has type {kind}, which a Hudi table cannot hold; cast it first{_hint(kind)}",
+        column=column,
+        type=str(kind),
+    )
+
+
+def _element(field: pa.Field, name: str, namespace: str, column: str) -> Any:
+    kind = _avro_type(field.type, name, namespace, column)
+    return ["null", kind] if field.nullable else kind
+
+
+def _hint(kind: pa.DataType) -> str:
+    if pat.is_timestamp(kind):
+        return ", to timestamp[us, UTC] for instance"
+    if pat.is_unsigned_integer(kind):
+        return ", to int64 for instance"
+    if pat.is_map(kind):
+        return "; keys of maps are strings"
+    return ""
+
+
+def _fixed(name: str, namespace: str, size: int) -> dict[str, Any]:
+    return {"type": "fixed", "name": "fixed", "namespace": f"{namespace}.{name}", "size": size}
+
+
+def _bytes_for_precision(precision: int) -> int:
+    """Return the least number of bytes whose signed integers cover `precision` digits."""
+    return next(size for size in range(1, 17) if 2 ** (8 * size - 1) >= 10**precision)
+
+
+class _AvroReader:
+    """Reads one schema; remembers named types, because Avro declares each once and refers to it by name after."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, pa.DataType | None] = {}
+
+    def field(self, entry: dict[str, Any], namespace: str, path: str) -> pa.Field:
+        column = f"{path}.{entry['name']}" if path else entry["name"]
+        kind, is_nullable = self.nullable_type(entry["type"], namespace, column)
+        return pa.field(entry["name"], kind, nullable=is_nullable)
+
+    def nullable_type(self, declared: Any, namespace: str, column: str) -> tuple[pa.DataType, bool]:
+        if not isinstance(declared, list):
+            return self.arrow_type(declared, namespace, column), False
+        kinds = [part for part in declared if part != "null"]
+        if len(kinds) != 1:
+            raise UserError(f"column {column!r} has Avro type {declared}: a union of several types", column=column)
+        return self.arrow_type(kinds[0], namespace, column), len(declared) > 1
+
+    def arrow_type(self, declared: Any, namespace: str, column: str) -> pa.DataType:
+        """Return the Arrow type of a schema that is no union; `namespace` is that of the record around it."""
+        if isinstance(declared, str):
+            return self._by_name(declared, namespace, column)
+        kind = declared["type"]
+        if not isinstance(kind, str):
+            return self.arrow_type(kind, namespace, column)
+        if kind == "array":
+            item, is_nullable = self.nullable_type(declared["items"], namespace, column)
+            return pa.list_(pa.field("element", item, nullable=is_nullable))
+        if kind == "map":
+            value, is_nullable = self.nullable_type(declared["values"], namespace, column)
+            return pa.map_(pa.string(), pa.field("value", value, nullable=is_nullable))
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._declare(declared, namespace, column)
+        logical = declared.get("logicalType")
+        if kind == "bytes" and logical == "decimal":
+            return _decimal(declared, column)
+        return _LOGICAL.get((kind, logical)) or self._by_name(kind, namespace, column)
+
+    def _declare(self, declared: dict[str, Any], namespace: str, column: str) -> pa.DataType:
+        full_name = _full_name(declared["name"], declared.get("namespace", namespace))
+        self._named[full_name] = None  # until complete: a reference from inside would be recursive
+        if declared["type"] == "enum":
+            kind: pa.DataType = pa.string()
+        elif declared["type"] == "fixed":
+            is_decimal = declared.get("logicalType") == "decimal"
+            kind = _decimal(declared, column) if is_decimal else pa.binary(declared["size"])
+        else:
+            inner = full_name.rpartition(".")[0]
+            kind = pa.struct([self.field(entry, inner, column) for entry in declared["fields"]])
+        self._named[full_name] = kind
+        return kind
+
+    def _by_name(self, name: str, namespace: str, column: str) -> pa.DataType:
+        known = _PRIMITIVES.get(name) or self._named.get(_full_name(name, namespace)) or self._named.get(name)
+        if known is None:
+            raise UserError(
+                f"column {column!r} has Avro type {name!r}: unknown, recursive or always null", column=column
+            )
+        return known
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _decimal(declared: dict[str, Any], column: str) -> pa.DataType:
+    precision, scale = declared["precision"], declared.get("scale", 0)
+    if precision > _MAX_PRECISION:
+        raise UserError(f"column {column!r} is a decimal of {precision} digits; at most 38 are read", column=column)
+    return pa.decimal128(precision, scale)

@@ -1,0 +1,29 @@
+"""The file `.hoodie_partition_metadata` that makes a folder a partition (format: timeline.md 1)."""
+
+from __future__ import annotations
+
+from lakehouse.errors import CorruptTableError
+from lakehouse.format.properties import parse_properties, render_properties
+
+PARTITION_METADATA_NAME = ".hoodie_partition_metadata"
+
+_INSTANT = "commitTime"
+_DEPTH = "partitionDepth"
+
+
+def render_partition_metadata(instant: str, depth: int) -> bytes:
+    """Return the content for a partition made by `instant`; `depth` counts path components, 0 at the table's root."""
+    return render_properties({_INSTANT: instant, _DEPTH: str(depth)}, comments=("partition metadata",))
+
+
+def parse_partition_metadata(data: bytes) -> tuple[str, int]:
+    """Return (instant that made the partition, depth). Raises CorruptTableError if either is missing or malformed."""
+    values = parse_properties(data)
+    instant, depth = values.get(_INSTANT, ""), values.get(_DEPTH, "")
+    if not instant.isdigit() or not depth.isdigit():
+        raise CorruptTableError(
+            f"partition metadata has {_INSTANT} {instant!r} and {_DEPTH} {depth!r}; both must be numbers",
+            instant=instant,
+            depth=depth,
+        )
+    return instant, int(depth)
