@@ -127,8 +127,10 @@ def _java_float(number: Any) -> str:
         return "Infinity" if number > 0 else "-Infinity"
     if number == 0:
         return "-0.0" if np.signbit(number) else "0.0"
-    mantissa, exponent = np.format_float_scientific(number, unique=True, trim="-").split("e")
-    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+    text = np.format_float_scientific(number, unique=True, trim="-")
+    # Java prints at least two digits, the closest two: 4.9E-324 where one digit would tell it apart.
+    mantissa, exponent = (text if "." in text else f"{float(number):.1e}").split("e")
+    return f"{mantissa}E{int(exponent)}"
 
 
 def _date_text(values: Column) -> Column:

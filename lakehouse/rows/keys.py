@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.errors import UnsupportedError, UserError
-from lakehouse.model.keys import KeyConfig, KeyGeneratorType
+from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.rows.key_values import Column, Rows, column, flat, plain, value_text
-from lakehouse.rows.partition_path import segment
+from lakehouse.rows.partition_path import is_timestamp_field, segment
+from lakehouse.rows.timestamp_keys import timestamp_texts
 
 NULL_PLACEHOLDER = "__null__"
 EMPTY_PLACEHOLDER = "__empty__"
@@ -47,10 +48,11 @@ def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
     if not config.partition_fields:
         return pa.repeat(pa.scalar("", pa.string()), data.num_rows)
     encoded = [_segments(data, config, index) for index in range(len(config.partition_fields))]
-    for field, segments in zip(config.partition_fields, encoded, strict=True):
+    for index, segments in enumerate(encoded):
         bad = _without_value(segments)
         if bad is not None:
-            _refuse(data, config, bad, f"a value in {field!r} that makes no partition path; {_path_help(config)}")
+            field, why = config.partition_fields[index], _path_help(index, config)
+            _refuse(data, config, bad, f"a value in {field!r} that makes no partition path: {why}")
     joined = reduce(_join, encoded)
     return joined.dictionary.take(joined.indices)
 
@@ -121,12 +123,21 @@ def _segments(data: Rows, config: KeyConfig, index: int) -> pa.DictionaryArray:
     """Return the path segments of one partition field, dictionary encoded; a null entry is an unusable value."""
     field = config.partition_fields[index]
     values = plain(flat(column(data, field)))
-    if pa.types.is_floating(values.type):
-        # Arrow counts 0.0 and -0.0 as one distinct value; their texts differ.
-        values = value_text(values, name=field)
-    encoded = _encode(values)
-    texts = value_text(encoded.dictionary, name=field, consistent_timestamps=config.consistent_timestamps)
-    segments = [segment(text, field, config) for text in texts.to_pylist()]
+    if is_timestamp_field(index, config):
+        encoded = timestamp_texts(
+            values,
+            config.timestamp or TimestampFormat(),
+            name=field,
+            consistent_timestamps=config.consistent_timestamps,
+        )
+        segments = [text and segment(text, field, config) for text in encoded.dictionary.to_pylist()]
+    else:
+        if pa.types.is_floating(values.type):
+            # Arrow counts 0.0 and -0.0 as one distinct value; their texts differ.
+            values = value_text(values, name=field)
+        encoded = _encode(values)
+        texts = value_text(encoded.dictionary, name=field, consistent_timestamps=config.consistent_timestamps)
+        segments = [segment(text, field, config) for text in texts.to_pylist()]
     return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(segments, pa.string()))
 
 
@@ -151,10 +162,14 @@ def _without_value(segments: pa.DictionaryArray) -> pa.Array | None:
     return pc.is_null(segments.dictionary).take(segments.indices)
 
 
-def _path_help(config: KeyConfig) -> str:
+def _path_help(index: int, config: KeyConfig) -> str:
+    if is_timestamp_field(index, config):
+        timestamp = config.timestamp or TimestampFormat()
+        formats = f", formats {', '.join(timestamp.input_formats)}" if timestamp.input_formats else ""
+        return f"it is no time between years 1 and 9999 (timestamp type {timestamp.type}{formats})"
     if config.url_encode:
         return "a directory cannot be named '.' or '..'"
-    return "with '/' in it every level needs a name other than '.' and '..'; url-encoding would escape it"
+    return "every level between '/' needs a name, not '.', '..' or '.hoodie'; url-encoding would escape the '/'"
 
 
 def _refuse(data: Rows, config: KeyConfig, bad: Column, what: str) -> NoReturn:

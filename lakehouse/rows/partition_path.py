@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from lakehouse.errors import UserError
-from lakehouse.model.keys import KeyConfig
+from lakehouse.model.keys import KeyConfig, TimestampFormat
 
 # Tables before Hudi 0.12 used `default`; the upgrade to table version 5 renames those partitions, so that in the
 # versions read here `default` is an ordinary value.
@@ -23,6 +23,11 @@ def escape(value: str) -> str:
 def unescape(segment: str) -> str:
     """Return `segment` with every `%XX` as its character; a `%` without two hex digits stays."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), segment)
+
+
+def is_timestamp_field(index: int, config: KeyConfig) -> bool:
+    """Return whether the partition field at `index` is formatted by the timestamp generator."""
+    return index < len(config.partition_types) and config.partition_types[index] == "TIMESTAMP"
 
 
 def segment(value: str | None, field: str, config: KeyConfig) -> str | None:
@@ -75,11 +80,9 @@ def _split(path: str, config: KeyConfig) -> list[str]:
 
 def _levels(index: int, config: KeyConfig) -> int:
     """Return how many directory levels the partition field at `index` makes."""
-    types = config.partition_types
-    is_timestamp = index < len(types) and types[index] == "TIMESTAMP"
-    if not is_timestamp or config.timestamp is None or config.url_encode:
+    if not is_timestamp_field(index, config) or config.url_encode:
         return 1
-    return config.timestamp.output_format.count("/") + 1
+    return (config.timestamp or TimestampFormat()).output_format.count("/") + 1
 
 
 def _hive_widths(levels: list[str], fields: tuple[str, ...]) -> list[int]:
