@@ -14,8 +14,10 @@ import pytest
 
 from lakehouse.errors import UnsupportedError
 from lakehouse.format import schemas
+from lakehouse.format.avro_schema import arrow_to_avro, avro_to_arrow
 from lakehouse.format.metadata import decode_commit, decode_requested_replace, encode_commit, encode_requested_replace
 from lakehouse.format.names import parse_base_file, parse_instant, parse_log_file
+from lakehouse.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
 from lakehouse.format.properties import parse_properties, render_properties, table_checksum
 from lakehouse.format.rollback import decode_rollback_metadata, decode_rollback_plan
 from lakehouse.model.commit import CommitMetadata, WriteStat
@@ -176,6 +178,37 @@ def test_every_data_file_of_every_table_is_known_by_name() -> None:
     assert bases > 200 and logs > 100
 
 
+def test_table_schemas_of_hudi_are_the_ones_we_would_write() -> None:
+    count = 0
+    for name, path, data in files_in():
+        instant = parse_instant(path.rpartition("/")[2])
+        if path.endswith("/hoodie.properties") and "/metadata/" not in path:
+            text = parse_properties(data).get("hoodie.table.create.schema")
+        elif instant is not None and instant.is_completed and instant.action in WRITES and "/metadata/" not in path:
+            text = decode_commit(data).extra.get("schema")
+        else:
+            continue
+        if text:
+            theirs = json.loads(text)
+            table = theirs["name"].removesuffix("_record")
+            assert normal(json.loads(arrow_to_avro(avro_to_arrow(text), table=table))) == normal(theirs), name
+            count += 1
+    assert count > 150
+
+
+def test_partition_metadata_of_every_partition_parses() -> None:
+    count = 0
+    for zipped in sorted(fixtures("hudi_tables").glob("*.zip")):
+        with zipfile.ZipFile(zipped) as archive:
+            for name in archive.namelist():
+                if name.endswith(f"/{PARTITION_METADATA_NAME}") and "/.hoodie/" not in name:
+                    instant, depth = parse_partition_metadata(archive.read(name))
+                    assert len(instant) in (14, 17)
+                    assert name.count("/") == depth + 1, name
+                    count += 1
+    assert count > 50
+
+
 def test_the_version_6_commit_artefact_decodes() -> None:
     metadata = decode_commit((artefact("commit_metadata/v6_commit.json")).read_bytes())
     assert metadata.operation == "UPSERT"
@@ -211,6 +244,16 @@ def record_of(data: bytes) -> dict[str, Any]:
     (record,) = fastavro.reader(io.BytesIO(data))
     assert isinstance(record, dict)
     return record
+
+
+def normal(schema: Any) -> Any:
+    """Return the schema with null first in unions and without defaults and docs, which differ between Hudi's paths."""
+    if isinstance(schema, list):
+        return sorted((normal(part) for part in schema), key=lambda part: part != "null")
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: value for key, value in schema.items() if key not in ("default", "doc")}
+    return {key: [normal(f) for f in value] if key == "fields" else normal(value) for key, value in kept.items()}
 
 
 def bare(schema: Any) -> Any:
