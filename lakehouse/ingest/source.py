@@ -1,0 +1,178 @@
+"""Files as a source: which there are, and which of them a run takes.
+
+A path names one file, a directory (everything below it) or a pattern. Names that begin with `.` or `_` are never
+data. Listing touches storage; `plan_ingest` decides on values alone.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakehouse.errors import UserError
+from lakehouse.ingest.checkpoint import Checkpoint, SourceFile
+from lakehouse.ingest.paths import Interval, has_wildcard, interval_text, split_path
+from lakehouse.storage.locate import open_storage
+from lakehouse.storage.protocol import FileInfo, Storage
+
+log = logging.getLogger(__name__)
+
+#: Names that the commit's summary of its input spells out.
+NAMES_IN_SUMMARY = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceListing:
+    """The files that a path names, ordered by modification time and address, and the storage that holds them."""
+
+    storage: Storage
+    files: tuple[SourceFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestPlan:
+    """What a run takes, and what its commit will say about it.
+
+    `files` is empty when there is nothing to do, and `reason` tells why. `checkpoint` is what the commit must carry,
+    None for a run by interval; `interval` is the interval as commits carry it.
+    """
+
+    files: tuple[SourceFile, ...]
+    reason: str
+    checkpoint: Checkpoint | None = None
+    interval: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files of the plan, as stored."""
+        return sum(file.size_bytes for file in self.files)
+
+    def summary(self) -> str:
+        """Return number, bytes and first names of the files as JSON, for the commit."""
+        names = [file.url for file in self.files[:NAMES_IN_SUMMARY]]
+        value = {"count": len(self.files), "bytes": self.size_bytes, "names": names}
+        return json.dumps(value, ensure_ascii=False)
+
+
+def plan_ingest(
+    files: Sequence[SourceFile],
+    checkpoint: Checkpoint,
+    *,
+    interval: Interval | None = None,
+    by_interval: bool = False,
+    committed_at: str | None = None,
+    repeat: bool = False,
+    full_refresh: bool = False,
+) -> IngestPlan:
+    """Choose the files of a run.
+
+    `committed_at` is the instant whose commit carries this interval already: then nothing is done, unless `repeat`.
+    `by_interval`: the path was filled with the interval, so the run takes all files it names; otherwise it takes those
+    that `checkpoint` does not hold. `full_refresh` takes every file, whatever commits say.
+    """
+    name = None if interval is None else interval_text(interval)
+    if committed_at is not None and not (repeat or full_refresh):
+        return IngestPlan(files=(), reason=f"interval {name} is in commit {committed_at} already", interval=name)
+    ordered = sorted(files, key=lambda file: (file.modified_ms, file.url))
+    chosen = tuple(file for file in ordered if by_interval or full_refresh or not checkpoint.has(file))
+    if not chosen:
+        reason = f"all {len(files)} files are ingested already" if files else "there are no files"
+        return IngestPlan(files=(), reason=reason, interval=name)
+    return IngestPlan(
+        files=chosen,
+        reason=f"{len(chosen)} of {len(files)} files are to ingest",
+        checkpoint=None if by_interval else checkpoint.after(chosen),
+        interval=name,
+    )
+
+
+def list_source(path: str, options: Mapping[str, str]) -> SourceListing:
+    """List the files that `path` (absolute or with a scheme; no placeholders) names.
+
+    A directory without files is an empty listing. So is, on an object store, a path that ends in `/` and has nothing
+    below it, because there are no empty directories there. Raises UserError for a path that does not exist.
+    """
+    root, pattern = split_path(path)
+    storage, found = _listed(path, root, pattern, options)
+    files = tuple(
+        sorted((_source_file(storage, file) for file in found), key=lambda file: (file.modified_ms, file.url))
+    )
+    log.info("source %s: %s files, %s bytes", path, len(files), sum(file.size_bytes for file in files))
+    return SourceListing(storage=storage, files=files)
+
+
+def _listed(
+    path: str, root: str, pattern: tuple[str, ...], options: Mapping[str, str]
+) -> tuple[Storage, list[FileInfo]]:
+    storage = open_storage(root, options)
+    found = _matching(storage, "", pattern) if pattern else storage.list("")
+    if found or _is_bucket(root):
+        return storage, [file for file in found if not _is_hidden(file.path)]
+    parent, _, name = root.rpartition("/")
+    beside = open_storage(parent or "/", options)
+    files, directories = beside.list_dir("")
+    same = [file for file in files if file.name == name and not pattern]
+    may_be_empty = _is_object_store(path) and (bool(pattern) or path.endswith("/"))
+    if not same and name not in directories and root != "/" and not may_be_empty:
+        raise _missing(path)
+    return beside, same
+
+
+def _matching(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> list[FileInfo]:
+    """Walk the directories that match, one pattern segment a level; what a last segment names is taken whole."""
+    segment, rest = pattern[0], pattern[1:]
+    lead = f"{prefix}/" if prefix else ""
+    if segment == "**":
+        return [file for file in storage.list(prefix) if _matches_below(file.path.removeprefix(lead), rest)]
+    if not has_wildcard(segment) and rest:
+        return _matching(storage, lead + segment, rest)
+    files, directories = storage.list_dir(prefix)
+    found = [] if rest else [file for file in files if fnmatch.fnmatchcase(file.name, segment)]
+    for directory in directories:
+        if fnmatch.fnmatchcase(directory, segment) and not _is_hidden(directory):
+            below = lead + directory
+            found += _matching(storage, below, rest) if rest else storage.list(below)
+    return found
+
+
+def _matches_below(path: str, pattern: tuple[str, ...]) -> bool:
+    """Tell whether a path matches after any number of directories."""
+    segments = path.split("/")
+    if not pattern:
+        return True
+    if "**" in pattern:
+        raise UserError("a path pattern may hold '**' once", pattern="/".join(pattern))
+    tail = segments[-len(pattern) :]
+    return len(tail) == len(pattern) and all(map(fnmatch.fnmatchcase, tail, pattern))
+
+
+def _missing(path: str) -> UserError:
+    return UserError(
+        f"ingest.path: there is no file or directory {path!r}. Check the path"
+        f"{', or end it with / if it is a directory that is empty for now' if _is_object_store(path) else ''}.",
+        path=path,
+    )
+
+
+def _is_object_store(path: str) -> bool:
+    return "://" in path and not path.startswith("file:")
+
+
+def _is_bucket(root: str) -> bool:
+    return _is_object_store(root) and "/" not in root.partition("://")[2]
+
+
+def _is_hidden(path: str) -> bool:
+    return any(segment.startswith((".", "_")) for segment in path.split("/"))
+
+
+def _source_file(storage: Storage, file: FileInfo) -> SourceFile:
+    return SourceFile(
+        url=f"{storage.root.rstrip('/')}/{file.path}",
+        path=file.path,
+        size_bytes=file.size_bytes,
+        modified_ms=file.modified_ms,
+    )
