@@ -1,10 +1,18 @@
-"""A file that gets its name only when it is complete; shared by all stores."""
+"""Files that get their name only when they are complete; shared by all stores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Protocol, Self
+
+from lakehouse.storage.protocol import OutputFile
+
+
+class Sink(Protocol):
+    """Where bytes are collected before they get a name."""
+
+    def write(self, data: Any, /) -> Any: ...
 
 
 class AtomicOutput:
@@ -13,7 +21,7 @@ class AtomicOutput:
     Not an `io.IOBase`: its finalizer would close, and thereby publish, a half-written file that went out of scope.
     """
 
-    def __init__(self, sink: BinaryIO, publish: Callable[[], None], discard: Callable[[], None]) -> None:
+    def __init__(self, sink: Sink, publish: Callable[[], None], discard: Callable[[], None]) -> None:
         self._sink = sink
         self._publish = publish
         self._discard = discard
@@ -69,6 +77,49 @@ class AtomicOutput:
         if not self._closed:
             self._closed = True
             self._discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+class PassingOutput:
+    """Pass everything on to another output; what a wrapping store adds goes into `close`."""
+
+    def __init__(self, inner: OutputFile) -> None:
+        self.inner = inner
+
+    @property
+    def closed(self) -> bool:
+        """Whether the inner file was published or discarded."""
+        return self.inner.closed
+
+    def write(self, data: Any, /) -> int:
+        """Append any bytes-like object and return its length in bytes."""
+        return self.inner.write(data)
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self.inner.tell()
+
+    def flush(self) -> None:
+        """Pass on."""
+        self.inner.flush()
+
+    def close(self) -> None:
+        """Publish the file under its name."""
+        self.inner.close()
+
+    def abort(self) -> None:
+        """Throw the bytes away."""
+        self.inner.abort()
 
     def __enter__(self) -> Self:
         return self

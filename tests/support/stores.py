@@ -1,0 +1,33 @@
+"""Every kind of store, for the tests that must hold on all of them."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from lakehouse.storage.locate import open_storage
+from lakehouse.storage.protocol import Storage
+
+KINDS = ("local", "memory", "s3")
+_numbers = itertools.count(1)
+
+
+def make_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """Return an empty store of one of KINDS; servers start when the first test asks."""
+    number = next(_numbers)
+    if kind == "local":
+        return open_storage(str(tmp_path / "store"))
+    if kind == "memory":
+        return open_storage(f"memory://test-{number}/store")
+    if kind == "s3":
+        server = request.getfixturevalue("s3_server")
+        return open_storage(f"s3://{server.bucket}/test-{number}/store", server.options)
+    raise ValueError(f"no store {kind!r}; known are {KINDS}")
+
+
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.s3) if kind == "s3" else kind for kind in KINDS])
+def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """An empty store, once per kind."""
+    return make_store(request.param, request, tmp_path)
