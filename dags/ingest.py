@@ -1,0 +1,66 @@
+"""One DAG per table spec that declares `ingest`: each run is one spark-submit, its commit one event of the asset.
+
+A run ingests its data interval where the path of the spec asks for one, and else what no commit has ingested yet. Both
+may be repeated: what a commit holds already is not ingested again. Backfills work for every table with a schedule.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG, Param, get_parsing_context
+
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.table import TableSpec
+from lakehouse_airflow.assets import table_asset
+from lakehouse_airflow.operators import LakehouseOperator
+from lakehouse_airflow.specs import load_specs, spec_directories, timetable
+
+DATE = {"type": ["null", "string"], "format": "date-time"}
+PARAMS = {
+    "interval_start": Param(None, **DATE, title="Interval start", description="Instead of the run's own; UTC."),
+    "interval_end": Param(None, **DATE, title="Interval end", description="The first moment after the interval; UTC."),
+    "full_refresh": Param(
+        False, type="boolean", title="Full refresh", description="Read again what earlier commits hold already."
+    ),
+    "options": Param({}, type="object", title="Options", description="hoodie.* options of this run only."),
+}
+
+
+def ingest_dag(spec: TableSpec, ingest: IngestSpec) -> DAG:
+    """Build the DAG of one table."""
+    with DAG(
+        dag_id=f"ingest.{spec.table}",
+        description=f"{ingest.operation} {ingest.format} files of {ingest.path} into {spec.table}",
+        doc_md=__doc__ + f"\nTable `{spec.table}` at `{spec.location}`, key `{', '.join(spec.record_key)}`.",
+        schedule=timetable(spec),
+        start_date=ingest.start_date,
+        catchup=ingest.catchup,
+        max_active_runs=1,
+        params=PARAMS,
+        tags=["lakehouse", "ingest"],
+    ) as dag:
+        LakehouseOperator(
+            task_id="ingest",
+            verb="ingest",
+            action="run",
+            table=str(Path(spec.source).absolute()),
+            by_interval=ingest.is_by_interval,
+            conf=dict(ingest.spark),
+            outlets=[table_asset(spec)],
+            pool=ingest.pool,
+            retries=ingest.retries,
+            retry_delay=timedelta(seconds=ingest.retry_delay_s),
+            retry_exponential_backoff=2,
+            max_retry_delay=timedelta(hours=1),
+            execution_timeout=timedelta(seconds=ingest.timeout_s),
+        )
+    return dag
+
+
+# A task needs its own DAG only.
+wanted = get_parsing_context().dag_id
+for spec in load_specs(spec_directories(Path(__file__).parent)).good:
+    if spec.ingest is not None and wanted in (None, f"ingest.{spec.table}"):
+        ingest_dag(spec, spec.ingest)

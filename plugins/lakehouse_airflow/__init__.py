@@ -1,0 +1,1 @@
+"""What Airflow needs to run lakehouse jobs: the operator, the assets and the table specs. Light: parsing imports it."""

@@ -1,0 +1,200 @@
+"""Run one lakehouse job as one spark-submit.
+
+The operator speaks to the job through `JobCommand` (its arguments) and `JobReport` (the file it leaves).
+How a try ends:
+
+    committed                        success; the report is the XCom, its instant is in the event of the table's asset
+    nothing to do, but an instant    success and the event again: the commit of this very run, made by an earlier try
+    nothing to do, no instant        skipped: there was nothing to ingest, so no event may start who waits for data
+    exit code of a final error       failed, no retry: user, unsupported, corrupt table, commit state unknown
+    any other exit code              failed, retried
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, BaseHook, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
+from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse_airflow.assets import event_extra
+from lakehouse_airflow.processes import JOB, end_job
+from lakehouse_airflow.spark_environment import REPORTS, provide_connection, spark_environment
+from lakehouse_airflow.window import data_interval
+
+#: A retry cannot help after these.
+FINAL_EXIT_CODES = frozenset(
+    error.exit_code for error in (UserError, UnsupportedError, CorruptTableError, CommitStateUnknownError)
+)
+_CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
+
+
+class LakehouseOperator(SparkSubmitOperator):
+    """Run `lakehouse <verb> <action> --table <table>` in Spark's environment and return its report.
+
+    `table` is the path of a table spec or a table's location. With `by_interval` the job gets the run's data interval.
+    The run's params `interval_start`, `interval_end`, `full_refresh` and `options` come first, where the DAG has them.
+    Where Spark is comes from the environment (see `spark_environment`); the master, from the Airflow connection
+    `conn_id`. The report is a local file, so the driver must run where the task runs: client mode.
+    """
+
+    # Fields of the Spark operator that are filled while the task runs.
+    application: str
+    application_args: list[str] | None
+    env_vars: dict[str, Any] | None
+    _spark_binary: str | None
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "table", "options")
+
+    def __init__(
+        self,
+        *,
+        verb: str,
+        action: str,
+        table: str,
+        by_interval: bool = False,
+        options: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs["conf"] = {**_CONF, **(kwargs.get("conf") or {})}
+        kwargs.setdefault("name", f"lakehouse {verb} {action}")
+        super().__init__(**kwargs)
+        self.verb = verb
+        self.action = action
+        self.table = table
+        self.by_interval = by_interval
+        self.options = dict(options or {})
+        self._job_id: str | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Submit the job, wait for it, and turn its report into the state of the task."""
+        try:
+            command = self._command(context)
+            self._prepare(command)
+        except UserError as error:
+            raise AirflowFailException(str(error)) from error
+        report_path = Path(str(command.report))
+        try:
+            super().execute(context)
+        except AirflowException as failure:
+            raise self._failure(failure, _read_report(report_path)) from failure
+        finally:
+            # Whatever happened, nothing of this try goes on behind Airflow's back.
+            end_job(str(self._job_id))
+        return self._success(context, command, _read_report(report_path), report_path)
+
+    def on_kill(self) -> None:
+        """End the whole process tree of the job: Airflow's own operator kills the JVM and orphans the driver."""
+        if self._job_id is None:
+            return
+        submit = self._hook._submit_sp if self._hook is not None else None
+        end_job(self._job_id, submit.pid if submit is not None else None)
+        if self._hook is not None:
+            super().on_kill()
+
+    def _command(self, context: Context) -> JobCommand:
+        """Build the job's command from the rendered fields and the run. The run id is the same for every try."""
+        instance, params = context["ti"], context.get("params") or {}
+        interval = data_interval(context, by_interval=self.by_interval) or (None, None)
+        mapped = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
+        run_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}{mapped}"
+        report = _reports() / Path(*(re.sub(r"[^\w.:+@-]", "_", part) for part in run_id.split("/"))) / "report.json"
+        given = params.get("options") or {}
+        if not isinstance(given, Mapping):
+            raise UserError(f"the run's params give options={given!r}: expected a mapping of option to value")
+        return JobCommand(
+            verb=self.verb,
+            action=self.action,
+            table=self.table,
+            interval_start=interval[0],
+            interval_end=interval[1],
+            run_id=run_id,
+            report=str(report),
+            full_refresh=bool(params.get("full_refresh")),
+            options={key: _text(value) for key, value in {**self.options, **given}.items()},
+        )
+
+    def _prepare(self, command: JobCommand) -> None:
+        """Fill the fields of the Spark operator; make room for the report; end what an earlier try left running."""
+        report = Path(str(command.report))
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.unlink(missing_ok=True)
+        self._job_id = str(command.run_id)
+        if end_job(self._job_id):
+            self.log.warning("An earlier try of %s was still running here; it was ended.", self._job_id)
+        variables = {JOB: self._job_id}
+        if not self.application or not self._spark_binary:
+            spark = spark_environment(os.environ)
+            self.application = self.application or spark.application
+            self._spark_binary = self._spark_binary or spark.binary
+            variables |= spark.variables
+        self.env_vars = {**variables, **(self.env_vars or {})}
+        self.application_args = list(command.to_argv())
+        if not _has_connection(self._conn_id):
+            provide_connection(self._conn_id, os.environ)
+        self.log.info("Job %s: %s", self._job_id, " ".join(self.application_args))
+
+    def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
+        if report is None:
+            raise AirflowException(f"the job ended with exit code 0, but left no report at {path}")
+        if report.error is not None:
+            raise _failed(report, final=not report.error.retryable)
+        result = report.to_mapping()
+        self.log.info("Report: %s", report.to_json())
+        if report.status is JobStatus.NOTHING_TO_DO and report.instant is None:
+            # A skipped task returns nothing, so its report is pushed by hand.
+            context["ti"].xcom_push(key="return_value", value=result)
+            raise AirflowSkipException(f"nothing to do for {command.table}")
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra = event_extra(command, report)
+        return result
+
+    def _failure(self, failure: AirflowException, report: JobReport | None) -> AirflowException:
+        """Return what to raise: the job's own error where it left one, final if a retry cannot help."""
+        submit = self._hook._submit_sp if self._hook is not None else None
+        final = submit is not None and submit.returncode in FINAL_EXIT_CODES
+        if report is not None and report.error is not None:
+            self.log.error("%s: %s", report.error.kind, report.error.message)
+            return _failed(report, final=final)
+        return AirflowFailException(str(failure)) if final else failure
+
+
+def _failed(report: JobReport, *, final: bool) -> AirflowException:
+    assert report.error is not None, "only a report with an error is a failure"
+    message = f"{report.error.kind}: {report.error.message}"
+    return AirflowFailException(message) if final else AirflowException(message)
+
+
+def _read_report(path: Path) -> JobReport | None:
+    try:
+        return JobReport.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except UserError as error:
+        raise AirflowException(f"{path}: {error}") from error
+
+
+def _reports() -> Path:
+    named = os.environ.get(REPORTS)
+    return Path(named).absolute() if named else Path(tempfile.gettempdir()) / f"lakehouse-reports-{os.getuid()}"
+
+
+def _has_connection(connection_id: str) -> bool:
+    try:
+        BaseHook.get_connection(connection_id)
+    except AirflowException:
+        return False
+    return True
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,74 @@
+"""Where Spark lives.
+
+Airflow's environment has no pyspark: the Spark provider and pyspark overwrite each other's files. Jobs run in a second
+virtual environment, named by `LAKEHOUSE_SPARK_HOME`, which has `lakehouse[spark]`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import lakehouse
+from lakehouse.errors import UserError
+
+SPARK_HOME = "LAKEHOUSE_SPARK_HOME"
+SPARK_MASTER = "LAKEHOUSE_SPARK_MASTER"
+REPORTS = "LAKEHOUSE_REPORTS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkEnvironment:
+    """The spark-submit to call, the script to give it, and the environment variables it needs."""
+
+    binary: str
+    application: str
+    variables: Mapping[str, str]
+
+
+def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
+    """Find the Spark environment; raise UserError saying what to set if it is not there.
+
+    The script is `lakehouse/__main__.py` as installed there; for an editable installation it is the one of the source
+    tree, which then goes on PYTHONPATH.
+    """
+    named = environ.get(SPARK_HOME)
+    if not named:
+        raise UserError(f"set {SPARK_HOME} to the virtual environment that has lakehouse[spark]: jobs run there")
+    home = Path(named).absolute()
+    python, binary = home / "bin" / "python", home / "bin" / "spark-submit"
+    for path in (python, binary):
+        if not path.exists():
+            raise UserError(f"{SPARK_HOME}={named}: {path} is missing; install lakehouse[spark] there", path=str(path))
+    # spark-submit asks this Python where Spark is. Without a safe path, the script's own folder would come first on
+    # sys.path, and rooms such as lakehouse/io would be found under bare names.
+    variables = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONSAFEPATH": "1"}
+    installed = next(iter(sorted(home.glob("lib/python*/site-packages/lakehouse/__main__.py"))), None)
+    if installed is not None:
+        return SparkEnvironment(binary=str(binary), application=str(installed), variables=variables)
+    package = Path(lakehouse.__file__).absolute().parent
+    if package.parent.name in ("site-packages", "dist-packages"):
+        raise UserError(f"{SPARK_HOME}={named} has no lakehouse: install lakehouse[spark] there")
+    search = [str(package.parent), *filter(None, [environ.get("PYTHONPATH")])]
+    return SparkEnvironment(
+        binary=str(binary),
+        application=str(package / "__main__.py"),
+        variables={**variables, "PYTHONPATH": ":".join(search)},
+    )
+
+
+def provide_connection(connection_id: str, environ: MutableMapping[str, str]) -> None:
+    """Make the missing Spark connection from `LAKEHOUSE_SPARK_MASTER`, or raise UserError saying what to set.
+
+    Without this the provider would silently submit to YARN.
+    """
+    master, variable = environ.get(SPARK_MASTER), f"AIRFLOW_CONN_{connection_id.upper()}"
+    if not master:
+        example = json.dumps({"conn_type": "spark", "host": "local[2]"})
+        raise UserError(
+            f"the Airflow connection {connection_id!r} does not exist or does not parse: create it, or set "
+            f"{variable}='{example}', or {SPARK_MASTER}=local[2]"
+        )
+    environ[variable] = json.dumps({"conn_type": "spark", "host": master})
