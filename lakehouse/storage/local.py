@@ -17,6 +17,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from stat import S_ISDIR
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -131,8 +132,11 @@ class LocalStorage:
         """Map the file into memory: Arrow reads parquet from it without copying."""
         target = self._base + check_path(path)
         with _translated(path):
+            found = os.stat(target)
+            if S_ISDIR(found.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
             # An empty file cannot be mapped.
-            opened: InputFile = pa.memory_map(target, "r") if os.stat(target).st_size else pa.OSFile(target, "r")
+            opened: InputFile = pa.memory_map(target, "r") if found.st_size else pa.OSFile(target, "r")
         return opened
 
     def open_output(self, path: str) -> OutputFile:
@@ -197,7 +201,7 @@ def temporary_name(name: str, token: str) -> str:
     Dots of the name become `~`: Hudi's patterns find `.log.` anywhere in a name that begins with a dot, and would take
     `.<log file>.<token>.tmp` for a log file.
     """
-    return f".{name[:64].replace('.', '~')}.{token}{TEMPORARY_SUFFIX}"
+    return f".{name[:48].replace('.', '~')}.{token}{TEMPORARY_SUFFIX}"
 
 
 def _open_temporary(target: str) -> tuple[str, BinaryIO]:

@@ -1,0 +1,317 @@
+"""What every store must do, whatever it is made of."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse.errors import UserError
+from lakehouse.storage.counting import CountingStorage
+from lakehouse.storage.faults import FaultyStorage
+from lakehouse.storage.protocol import NotFoundError, Storage, is_temporary
+
+STRANGE_NAMES = (
+    "plain/file.parquet",
+    "city=São Paulo/日本 語.parquet",
+    "p=a%2Fb/100%/x",
+    "ts=2024-01-01 10:11:12/.hidden_file",
+    "q=a+b&c#d?e*f[g]{h}~!@$^`'|\"<>;,()\\/x",
+    ".hoodie/timeline/20240101000000000_20240101000001000.commit",
+    "trailing space /x ",
+)
+
+
+def paths(store: Storage, prefix: str = "") -> list[str]:
+    return [file.path for file in store.list(prefix)]
+
+
+def test_what_was_put_can_be_got_and_replaced(each_store: Storage) -> None:
+    each_store.put("a/b/c", b"one")
+    assert each_store.get("a/b/c") == b"one"
+    each_store.put("a/b/c", b"")
+    assert each_store.get("a/b/c") == b""
+
+
+def test_a_missing_file_is_not_found_by_any_reading_verb(each_store: Storage) -> None:
+    each_store.put("a/b", b"x")
+    for missing in ("nothing", "a", "a/nothing", "nothing/a"):
+        with pytest.raises(NotFoundError, match=missing):
+            each_store.get(missing)
+        with pytest.raises(NotFoundError):
+            each_store.get_range(missing, 0, 1)
+        with pytest.raises(NotFoundError):
+            each_store.open_input(missing)
+
+
+def test_ranges_end_where_the_file_ends(each_store: Storage) -> None:
+    each_store.put("digits", b"0123456789")
+    assert each_store.get_range("digits", 0, 3) == b"012"
+    assert each_store.get_range("digits", 4, 1) == b"4"
+    assert each_store.get_range("digits", 8, 100) == b"89"
+    assert each_store.get_range("digits", 10, 5) == b""
+    assert each_store.get_range("digits", 100, 5) == b""
+    assert each_store.get_range("digits", 3, 0) == b""
+
+
+def test_create_makes_a_file_once(each_store: Storage) -> None:
+    assert each_store.create("t/1.commit", b"first") is True
+    assert each_store.create("t/1.commit", b"second") is False
+    assert each_store.create("t/1.commit", b"first", unique=True) is False
+    assert each_store.get("t/1.commit") == b"first"
+    assert paths(each_store) == ["t/1.commit"]
+
+
+def test_create_of_an_empty_file_is_exclusive_too(each_store: Storage) -> None:
+    assert each_store.create("t/1.requested", b"") is True
+    assert each_store.create("t/1.requested", b"") is False
+
+
+def test_exactly_one_of_racing_creates_wins_and_its_bytes_stay(each_store: Storage) -> None:
+    threads = 8
+    for instant in range(5):
+        barrier = threading.Barrier(threads)
+
+        def race(number: int, path: str = f"timeline/{instant}", barrier: threading.Barrier = barrier) -> bool:
+            barrier.wait()
+            return each_store.create(path, b"%d" % number)
+
+        with ThreadPoolExecutor(threads) as pool:
+            won = list(pool.map(race, range(threads)))
+        assert won.count(True) == 1
+        assert each_store.get(f"timeline/{instant}") == b"%d" % won.index(True)
+    assert paths(each_store) == [f"timeline/{instant}" for instant in range(5)]
+
+
+def test_a_reader_never_sees_a_part_of_a_put(each_store: Storage) -> None:
+    versions = [bytes([letter]) * 200_000 for letter in b"abcd"]
+    each_store.put("shared", versions[0])
+    done = threading.Event()
+    torn: list[int] = []
+
+    def read() -> int:
+        reads = 0
+        while not done.is_set() or not reads:
+            found = each_store.get("shared")
+            reads += 1
+            if found not in versions:
+                torn.append(len(found))
+        return reads
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        for number in range(24):
+            each_store.put("shared", versions[number % 4])
+        done.set()
+        assert all(reader.result() >= 1 for reader in readers)
+    assert torn == []
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_names_are_kept_letter_by_letter(each_store: Storage, name: str) -> None:
+    assert each_store.create(name, b"1") is True
+    each_store.put(name, b"22")
+    assert each_store.get(name) == b"22"
+    assert [(file.path, file.size_bytes) for file in each_store.list("")] == [(name, 2)]
+    directory, _, last = name.rpartition("/")
+    files, names = each_store.list_dir(directory)
+    assert [file.path for file in files] == [name]
+    assert [file.name for file in files] == [last]
+    assert names == []
+    with each_store.open_output(name + "2") as output:
+        output.write(b"333")
+    with each_store.open_input(name + "2") as file:
+        assert file.read() == b"333"
+    assert each_store.delete_many([name, name + "2"]) == 2
+    assert paths(each_store) == []
+
+
+@pytest.mark.parametrize("path", ["", "/absolute", "a//b", "../up", "a/../b", "./a", "a/.", "a/", "a\0b"])
+def test_paths_that_are_not_plain_are_refused(each_store: Storage, path: str) -> None:
+    for verb in (each_store.get, each_store.delete, each_store.open_input, each_store.open_output):
+        with pytest.raises(UserError, match="storage path"):
+            verb(path)
+    for writer in (each_store.put, each_store.create):
+        with pytest.raises(UserError, match="storage path"):
+            writer(path, b"")
+
+
+def test_listing_is_recursive_sorted_and_by_whole_segments(each_store: Storage) -> None:
+    for path in ("b/2", "a/x/1", "a/x/y/2", "a/3", "ab/4", "root"):
+        each_store.put(path, path.encode())
+    assert paths(each_store) == ["a/3", "a/x/1", "a/x/y/2", "ab/4", "b/2", "root"]
+    assert paths(each_store, "a") == paths(each_store, "a/") == ["a/3", "a/x/1", "a/x/y/2"]
+    assert paths(each_store, "a/x/y") == ["a/x/y/2"]
+    assert paths(each_store, "absent") == paths(each_store, "a/3") == []
+    assert [file.size_bytes for file in each_store.list("a")] == [3, 5, 7]
+
+
+def test_one_level_has_files_and_bare_names_of_directories(each_store: Storage) -> None:
+    for path in ("p=1/f", "p=2/deep/f", "g", "f"):
+        each_store.put(path, b"")
+    files, names = each_store.list_dir("")
+    assert ([file.path for file in files], names) == (["f", "g"], ["p=1", "p=2"])
+    files, names = each_store.list_dir("p=2/")
+    assert ([file.path for file in files], names) == ([], ["deep"])
+    assert each_store.list_dir("absent") == ([], [])
+    assert each_store.list_dir("f") == ([], [])
+
+
+def test_times_of_a_listing_do_not_run_backwards(each_store: Storage) -> None:
+    each_store.put("first", b"")
+    each_store.put("second", b"")
+    first, second = each_store.list("")
+    assert 0 < first.modified_ms <= second.modified_ms
+
+
+def test_a_long_listing_is_complete(each_store: Storage) -> None:
+    expected = [f"many/{number:04d}" for number in range(1100)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda path: each_store.put(path, b""), expected))
+    assert paths(each_store, "many") == expected
+    assert len(each_store.list_dir("many")[0]) == 1100
+    assert each_store.delete_many(expected) == 1100
+    assert paths(each_store) == []
+
+
+def test_deleting_what_is_missing_is_a_success(each_store: Storage) -> None:
+    each_store.put("a/b", b"")
+    assert each_store.delete("a/b") is True
+    assert each_store.delete("a/b") is False
+    assert each_store.delete("never/was") is False
+    each_store.delete_many(["a/b", "never/was"])
+    assert each_store.delete_many([]) == 0
+
+
+def test_deleting_a_directory_deletes_nothing(each_store: Storage) -> None:
+    each_store.put("a/b", b"kept")
+    assert each_store.delete("a") is False
+    assert each_store.get("a/b") == b"kept"
+
+
+def test_a_directory_goes_with_its_last_file(each_store: Storage) -> None:
+    each_store.put("a/b/c/1", b"")
+    each_store.put("a/2", b"")
+    each_store.delete("a/b/c/1")
+    assert each_store.list_dir("a")[1] == []
+    each_store.delete_many(["a/2"])
+    assert each_store.list_dir("") == ([], [])
+    each_store.put("a/b/c/1", b"again")
+    assert each_store.get("a/b/c/1") == b"again"
+
+
+def test_a_pickled_store_is_the_same_place(each_store: Storage) -> None:
+    each_store.put("before", b"1")
+    copy: Storage = pickle.loads(pickle.dumps(each_store))
+    assert copy.root == each_store.root
+    assert copy.get("before") == b"1"
+    copy.put("after", b"2")
+    assert each_store.get("after") == b"2"
+    for wrapper in (CountingStorage(each_store), FaultyStorage(each_store)):
+        assert pickle.loads(pickle.dumps(wrapper)).get("after") == b"2"
+
+
+def test_a_used_store_does_not_show_secrets(each_store: Storage) -> None:
+    assert "secret" not in repr(each_store)
+    assert each_store.root in repr(each_store)
+
+
+def table(rows: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(rows)), "name": [f"name-{i}" for i in range(rows)], "value": [0.5] * rows})
+
+
+def test_parquet_is_written_and_read_back_by_column(each_store: Storage) -> None:
+    data = table(50_000)
+    with (
+        each_store.open_output("p=1/f.parquet") as output,
+        pq.ParquetWriter(output, data.schema, compression="zstd") as writer,
+    ):
+        for batch in data.to_batches(max_chunksize=10_000):
+            writer.write_batch(batch)
+        assert paths(each_store, "p=1") in ([], [path for path in paths(each_store, "p=1") if is_temporary(path)])
+    assert paths(each_store) == ["p=1/f.parquet"]
+    assert each_store.list("")[0].size_bytes == output.tell()
+    with each_store.open_input("p=1/f.parquet") as file:
+        assert file.size() == output.tell()
+        assert pq.read_table(file, columns=["id"]).equals(data.select(["id"]))
+    with each_store.open_input("p=1/f.parquet") as file:
+        reader = pq.ParquetFile(file, pre_buffer=True)
+        assert reader.metadata.num_row_groups == 5
+        assert pa.Table.from_batches(reader.iter_batches(columns=["name"])).equals(data.select(["name"]))
+
+
+def test_a_file_larger_than_one_upload_part_arrives_whole(each_store: Storage) -> None:
+    block = bytes(range(256)) * 4096
+    with each_store.open_output("large") as output:
+        for _ in range(20):
+            output.write(block)
+    with each_store.open_input("large") as file:
+        assert file.size() == 20 << 20
+        assert file.read(10) == block[:10]
+        file.seek(-(3 << 20), 2)
+        assert file.tell() == 17 << 20
+        assert file.read() == block * 3
+        file.seek((5 << 20) + 7)
+        assert file.read(2 << 20) == (block * 3)[7 : 7 + (2 << 20)]
+        assert file.read(0) == b""
+    assert each_store.get_range("large", 256, 4) == b"\0\1\2\3"
+
+
+def test_an_empty_file_can_be_written_and_opened(each_store: Storage) -> None:
+    each_store.open_output("empty").close()
+    with each_store.open_input("empty") as file:
+        assert (file.size(), file.read()) == (0, b"")
+
+
+@pytest.mark.parametrize("written", [10, 9 << 20, 30 << 20])
+def test_an_output_that_meets_an_exception_leaves_nothing(each_store: Storage, written: int) -> None:
+    with pytest.raises(ZeroDivisionError), each_store.open_output("p=1/f.parquet") as output:
+        for _ in range(0, written, 1 << 20):
+            output.write(b"x" * min(written, 1 << 20))
+        raise ZeroDivisionError
+    assert output.closed
+    assert each_store.list("") == []
+    with pytest.raises(NotFoundError):
+        each_store.get("p=1/f.parquet")
+
+
+def test_an_exception_within_a_parquet_writer_leaves_the_former_file(each_store: Storage) -> None:
+    each_store.put("f.parquet", b"former")
+    data = table(10)
+    with (
+        pytest.raises(ZeroDivisionError),
+        each_store.open_output("f.parquet") as output,
+        pq.ParquetWriter(output, data.schema) as writer,
+    ):
+        writer.write_table(data)
+        raise ZeroDivisionError
+    assert each_store.get("f.parquet") == b"former"
+    assert paths(each_store) == ["f.parquet"]
+
+
+def test_an_aborted_or_closed_output_takes_no_more_bytes(each_store: Storage) -> None:
+    output = each_store.open_output("a")
+    output.write(b"1")
+    output.abort()
+    output.close()
+    with pytest.raises(ValueError, match="closed"):
+        output.write(b"2")
+    assert each_store.list("") == []
+
+
+def test_an_output_replaces_what_has_the_name(each_store: Storage) -> None:
+    each_store.put("a", b"old")
+    with each_store.open_output("a") as output:
+        output.write(memoryview(b"new and longer"))
+        assert each_store.get("a") == b"old"
+    assert each_store.get("a") == b"new and longer"
+
+
+def test_native_names_are_under_the_native_root(each_store: Storage) -> None:
+    root, file = each_store.native(""), each_store.native("p=1/f x")
+    assert file == f"{root}/p=1/f x"
+    assert root == ("s3a" + each_store.root[2:] if each_store.root.startswith("s3://") else each_store.root)
