@@ -2,6 +2,7 @@
 
 Parsing is as lenient as Joda's (fewer digits than letters are accepted, names and literals in any case) and as strict
 about ranges: month 13 or second 60 is no time. Names are English. Times are epoch milliseconds as plain integers.
+Stricter than Joda on purpose: years are 1 to 9999, a day of week must fit its date, `yy` takes exactly two digits.
 """
 
 from __future__ import annotations
@@ -132,11 +133,9 @@ def render(pattern: JodaPattern, local_ms: int, *, offset_ms: int = 0, zone_name
 
 
 def offset_text(offset_ms: int, *, colon: bool = True) -> str:
-    """Return an offset as `+05:30` (or `+0530`), with seconds where it has some."""
-    sign = "-" if offset_ms < 0 else "+"
-    minutes, seconds = divmod(abs(offset_ms) // SECOND_MS, 60)
-    parts = [f"{minutes // 60:02d}", f"{minutes % 60:02d}"] + ([f"{seconds:02d}"] if seconds else [])
-    return sign + (":" if colon else "").join(parts)
+    """Return an offset as `+05:30` (or `+0530`); Joda shows no seconds here, which some zones had before 1940."""
+    hours, minutes = divmod(abs(offset_ms) // MINUTE_MS, 60)
+    return f"{'-' if offset_ms < 0 else '+'}{hours:02d}{':' if colon else ''}{minutes:02d}"
 
 
 def _token(match: re.Match[str], text: str) -> Token:
@@ -169,10 +168,10 @@ def _piece(token: Token, following: Token) -> str:
     if letter == "Z":
         return "Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?"
     if letter == "z":
-        return "|".join(sorted(ZONE_NAMES, key=len, reverse=True))
+        return f"(?-i:{'|'.join(sorted(ZONE_NAMES, key=len, reverse=True))})"
     if letter == "a":
         return "AM|PM"
-    return f"[0-9]{{0,{count}}}+" if letter == "S" else "[0-9]{1,2}+"
+    return f"[0-9]{{1,{count}}}+" if letter == "S" else "[0-9]{1,2}+"
 
 
 def _number(token: Token, part: str) -> int:

@@ -68,6 +68,10 @@ _JAVA_ZONES = {
     "CTT": "Asia/Shanghai",
 }
 _FIXED_ZONE = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
+# Arrow knows no daylight saving time after 2037: it reads the listed transitions of a zone, not the rule for the rest.
+_ARROW_RULES_END_MS = 2114380800000
+# The rules for those years change clocks on full quarters of an hour.
+_LATE_STEP_MS = 900_000
 # Above this many distinct strings, cutting their seconds first is cheaper than parsing them all.
 _MANY = 20_000
 
@@ -186,7 +190,14 @@ def _local(millis: Millis, zone: str) -> Millis:
     if zone == "UTC":
         return millis
     instants = pa.array(millis).cast(pa.timestamp("ms", zone))
-    local: Millis = pc.local_timestamp(instants).cast(pa.int64()).to_numpy()
+    local: Millis = pc.local_timestamp(instants).cast(pa.int64()).to_numpy(zero_copy_only=False).copy()
+    late = np.flatnonzero(millis >= _ARROW_RULES_END_MS)
+    if len(late) and zone[0] not in "+-":
+        steps, inverse = np.unique(millis[late] // _LATE_STEP_MS, return_inverse=True)
+        info = ZoneInfo(zone)
+        moments = [(_EPOCH + timedelta(milliseconds=step * _LATE_STEP_MS)).astimezone(info) for step in steps.tolist()]
+        offsets = np.array([(moment.utcoffset() or timedelta()) // timedelta(milliseconds=1) for moment in moments])
+        local[late] = millis[late] + offsets[inverse]
     return local
 
 

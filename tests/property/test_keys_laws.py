@@ -1,0 +1,122 @@
+"""Laws of keys: reference implementations in plain Python agree, and what is encoded is read back."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lakehouse.index.bucket import bucket_file_id, bucket_ids, bucket_of
+from lakehouse.index.java_hash import string_hashes
+from lakehouse.model.keys import KeyConfig, KeyGeneratorType
+from lakehouse.rows.joda import compile_pattern, parse, render
+from lakehouse.rows.key_values import value_text
+from lakehouse.rows.keys import bad_key_mask, partition_paths, record_keys
+from lakehouse.rows.partition_path import escape, parse_partition_path, unescape
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.lists(st.none() | TEXT, max_size=20)
+# Values without '/' that are no directory of their own kind: fit for a path without escaping.
+PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1).filter(
+    lambda text: text not in (".", "..", ".hoodie", "__HIVE_DEFAULT_PARTITION__")
+)
+
+
+def java_hash(text: str) -> int:
+    units = text.encode("utf-16-le")
+    code = 0
+    for index in range(0, len(units), 2):
+        code = (31 * code + int.from_bytes(units[index : index + 2], "little")) & 0xFFFFFFFF
+    return code - (1 << 32) if code >> 31 else code
+
+
+def java_list_hash(hashes: list[int]) -> int:
+    code = 1
+    for value in hashes:
+        code = (31 * code + value) & 0xFFFFFFFF
+    return code
+
+
+@given(VALUES, st.integers(0, 3))
+def test_string_hashes_equal_the_reference(values: list[str | None], start: int) -> None:
+    strings = pa.array(values, pa.string()).slice(start)
+    assert string_hashes(strings).tolist() == [0 if value is None else java_hash(value) for value in values[start:]]
+
+
+@given(st.lists(TEXT, max_size=10), st.integers(1, 5000))
+def test_buckets_of_simple_keys_equal_the_reference(keys: list[str], buckets: int) -> None:
+    found = bucket_ids(pa.array(keys, pa.string()), key_fields=("id",), hash_fields=(), buckets=buckets)
+    assert found.tolist() == [(java_list_hash([java_hash(key)]) & 0x7FFFFFFF) % buckets for key in keys]
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.text("ab:ż", max_size=3), st.integers()), min_size=1, max_size=10),
+    st.integers(1, 500),
+)
+def test_buckets_of_complex_keys_follow_from_the_values(rows: list[tuple[str | None, int]], buckets: int) -> None:
+    config = KeyConfig(generator=KeyGeneratorType.COMPLEX, record_key_fields=("a", "b"))
+    data = pa.table({"a": pa.array([row[0] for row in rows]), "b": pa.array([str(row[1]) for row in rows])})
+    keys = record_keys(data, config)
+    found = bucket_ids(keys, key_fields=("a", "b"), hash_fields=("a", "b"), buckets=buckets)
+    expected = [(java_list_hash([java_hash(a or ""), java_hash(str(b))]) & 0x7FFFFFFF) % buckets for a, b in rows]
+    assert found.tolist() == expected
+
+
+@given(st.integers(0, 99_999_999), st.uuids())
+def test_a_bucket_is_read_back_from_its_file_id(bucket: int, uuid: object) -> None:
+    assert bucket_of(bucket_file_id(bucket, str(uuid))) == bucket
+
+
+@given(TEXT)
+def test_escaping_is_undone_and_leaves_one_path_level(value: str) -> None:
+    assert unescape(escape(value)) == value
+    assert "/" not in escape(value)
+
+
+def partitioned(*, hive_style: bool, url_encode: bool) -> KeyConfig:
+    return KeyConfig(
+        generator=KeyGeneratorType.COMPLEX,
+        record_key_fields=("a",),
+        partition_fields=("a", "b"),
+        partition_types=("SIMPLE", "SIMPLE"),
+        hive_style=hive_style,
+        url_encode=url_encode,
+    )
+
+
+@given(st.lists(st.tuples(st.none() | PLAIN, st.none() | PLAIN), max_size=10), st.booleans(), st.booleans())
+def test_partition_paths_are_read_back_into_their_values(
+    rows: list[tuple[str | None, str | None]], hive_style: bool, url_encode: bool
+) -> None:
+    config = partitioned(hive_style=hive_style, url_encode=url_encode)
+    columns = [pa.array([row[index] for row in rows], pa.string()) for index in range(2)]
+    paths = partition_paths(pa.table(columns, names=["a", "b"]), config).to_pylist()
+    assert [parse_partition_path(path, config) for path in paths] == rows
+
+
+@given(st.lists(st.tuples(st.none() | st.sampled_from(["", "x", ".."]), st.none() | TEXT), min_size=1, max_size=10))
+def test_rows_that_are_not_called_bad_have_keys_and_paths(rows: list[tuple[str | None, str | None]]) -> None:
+    config = partitioned(hive_style=False, url_encode=False)
+    columns = [pa.array([row[index] for row in rows], pa.string()) for index in range(2)]
+    data = pa.table(columns, names=["a", "b"])
+    good = data.filter([not bad for bad in bad_key_mask(data, config).to_pylist()])
+    assert record_keys(good, config).null_count == 0
+    assert partition_paths(good, config).null_count == 0
+
+
+@given(st.lists(st.floats(allow_nan=False), max_size=10))
+@example([1e-3, 1e7, 5e-324, -0.0, 9.999999999999999e-4, 9999999.999999998])
+def test_the_text_of_a_number_tells_the_number(values: list[float]) -> None:
+    texts = value_text(pa.array(values, pa.float64()), name="x").to_pylist()
+    assert [float(text.replace("Infinity", "inf")) for text in texts] == values
+    for value, text in zip(values, texts, strict=True):
+        is_plain = value == 0 or 1e-3 <= abs(value) < 1e7 or "Infinity" in text
+        assert ("E" in text) is not is_plain
+        assert "." in text or "Infinity" in text
+
+
+@given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
+def test_a_printed_time_is_parsed_back(millis: int) -> None:
+    pattern = compile_pattern("EEE, d MMMM yyyy hh:mm:ss.SSS a")
+    found = parse(pattern, render(pattern, millis))
+    assert found is not None and found.local_ms == millis
