@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.errors import UnsupportedError
 from lakehouse.format import schemas
 from lakehouse.format.avro_schema import arrow_to_avro, avro_to_arrow
+from lakehouse.format.bloom import BloomBuilder, BloomFilter
 from lakehouse.format.metadata import decode_commit, decode_requested_replace, encode_commit, encode_requested_replace
 from lakehouse.format.names import parse_base_file, parse_instant, parse_log_file
 from lakehouse.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
@@ -234,6 +237,78 @@ def test_the_version_8_deltacommit_artefact_decodes() -> None:
     assert isinstance(metadata, CommitMetadata) and metadata.stats
     assert all(stat.path and stat.size_bytes for stat in metadata.stats)
     assert decode_commit(encode_commit(metadata, table_version=8)) == metadata
+
+
+def bloom_artefact(name: str) -> str:
+    """Return the last line: the text in front is a licence."""
+    return artefact(f"bloom/{name}").read_text().strip().splitlines()[-1]
+
+
+MURMUR = [
+    ("simple_200_000001_murmur.bf.data", None),
+    ("simple_1000_000001_murmur.bf.data", None),
+    ("simple_5000_000001_murmur.bf.data", None),
+    ("dynamic_200_000001_murmur_1000.bf.data", "DYNAMIC_V0"),
+]
+
+
+@pytest.mark.parametrize(("name", "type_code"), MURMUR)
+def test_bloom_artefacts_hold_every_key_and_are_written_back_as_they_were(name: str, type_code: str | None) -> None:
+    text, keys = bloom_artefact(name), pa.array(bloom_artefact("all_10000.keys.data").split(","))
+    assert len(keys) == 10_000
+    read = BloomFilter.from_text(text, type_code)
+    assert read.might_contain(keys).all()
+    assert read.to_text() == text
+    assert read.remaining == 0
+
+
+def test_the_sizes_of_bloom_artefacts_are_those_we_compute() -> None:
+    built = BloomBuilder(5000, 0.000001).finish()
+    read = BloomFilter.from_text(bloom_artefact("simple_5000_000001_murmur.bf.data"), "SIMPLE")
+    assert (read.num_bits, read.num_hashes) == (built.num_bits, built.num_hashes)
+    dynamic = BloomFilter.from_text(bloom_artefact("dynamic_200_000001_murmur_1000.bf.data"), "DYNAMIC_V0")
+    assert (len(dynamic.rows), dynamic.entries, dynamic.count) == (5, 200, 10_000)
+
+
+def test_a_half_filled_bloom_artefact_is_rebuilt_bit_by_bit() -> None:
+    keys = pa.array(bloom_artefact("all_10000.keys.data").split(","))
+    read = BloomFilter.from_text(bloom_artefact("simple_5000_000001_murmur.bf.data"), None)
+    built = BloomFilter.build(keys, entries=5000, fpp=0.000001, dynamic_max=1)
+    assert built.rows[0].tobytes() == read.rows[0].tobytes()
+
+
+def test_a_jenkins_bloom_filter_is_kept_but_not_asked() -> None:
+    text = bloom_artefact("simple_5000_000001_jenkins.bf.data")
+    read = BloomFilter.from_text(text, None)
+    assert read.to_text() == text
+    with pytest.raises(UnsupportedError, match="Jenkins"):
+        read.might_contain(pa.array(["a"]))
+    with pytest.raises(UnsupportedError, match="Jenkins"):
+        read.add(pa.array(["a"]))
+
+
+def test_bloom_filters_in_base_files_are_the_ones_we_would_write() -> None:
+    rebuilt = files = 0
+    for zipped in sorted(fixtures("hudi_tables").glob("cow_v[89]*.zip")):
+        with zipfile.ZipFile(zipped) as archive:
+            for name in archive.namelist():
+                if not name.endswith(".parquet") or "/.hoodie/" in name or "/._" in name:
+                    continue
+                file = pq.ParquetFile(io.BytesIO(archive.read(name)))
+                footer = file.metadata.metadata or {}
+                text = footer.get(b"org.apache.hudi.bloomfilter", b"").decode()
+                if not text:
+                    continue
+                keys = file.read(["_hoodie_record_key"]).column(0)
+                type_code = footer[b"hoodie_bloom_filter_type_code"].decode()
+                read = BloomFilter.from_text(text, type_code)
+                assert read.might_contain(keys).all(), name
+                assert read.to_text() == text
+                # A rewritten file's filter also has keys since deleted, or a key twice in `count`.
+                built = BloomFilter.build(keys, entries=read.entries, fpp=1e-9)
+                rebuilt += built.to_text() == text
+                files += 1
+    assert files > 40 and rebuilt > files * 0.8
 
 
 def artefact(name: str) -> Path:
