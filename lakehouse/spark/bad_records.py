@@ -1,0 +1,144 @@
+"""Records that do not parse or have no key: told apart, counted, and set aside with their reason and their file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial, reduce
+from operator import and_
+
+import pyarrow as pa
+from pyspark import StorageLevel, TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.errors import UserError, nearest
+from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.sources import CORRUPT, INTERNAL, SOURCE_FILE, Frame
+from lakehouse.storage.protocol import Storage
+
+REASON = "_lakehouse_reason"
+_ROWS_PER_PART = 50_000
+
+
+def select_columns(frame: Frame, select: Sequence[str]) -> Frame:
+    """Apply the SQL expressions of a spec; the columns named `INTERNAL` stay beside them.
+
+    Raises UserError naming the expression that Spark does not understand.
+    """
+    if not select:
+        return frame
+    brings_all = [text for text in select if text.strip().startswith("*")]
+    if len(brings_all) > 1:
+        raise UserError(f"ingest.select: {' and '.join(map(repr, brings_all))} both stand for all columns; keep one")
+    try:
+        return frame.selectExpr(*select, *(() if brings_all else INTERNAL))
+    except PySparkException as error:
+        raise _select_error(frame, select, error) from error
+
+
+def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
+    """Add the column `REASON`: null for a record with a key, otherwise why it cannot be a row.
+
+    A record has no key when all its key fields are null or empty: with one field that is what every key generator
+    refuses, and with several what the complex one refuses. Raises UserError for a key field that is not there.
+    """
+    for name in key_fields:
+        try:
+            frame.select(name)
+        except PySparkException as error:
+            known = [column for column in frame.columns if column not in INTERNAL]
+            raise UserError(
+                f"record key column {name!r} is not among the columns of the input.{nearest(name, known)} "
+                f"There are: {', '.join(known)}.",
+                column=name,
+            ) from error
+    no_key = reduce(and_, (_is_empty(name) for name in key_fields))
+    reason = (
+        F.when(F.col(CORRUPT).isNotNull(), F.lit("does not parse"))
+        .when(no_key, F.lit(f"no record key: {', '.join(key_fields)} is null or empty"))
+        .otherwise(F.lit(None).cast("string"))
+    )
+    return frame.withColumn(REASON, reason)
+
+
+def pin(frame: Frame) -> Frame:
+    """Keep the parsed records from their first use on, in memory and beyond that on the workers' disks."""
+    return frame.persist(StorageLevel.MEMORY_AND_DISK)
+
+
+def unpin(frame: Frame) -> None:
+    """Release what `pin` kept."""
+    frame.unpersist()
+
+
+def count_records(marked: Frame) -> tuple[int, int]:
+    """Return the number of all records and of bad ones; raise UserError for files that cannot be read."""
+    with spark_failures("reading the files"):
+        row = marked.agg(F.count(F.lit(1)), F.count(REASON)).head()
+    assert row is not None, "an aggregate without groups has one row"
+    return int(row[0]), int(row[1])
+
+
+def good_rows(marked: Frame) -> Frame:
+    """Return the rows to write, without the columns beside the data."""
+    return marked.where(F.col(REASON).isNull()).drop(*INTERNAL, REASON)
+
+
+def first_bad_record(marked: Frame) -> tuple[str, str, str]:
+    """Return reason, file and text of one bad record; there must be one."""
+    row = _dead_letters(marked).head()
+    assert row is not None, "asked for a bad record where there is none"
+    return row["reason"], row["source_file"], row["record"]
+
+
+def write_dead_letters(marked: Frame, storage: Storage, folder: str) -> int:
+    """Write every bad record as a JSON line `{reason, source_file, record}` below `folder` and return how many.
+
+    The record is its text where it did not parse, otherwise its columns as JSON. What an earlier try of the same run
+    left in the folder is removed first.
+    """
+    storage.delete_many([file.path for file in storage.list(folder)])
+    lines = _dead_letters(marked).select(F.to_json(F.struct("reason", "source_file", "record")).alias("line"))
+    with spark_failures("writing the dead letters"):
+        written = lines.mapInArrow(partial(_write_parts, storage, folder), "rows long").agg(F.sum("rows")).head()
+    return int(written[0] or 0) if written is not None else 0
+
+
+def _dead_letters(marked: DataFrame) -> DataFrame:
+    columns = [F.col(f"`{name}`") for name in marked.columns if name not in (*INTERNAL, REASON)]
+    as_json = F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+    return marked.where(F.col(REASON).isNotNull()).select(
+        F.col(REASON).alias("reason"),
+        F.col(SOURCE_FILE).alias("source_file"),
+        F.coalesce(F.col(CORRUPT), as_json).alias("record"),
+    )
+
+
+def _write_parts(storage: Storage, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
+    part = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, _ROWS_PER_PART):
+            lines = batch.column(0).slice(start, _ROWS_PER_PART)
+            text = "\n".join(lines.to_pylist())
+            # A try that is repeated writes the same names, so a record never stands there twice.
+            storage.put(f"{folder}/part-{partition:05d}-{part:04d}.json", f"{text}\n".encode())
+            part += 1
+        yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows])], names=["rows"])
+
+
+def _is_empty(name: str) -> Column:
+    column = F.col(name)
+    return column.isNull() | (column.cast("string") == F.lit(""))
+
+
+def _select_error(frame: Frame, select: Sequence[str], error: PySparkException) -> UserError:
+    for text in select:
+        try:
+            frame.selectExpr(text)
+        except PySparkException as own:
+            message = str(own).partition("\n")[0].partition(" SQLSTATE")[0]
+            return UserError(f"ingest.select: {text!r}: {message}", expression=text)
+    return UserError(f"ingest.select: {list(select)}: {str(error).partition(chr(10))[0]}")

@@ -1,0 +1,68 @@
+"""Text files line by line through lakehouse.storage, in a Spark worker; knows nothing of Spark."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from collections.abc import Iterator
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import UserError
+from lakehouse.storage.protocol import Storage
+
+BLOCK_BYTES = 8 << 20
+
+
+def line_batches(
+    storage: Storage, paths: tuple[str, ...], encoding: str, skip: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield `(value, file)` for the lines of the files whose places in `paths` come in, blank ones left out.
+
+    The first `skip` lines of every file are its header. Memory holds one block of one file.
+    """
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            path = paths[index]
+            url = f"{storage.root}/{path}"
+            to_skip = skip
+            for block in _blocks(storage, path):
+                lines = _split(block, encoding)
+                if to_skip:
+                    lines, to_skip = lines.slice(to_skip), max(0, to_skip - len(lines))
+                yield pa.RecordBatch.from_arrays([lines, pa.repeat(url, len(lines))], names=["value", "file"])
+
+
+def _blocks(storage: Storage, path: str) -> Iterator[bytes]:
+    """Yield whole lines, some megabytes at a time, of a plain, gzip or bzip2 file."""
+    rest = b""
+    try:
+        with storage.open_input(path) as raw, _decompressed(cast(Any, raw), path) as file:
+            while block := file.read(BLOCK_BYTES):
+                head, newline, tail = block.rpartition(b"\n")
+                if newline:
+                    yield rest + head
+                    rest = tail
+                else:
+                    rest += block
+    except (EOFError, gzip.BadGzipFile, OSError) as error:
+        raise UserError(f"cannot read {storage.root}/{path}: {error}", path=path) from error
+    if rest:
+        yield rest
+
+
+def _decompressed(raw: IO[bytes], path: str) -> IO[bytes]:
+    if path.endswith(".gz"):
+        return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
+    if path.endswith(".bz2"):
+        return cast(IO[bytes], bz2.BZ2File(raw))
+    return raw
+
+
+def _split(block: bytes, encoding: str) -> pa.Array:
+    text = block.decode(encoding, errors="replace")
+    lines = pc.split_pattern(pa.array([text], pa.large_string()), "\n").flatten()
+    lines = pc.utf8_rtrim(lines, characters="\r").cast(pa.string())
+    return lines.filter(pc.not_equal(pc.binary_length(pc.utf8_trim_whitespace(lines)), 0))

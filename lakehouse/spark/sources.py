@@ -1,0 +1,283 @@
+"""Files of a landing zone as DataFrames: every record that does not parse is kept, with its text and its file.
+
+Local files go through Spark's own readers. Files that the JVM cannot open (object stores, for which it would need
+Hadoop's connectors, and local names with a colon) are read by workers through lakehouse.storage: their lines are
+parsed by the same Spark parsers, their parquet rows come as Arrow batches.
+
+A record of JSON or CSV is one line; two JSON objects on one line are read as the first alone, as everywhere in Spark.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial, reduce
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from lakehouse.errors import UserError, nearest
+from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.lines import line_batches
+from lakehouse.storage.protocol import Storage
+
+#: Names for callers outside this room, which do not import pyspark.
+Session = SparkSession
+Frame = DataFrame
+Schema = StructType
+
+#: Columns beside the data: the text of a record that did not parse, and the file it came from.
+CORRUPT = "_lakehouse_corrupt"
+SOURCE_FILE = "_lakehouse_source_file"
+INTERNAL = (CORRUPT, SOURCE_FILE)
+
+#: Reader options that decide what happens to bad records or to the types: those are ours to decide.
+_RESERVED = {
+    "mode": "max_bad_records says how many records may be set aside",
+    "columnNameOfCorruptRecord": "records that do not parse go to the dead letters",
+    "schema": "declare the columns in 'schema' of the table spec",
+    "inferSchema": "types are inferred when 'schema' of the table spec is absent",
+    "enforceSchema": "columns are matched by the names in the header",
+    "path": "it is ingest.path",
+}
+_OPTIONS_BESIDE = ("delimiter", "charset", "timeZone", "compression", "basePath", "singleVariantColumn", "mergeSchema")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """Files that are read alike: one format, and for CSV with a header one list of column names.
+
+    `header` is empty for other formats and for CSV without a header. `paths` are relative to the storage.
+    """
+
+    storage: Storage
+    paths: tuple[str, ...]
+    format: str
+    header: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the JVM opens these files itself."""
+        return "://" not in self.storage.root and not any(":" in self.storage.native(path) for path in self.paths)
+
+
+def check_reader_options(options: Mapping[str, str], format: str) -> None:
+    """Raise UserError for a reader option that Spark does not know for this format, or that is ours to decide."""
+    known = {name for name in inspect.signature(getattr(DataFrameReader, format)).parameters if name != "self"}
+    known = (known | set(_OPTIONS_BESIDE)) - {"paths", "options"} - _RESERVED.keys()
+    names = {name.lower() for name in known}
+    for name in options:
+        reserved = next((why for other, why in _RESERVED.items() if other.lower() == name.lower()), None)
+        if reserved is not None:
+            raise UserError(f"ingest.options: {name!r} cannot be set: {reserved}", option=name)
+        if name.lower() not in names:
+            raise UserError(
+                f"ingest.options: {name!r} is no option of the {format} reader.{nearest(name, known)}", option=name
+            )
+
+
+def declared_schema(columns: Mapping[str, str]) -> Schema:
+    """Return the columns that a spec declares; raise UserError naming the column whose type Spark does not know."""
+    return StructType([StructField(name, _parsed_type(name, text)) for name, text in columns.items()])
+
+
+def schema_of_arrow(schema: pa.Schema) -> Schema:
+    """Return a table's columns as Spark's."""
+    return from_arrow_schema(schema)
+
+
+def schema_to_json(schema: Schema) -> str:
+    """Return the schema as text that `schema_from_json` reads back."""
+    return schema.json()
+
+
+def schema_from_json(text: str) -> Schema:
+    """Parse what `schema_to_json` wrote."""
+    return StructType.fromJson(json.loads(text))
+
+
+def describe(schema: Schema) -> str:
+    """Return the schema as a person writes it in a spec: `name: type, ...`."""
+    return ", ".join(f"{column.name}: {column.dataType.simpleString()}" for column in schema)
+
+
+def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:
+    """Read all files once and return the columns and types that fit every record that parses."""
+    with spark_failures("reading the files to infer their columns"):
+        frames = [_inferred(session, files) for files in sets]
+        union = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+        return StructType([column for column in union.schema if column.name not in INTERNAL])
+
+
+def read_files(session: Session, sets: Sequence[FileSet], schema: Schema) -> Frame:
+    """Return the records of all files with exactly these columns, and those named `INTERNAL` beside them.
+
+    A CSV column that the schema does not have is left out; a column that a file does not have is null.
+    """
+    twice = next((column.name for column in schema if column.name in INTERNAL), None)
+    if twice is not None:
+        raise UserError(f"column {twice!r} is a name of this package; rename it in the files", column=twice)
+    with spark_failures("reading the files"):
+        frames = [_parquet(session, f, schema) if f.format == "parquet" else _text(session, f, schema) for f in sets]
+        return reduce(DataFrame.unionByName, frames)
+
+
+def _text(session: Session, files: FileSet, schema: Schema) -> Frame:
+    layout = _layout(files, schema)
+    parsed = StructType([*layout.fields, StructField(CORRUPT, StringType())])
+    options = {**_parser_options(files), "columnNameOfCorruptRecord": CORRUPT, "mode": "PERMISSIVE"}
+    if files.is_native:
+        reader = session.read.schema(parsed).options(**options)
+        frame = _load(reader, files).select("*", _native_file().alias(SOURCE_FILE))
+    else:
+        lines = _lines(session, files)
+        value = (
+            F.from_json("value", parsed, options)
+            if files.format == "json"
+            else F.from_csv("value", parsed.toDDL(), options)
+        )
+        frame = lines.select(value.alias("record"), F.col("file").alias(SOURCE_FILE)).select("record.*", SOURCE_FILE)
+    columns = {name.lower() for name in layout.names}
+    wanted = [
+        F.col(_quoted(c.name)).alias(c.name)
+        if c.name.lower() in columns
+        else F.lit(None).cast(c.dataType).alias(c.name)
+        for c in schema
+    ]
+    return frame.select(*wanted, *INTERNAL)
+
+
+def _layout(files: FileSet, schema: Schema) -> Schema:
+    """Return the columns as they lie in the file: CSV has them in the order of its header, the rest by name."""
+    if not files.header:
+        return schema
+    types = {column.name.lower(): column.dataType for column in schema}
+    return StructType([StructField(name, types.get(name.lower(), StringType())) for name in files.header])
+
+
+def _parquet(session: Session, files: FileSet, schema: Schema) -> Frame:
+    if files.is_native:
+        reader = session.read.options(**{"mergeSchema": "true", **files.options})
+        frame = _load(reader, files).select("*", _native_file().alias(SOURCE_FILE))
+    else:
+        stored = StructType([*_stored_schema(files).fields, StructField(SOURCE_FILE, StringType())])
+        read = partial(_parquet_batches, files.storage, files.paths, to_arrow_schema(stored))
+        frame = _per_file(session, files).mapInArrow(read, stored)
+    present = {name.lower() for name in frame.columns}
+    wanted = [
+        (F.col(_quoted(c.name)) if c.name.lower() in present else F.lit(None)).cast(c.dataType).alias(c.name)
+        for c in schema
+    ]
+    return frame.select(*wanted, F.lit(None).cast("string").alias(CORRUPT), SOURCE_FILE)
+
+
+def _inferred(session: Session, files: FileSet) -> Frame:
+    if files.format == "parquet":
+        if files.is_native:
+            reader = session.read.options(**{"mergeSchema": "true", **files.options})
+            return _load(reader, files)
+        return session.createDataFrame([], _stored_schema(files))
+    options = {**_parser_options(files), "columnNameOfCorruptRecord": CORRUPT}
+    if files.format == "csv":
+        options["inferSchema"] = "true"
+    reader = session.read.options(**options)
+    if files.is_native:
+        frame = _load(reader, files)
+    else:
+        # Only the JVM's reader takes lines that are a DataFrame already.
+        jvm = session.sparkContext._jvm
+        assert jvm is not None, "a classic session has a JVM"
+        lines = getattr(_lines(session, files).select("value")._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING())
+        read = reader._jreader.json if files.format == "json" else reader._jreader.option("header", "false").csv
+        frame = DataFrame(read(lines), session)
+    return frame.toDF(*files.header) if files.header else frame
+
+
+def _load(reader: DataFrameReader, files: FileSet) -> Frame:
+    # Not as patterns: a name may hold brackets and stars.
+    reader = reader.option("__globPaths__", "false")
+    return reader.format(files.format).load(["file://" + files.storage.native(path) for path in files.paths])
+
+
+def _parser_options(files: FileSet) -> dict[str, str]:
+    options = {"timeZone": "UTC", **files.options}
+    if files.format == "csv":
+        options.setdefault("header", "true")
+    return options
+
+
+def _native_file() -> Column:
+    """Return the file of a record as people write its path: Spark gives a URI."""
+    decoded = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(decoded, "^file:/+", "/")
+
+
+def _lines(session: Session, files: FileSet) -> Frame:
+    if files.options.get("multiLine", "false").lower() == "true":
+        raise UserError(
+            f"ingest.options: multiLine is not possible for files of {files.storage.root}: "
+            "records that span lines are read from local files only",
+            option="multiLine",
+        )
+    encoding = files.options.get("encoding", files.options.get("charset", "UTF-8"))
+    read = partial(line_batches, files.storage, files.paths, encoding, 1 if files.header else 0)
+    return _per_file(session, files).mapInArrow(read, "value string, file string")
+
+
+def _per_file(session: Session, files: FileSet) -> Frame:
+    """Return one row per file, its place in `paths`; rows of one task are neighbours."""
+    return session.range(0, len(files.paths), 1, min(len(files.paths), 1000))
+
+
+def _stored_schema(files: FileSet) -> Schema:
+    def stored(path: str) -> pa.Schema:
+        with files.storage.open_input(path) as file:
+            return pq.read_schema(file)
+
+    with ThreadPoolExecutor(16) as pool:
+        schemas = pool.map(stored, files.paths)
+    try:
+        return from_arrow_schema(pa.unify_schemas(list(schemas), promote_options="permissive"))
+    except pa.ArrowInvalid as error:
+        raise UserError(f"the parquet files of {files.storage.root} do not agree on their columns: {error}") from error
+
+
+def _parquet_batches(
+    storage: Storage, paths: tuple[str, ...], target: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            url = f"{storage.root}/{paths[index]}"
+            with storage.open_input(paths[index]) as file:
+                for rows in pq.ParquetFile(file).iter_batches():
+                    columns = [
+                        pa.repeat(url, rows.num_rows)
+                        if column.name == SOURCE_FILE
+                        else rows.column(column.name).cast(column.type)
+                        if column.name in rows.schema.names
+                        else pa.nulls(rows.num_rows, column.type)
+                        for column in target
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _parsed_type(name: str, text: str) -> DataType:
+    try:
+        return DataType.fromDDL(text)
+    except PySparkException as error:
+        raise UserError(
+            f"schema: column {name!r} has the type {text!r}, which Spark does not know", column=name
+        ) from error
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
