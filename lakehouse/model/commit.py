@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Operation(StrEnum):
@@ -25,7 +26,10 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStat:
-    """One data file a commit wrote. `prev_commit` is None for a new file group; sizes in bytes, counts in rows."""
+    """One data file a commit wrote. `prev_commit` is None for a new file group; sizes in bytes, counts in rows.
+
+    `ranges` holds (min, max, nulls) of columns, min and max as JSON values; Hudi's write stat has no place for them.
+    """
 
     partition: str
     file_id: str
@@ -38,6 +42,7 @@ class WriteStat:
     num_deletes: int = 0
     size_bytes: int = 0
     seconds: float = 0.0
+    ranges: Mapping[str, tuple[Any, Any, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,9 +141,13 @@ class Timeline:
         current = next((i for i in self.instants if i.key == instant.key), None)
         before = -1 if current is None else int(current.state)
         if int(state) != before + 1:
-            raise CorruptTableError(f"instant {instant.requested}.{instant.action} cannot go from {before} to {state!r}")
+            raise CorruptTableError(
+                f"instant {instant.requested}.{instant.action} cannot go from {before} to {state!r}"
+            )
         if state is State.COMPLETED and not (completed and completed > instant.requested):
-            raise CorruptTableError(f"instant {instant.requested} cannot complete at {completed}: not after its request")
+            raise CorruptTableError(
+                f"instant {instant.requested} cannot complete at {completed}: not after its request"
+            )
         action = instant.action.completed_as if state is State.COMPLETED else instant.action
         moved = replace(instant, state=state, completed=completed, action=action)
         rest = tuple(i for i in self.instants if i.key != instant.key)

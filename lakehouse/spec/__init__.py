@@ -1,1 +1,1 @@
-"""What an engineer declares: table specs, options and the argv contract of jobs. Light: imports no pyarrow, no pyspark."""
+"""What an engineer declares: table specs, options and the argv contract of jobs. Light: no pyarrow, no pyspark."""

@@ -1,0 +1,131 @@
+"""Reading base files: any schema a writer left behind becomes the table's, column by column (format: data.md 3.2, 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.errors import CorruptTableError
+from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.storage.protocol import Storage
+
+_BATCH_ROWS = 131_072
+# Meta columns of few values stay dictionary-encoded from file to file.
+_REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
+
+
+class BaseFileReader:
+    """One open base file: footer, columns, batches."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self.path = path
+        try:
+            self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=_REPEATING)
+        except pa.ArrowInvalid as error:
+            raise CorruptTableError(
+                f"{storage.root}/{path} is not a readable parquet file: {error}", path=path
+            ) from error
+        self.rows: int = self._file.metadata.num_rows
+        self.schema: pa.Schema = self._file.schema_arrow
+
+    def footer(self, key: str) -> str | None:
+        """Return a footer value, or None."""
+        value = (self._file.metadata.metadata or {}).get(key.encode())
+        return None if value is None else value.decode()
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return one whole column as stored."""
+        return self._file.read(columns=[name], use_threads=False).column(0)
+
+    def batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.Table]:
+        """Yield the rows in file order as tables of `schema`; columns the file lacks are null."""
+        stored = set(self.schema.names)
+        columns = [name for name in schema.names if name in stored]
+        if not columns:
+            yield from (align(pa.table({"": pa.nulls(n)}), schema, n) for n in _chunks(self.rows, rows))
+            return
+        for batch in self._file.iter_batches(batch_size=rows, columns=columns, use_threads=False):
+            yield align(pa.Table.from_batches([batch]), schema)
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+
+def align(rows: pa.Table, schema: pa.Schema, count: int | None = None) -> pa.Table:
+    """Return `rows` with exactly the columns of `schema`: by name, cast where the type was promoted, null where absent."""
+    length = rows.num_rows if count is None else count
+    columns = []
+    for field in schema:
+        position = rows.schema.get_field_index(field.name)
+        column = pa.nulls(length, field.type) if position < 0 else convert(rows.column(position), field.type)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def convert(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return `column` as `kind`, down to nested fields, which are matched by name."""
+    if column.type == kind:
+        return column
+    return pa.chunked_array([_convert(chunk, kind) for chunk in column.chunks], kind)
+
+
+def _convert(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    source = array.type
+    if source == kind:
+        return array
+    if pa.types.is_dictionary(source):
+        return _convert(array.dictionary_decode(), kind)
+    if pa.types.is_struct(kind) and pa.types.is_struct(source):
+        return _convert_struct(array, kind)
+    if pa.types.is_map(kind) and pa.types.is_map(source):
+        offsets = _rebased(array)
+        return pa.MapArray.from_arrays(
+            offsets,
+            _convert(_values(array, array.keys), kind.key_type),
+            _convert(_values(array, array.items), kind.item_type),
+            kind,
+        )
+    if pa.types.is_list(kind) and (pa.types.is_list(source) or pa.types.is_large_list(source)):
+        values = _convert(array.flatten(), kind.value_type)
+        return pa.ListArray.from_arrays(_rebased(array), values, type=kind)
+    return pc.cast(array, kind, safe=True)
+
+
+def _convert_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
+    stored = {array.type.field(i).name: i for i in range(array.type.num_fields)}
+    children = [
+        _convert(pc.struct_field(array, [stored[field.name]]), field.type)
+        if field.name in stored
+        else pa.nulls(len(array), field.type)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=pc.is_null(array))
+
+
+def _values(array: pa.MapArray, values: pa.Array) -> pa.Array:
+    # Keys and items of a sliced map still hold the entries of the whole; offsets say which are ours.
+    offsets = array.offsets
+    start, stop = (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (0, 0)
+    return values.slice(start, stop - start)
+
+
+def _rebased(array: pa.ListArray | pa.MapArray) -> pa.Array:
+    """Return offsets from zero with null where the row is null."""
+    lengths = (
+        pc.subtract(array.offsets[1:], array.offsets[:-1])
+        if pa.types.is_map(array.type)
+        else pc.list_value_length(array)
+    )
+    sizes = pc.fill_null(pc.cast(lengths, pa.int32()), 0)
+    offsets = np.concatenate([[0], np.cumsum(sizes.to_numpy(zero_copy_only=False))]).astype(np.int32)
+    nulls = np.append(np.asarray(pc.is_null(array)), False)
+    return pa.array(offsets, mask=nulls) if nulls.any() else pa.array(offsets)
+
+
+def _chunks(total: int, size: int) -> Sequence[int]:
+    return [min(size, total - start) for start in range(0, total, size)]

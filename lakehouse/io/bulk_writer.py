@@ -1,0 +1,85 @@
+"""Base files straight from an incoming shard, nothing looked up: bulk_insert and the overwrites.
+
+Rows are set apart by partition; each partition has one open file, rolled over at the maximum size. All open files
+together hold at most half the budget in rows not yet encoded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from lakehouse.io.base_writer import BaseFileWriter
+from lakehouse.io.context import Batches, WriteContext
+from lakehouse.io.staging import KEY, PATH, keyed
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import WriteStat
+from lakehouse.rows.merge import delete_flags
+
+
+def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[WriteStat]:
+    """Write the rows of one shard into new file groups and yield the stat of each file."""
+    writers: dict[str, BaseFileWriter] = {}
+    numbers = iter(range(1 << 30))
+    try:
+        for batch in batches:
+            for partition, rows in _by_partition(context, batch):
+                writer = writers.get(partition)
+                if writer is None:
+                    writer = writers[partition] = _open(context, attempt, partition, next(numbers))
+                writer.write_new(rows, rows.column(KEY))
+                if writer.estimated_bytes >= context.policy.max_file_bytes:
+                    yield _close(writers.pop(partition))
+            _relieve(context, writers)
+        for partition in list(writers):
+            yield _close(writers.pop(partition))
+    except BaseException as error:
+        for writer in writers.values():
+            writer.__exit__(type(error), error, error.__traceback__)
+        raise
+
+
+def _by_partition(context: WriteContext, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Table]]:
+    if batch.num_rows == 0:
+        return
+    rows = keyed(context, batch)
+    flags = delete_flags(rows)
+    if flags is not None and flags.any():
+        rows = rows.filter(pa.array(~flags))
+    paths = rows.column(PATH).combine_chunks().dictionary_encode()
+    paths = paths.chunk(0) if isinstance(paths, pa.ChunkedArray) else paths
+    data, names = rows.drop_columns([PATH]), paths.dictionary.to_pylist()
+    if len(names) == 1:
+        yield names[0], data
+        return
+    codes = paths.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(codes, kind="stable")
+    data = data.take(pa.array(order))
+    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    for code, name in enumerate(names):
+        if bounds[code + 1] > bounds[code]:
+            yield name, data.slice(bounds[code], bounds[code + 1] - bounds[code])
+
+
+def _open(context: WriteContext, attempt: Attempt, partition: str, number: int) -> BaseFileWriter:
+    # A worker has no source of ids of its own: instant and attempt are unique, so what is derived from them is too.
+    digest = hashlib.md5(f"{context.storage.root}|{context.instant}|{attempt.token}|{number}".encode()).digest()
+    file_id = f"{uuid.UUID(bytes=digest, version=4)}-0"
+    writer = BaseFileWriter(context, attempt, partition, file_id)
+    writer.__enter__()
+    return writer
+
+
+def _close(writer: BaseFileWriter) -> WriteStat:
+    writer.__exit__(None, None, None)
+    return writer.stat(inserts=writer.rows, updates=0, deletes=0)
+
+
+def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> None:
+    limit = context.policy.memory_budget_bytes // 2
+    while sum(writer.pending_bytes for writer in writers.values()) > limit:
+        max(writers.values(), key=lambda writer: writer.pending_bytes).flush()

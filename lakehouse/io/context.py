@@ -1,0 +1,49 @@
+"""What every write task is told: small, picklable, the same for all tasks of one write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakehouse.model.keys import KeyConfig
+from lakehouse.model.merge import MergeMode
+from lakehouse.spec.options import WritePolicy
+from lakehouse.storage.protocol import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteContext:
+    """One write as its tasks see it. `schema` is that of the data columns after evolution, without meta columns."""
+
+    storage: Storage
+    instant: str
+    table: str
+    schema: pa.Schema
+    avro_schema: str
+    keys: KeyConfig
+    ordering: str | None
+    merge_mode: MergeMode
+    policy: WritePolicy
+    bytes_per_row: float
+    deletes_only: bool = False
+    combine: bool = True
+    buckets: int = 0
+    hash_fields: tuple[str, ...] = ()
+    global_keys: bool = False
+    move_partitions: bool = False
+    keep_partitions: bool = False
+
+    @property
+    def staging(self) -> str:
+        """Directory of this write's staged rows, relative to the table; gone when the write is over."""
+        return f".hoodie/.staging/{self.instant}"
+
+    @property
+    def rows_per_file(self) -> int:
+        """Rows that fill a base file, by the record size earlier commits told."""
+        return max(int(self.policy.max_file_bytes / self.bytes_per_row), 1)
+
+
+Batches = Iterator[pa.RecordBatch]

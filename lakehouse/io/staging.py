@@ -1,0 +1,186 @@
+"""The incoming batch, brought once to where all tasks of a write can read it.
+
+One task stages one shard: all rows of its keys, so duplicates meet here. A shard larger than the budget is split by
+key hash through local spill files. Each run (one Arrow file) holds its rows grouped by partition and bucket, upserts
+before deletes, and says in its entries which rows are whose.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.index.bucket import bucket_ids
+from lakehouse.io.base_reader import align
+from lakehouse.io.context import Batches, WriteContext
+from lakehouse.model.attempt import Attempt
+from lakehouse.plan.write import StagedEntry, StagedRun
+from lakehouse.rows.combine import combine
+from lakehouse.rows.keys import partition_paths, record_keys
+from lakehouse.rows.merge import delete_flags
+from lakehouse.storage.protocol import Storage
+
+KEY = META_COLUMNS[2]
+PATH = META_COLUMNS[3]
+_SPILL_WAYS = 16
+_BATCH_ROWS = 65_536
+
+
+def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[StagedRun]:
+    """Write the rows of one shard as runs; every key of the shard ends up in exactly one run, once."""
+    budget = context.policy.memory_budget_bytes // 4
+    pending: list[pa.Table] = []
+    size = 0
+    with tempfile.TemporaryDirectory(prefix="lakehouse-spill-") as directory:
+        spill: _Spill | None = None
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            rows = keyed(context, batch)
+            pending.append(rows)
+            size += rows.nbytes
+            if size > budget:
+                spill = spill or _Spill(Path(directory), pending[0].schema)
+                spill.add(_combined(context, pending))
+                pending, size = [], 0
+        if spill is None:
+            if pending:
+                yield _write_run(context, attempt, 0, _combined(context, pending))
+            return
+        if pending:
+            spill.add(_combined(context, pending))
+        for number, rows in enumerate(spill.finish()):
+            yield _write_run(context, attempt, number, _combined(context, [rows]))
+
+
+def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
+    """Return the batch in the table's schema with its key and partition path in front.
+
+    Raises UserError for rows without a usable key or partition path, before anything of the batch is written.
+    """
+    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    keys = table.column(KEY) if context.deletes_only and KEY in table.column_names else record_keys(table, context.keys)
+    if context.global_keys and context.deletes_only:
+        # A delete under a global index finds its row wherever it is, so its own partition does not matter.
+        paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))
+    else:
+        paths = partition_paths(table, context.keys)
+    data = pa.table({}) if context.deletes_only else align(table, context.schema)
+    columns = {KEY: keys, PATH: pc.cast(paths, pa.string()), **{n: data.column(n) for n in data.column_names}}
+    return pa.table(columns)
+
+
+class StagedReader:
+    """One open run; rows are read by position, memory-mapped where the storage is local."""
+
+    def __init__(self, storage: Storage, run: str) -> None:
+        self._source = storage.open_input(run)
+        self._reader = pa.ipc.open_file(self._source)
+
+    def __enter__(self) -> StagedReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+
+    def slice(self, offset: int, rows: int, columns: list[str] | None = None) -> pa.Table:
+        """Return rows [offset, offset + rows) of some columns, or of all."""
+        if rows == 0:
+            return self._table([], columns)
+        # Every record batch but the last of a run has the same number of rows, so positions need no index.
+        first, last = offset // _BATCH_ROWS, (offset + rows - 1) // _BATCH_ROWS
+        return self._table(range(first, last + 1), columns).slice(offset - first * _BATCH_ROWS, rows)
+
+    def take(self, rows: np.ndarray, columns: list[str] | None = None) -> pa.Table:
+        """Return the rows at these positions of the run, in this order."""
+        touched = np.unique(rows // _BATCH_ROWS)
+        positions = np.searchsorted(touched, rows // _BATCH_ROWS) * _BATCH_ROWS + rows % _BATCH_ROWS
+        return self._table(touched.tolist(), columns).take(pa.array(positions))
+
+    def _table(self, numbers: Iterable[int], columns: list[str] | None) -> pa.Table:
+        table = pa.Table.from_batches([self._reader.get_batch(i) for i in numbers], self._reader.schema)
+        return table if columns is None else table.select(columns)
+
+
+class _Spill:
+    """Rows set aside on local disk, split by key so that duplicates stay together."""
+
+    def __init__(self, directory: Path, schema: pa.Schema) -> None:
+        self._paths = [directory / f"{way}.arrows" for way in range(_SPILL_WAYS)]
+        self._writers = [pa.ipc.new_stream(str(path), schema) for path in self._paths]
+
+    def add(self, rows: pa.Table) -> None:
+        ways = bucket_ids(rows.column(KEY), key_fields=("",), hash_fields=("",), buckets=_SPILL_WAYS)
+        for way, writer in enumerate(self._writers):
+            chosen = rows.filter(pa.array(ways == way))
+            if chosen.num_rows:
+                writer.write_table(chosen)
+
+    def finish(self) -> Iterator[pa.Table]:
+        for path, writer in zip(self._paths, self._writers, strict=True):
+            writer.close()
+            with pa.OSFile(str(path)) as source:
+                rows = pa.ipc.open_stream(source).read_all()
+            path.unlink()
+            if rows.num_rows:
+                yield rows
+
+
+def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables)
+    if not context.combine:
+        return rows
+    keys = (KEY,) if context.global_keys else (KEY, PATH)
+    ordering = context.ordering if context.ordering in rows.column_names else None
+    return combine(rows, keys=keys, ordering=ordering)
+
+
+def _write_run(context: WriteContext, attempt: Attempt, number: int, rows: pa.Table) -> StagedRun:
+    path = f"{context.staging}/{attempt.token}-{number}.arrow"
+    grouped, groups = _grouped(context, rows)
+    with context.storage.open_output(path) as sink, pa.ipc.new_file(sink, grouped.schema) as writer:
+        writer.write_table(grouped.combine_chunks(), max_chunksize=_BATCH_ROWS)
+    entries = tuple(StagedEntry(run=path, **group) for group in groups)
+    return StagedRun(path=path, entries=entries, rows=rows.num_rows, size_bytes=grouped.nbytes)
+
+
+def _grouped(context: WriteContext, rows: pa.Table) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """Return the rows ordered by (partition, bucket, delete) without the path column, and the groups they form."""
+    paths = rows.column(PATH).dictionary_encode().combine_chunks()
+    paths = paths.chunk(0) if isinstance(paths, pa.ChunkedArray) else paths
+    codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    buckets = np.full(rows.num_rows, -1, np.int64)
+    if context.buckets:
+        buckets = bucket_ids(
+            rows.column(KEY),
+            key_fields=context.keys.record_key_fields,
+            hash_fields=context.hash_fields or context.keys.record_key_fields,
+            buckets=context.buckets,
+        ).astype(np.int64)
+    flags = np.ones(rows.num_rows, bool) if context.deletes_only else delete_flags(rows)
+    deletes = np.zeros(rows.num_rows, bool) if flags is None else flags
+    width = max(context.buckets, 1) + 1
+    group = codes * width + buckets + 1
+    order = np.argsort(group * 2 + deletes, kind="stable")
+    ordered, dead = group[order], deletes[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.array([], np.int64)
+    ends = np.append(starts[1:], len(ordered))
+    names = paths.dictionary.to_pylist()
+    groups: list[dict[str, Any]] = [
+        {
+            "partition": names[int(ordered[start]) // width],
+            "bucket": int(ordered[start]) % width - 1,
+            "offset": int(start),
+            "rows": int(end - start),
+            "deletes": int(dead[start:end].sum()),
+        }
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return rows.drop_columns([PATH]).take(pa.array(order)), groups

@@ -1,0 +1,70 @@
+"""Creating a table, and changing its properties (format: timeline.md 2).
+
+hoodie.properties is made by create-if-absent and last, so a table exists whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakehouse.errors import UserError
+from lakehouse.format.properties import parse_properties, render_properties
+from lakehouse.operations.load import PROPERTIES, load_config
+from lakehouse.state.table_config import WRITABLE_VERSIONS, TableConfig
+from lakehouse.storage.protocol import NotFoundError
+from lakehouse.txn.env import Env
+
+_BACKUP = f"{PROPERTIES}.backup"
+
+
+def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = False) -> TableConfig:
+    """Create the table that `properties` describe and return its config.
+
+    Raises UserError if a table is there already (unless `exist_ok`) or the place holds other files.
+    """
+    version = properties.get("hoodie.table.version", "")
+    if version not in map(str, WRITABLE_VERSIONS):
+        raise UserError(f"hoodie.write.table.version={version}: tables of version {WRITABLE_VERSIONS} can be made")
+    files, directories = env.storage.list_dir("")
+    if ".hoodie" not in directories and (files or any(not name.startswith((".", "_")) for name in directories)):
+        raise UserError(
+            f"{env.storage.root} is not empty and not a Hudi table; choose an empty place", location=env.storage.root
+        )
+    data = render_properties(properties, comments=("Properties of a lakehouse table",))
+    made = env.storage.create(PROPERTIES, data)
+    if not made and not exist_ok:
+        raise UserError(f"{env.storage.root} is a table already; open it, or drop it first", location=env.storage.root)
+    return load_config(env.storage)
+
+
+def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
+    """Set (or with None remove) properties by Hudi's protocol: backup, main, backup gone (format: timeline.md 2.2)."""
+    storage = env.storage
+    try:
+        old = storage.get(PROPERTIES)
+    except NotFoundError:
+        # An update died between the two files: the backup is the truth.
+        old = storage.get(_BACKUP)
+        storage.put(PROPERTIES, old)
+    values = parse_properties(old)
+    for key, value in changes.items():
+        if value is None:
+            values.pop(key, None)
+        else:
+            values[key] = value
+    storage.put(_BACKUP, old)
+    storage.put(PROPERTIES, render_properties(values, comments=("Updated by lakehouse",)))
+    storage.delete_many([_BACKUP])
+
+
+def drop_metadata_table(env: Env, config: TableConfig) -> None:
+    """Do what Hudi does with hoodie.metadata.enable=false: readers list files again, then the metadata table goes.
+
+    A table that declares a metadata table must never be committed to without it (format: timeline.md 9.8).
+    """
+    del config
+    update_properties(
+        env,
+        {"hoodie.table.metadata.partitions": None, "hoodie.table.metadata.partitions.inflight": None},
+    )
+    env.storage.delete_many([file.path for file in env.storage.list(".hoodie/metadata")])

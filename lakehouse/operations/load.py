@@ -1,0 +1,174 @@
+"""Loading what an operation needs to know: config, timeline, schema, files. Each listing and read is counted dear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
+from lakehouse.format.avro_schema import META_COLUMNS, avro_to_arrow
+from lakehouse.format.metadata import decode_requested_replace
+from lakehouse.format.names import parse_base_file, parse_log_file
+from lakehouse.format.properties import parse_properties
+from lakehouse.io.base_reader import BaseFileReader
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.plan.schema import normalise
+from lakehouse.state.table_config import TableConfig, parse_table_config
+from lakehouse.state.view import duplicates, latest_slices, replacements, visible_timeline
+from lakehouse.storage.protocol import FileInfo, NotFoundError, Storage
+from lakehouse.txn.env import Env
+from lakehouse.txn.timeline_store import TimelineStore
+
+PROPERTIES = ".hoodie/hoodie.properties"
+_BACKUP = ".hoodie/hoodie.properties.backup"
+_LISTERS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTable:
+    """A table as it was at one load."""
+
+    env: Env
+    config: TableConfig
+    store: TimelineStore
+    timeline: Timeline
+
+    def reload(self) -> LoadedTable:
+        """Return the table as it is now; metadata of commits already read is kept."""
+        return LoadedTable(env=self.env, config=self.config, store=self.store, timeline=self.store.load())
+
+
+def load_table(env: Env) -> LoadedTable:
+    """Read config and timeline; raise UserError if there is no table, UnsupportedError for what cannot be read."""
+    config = load_config(env.storage)
+    if config.table_type != "COPY_ON_WRITE":
+        raise UnsupportedError(
+            f"{env.storage.root}: table type {config.table_type} is not supported yet; COPY_ON_WRITE is"
+        )
+    if config.base_file_format != "PARQUET":
+        raise UnsupportedError(
+            f"{env.storage.root}: base file format {config.base_file_format} is not supported; PARQUET is"
+        )
+    store = TimelineStore(env, config)
+    return LoadedTable(env=env, config=config, store=store, timeline=store.load())
+
+
+def load_config(storage: Storage) -> TableConfig:
+    """Read hoodie.properties, or its backup if an update died half-way."""
+    for path in (PROPERTIES, _BACKUP):
+        try:
+            data = storage.get(path)
+        except NotFoundError:
+            continue
+        return parse_table_config(parse_properties(data), storage.root)
+    raise UserError(
+        f"{storage.root} is not a Hudi table: it has no {PROPERTIES}. Create it with `lakehouse table create` "
+        "or Table.create(...)",
+        location=storage.root,
+    )
+
+
+def latest_extra(table: LoadedTable, key: str) -> str | None:
+    """Return the value of `key` in the extra metadata of the newest completed write that has it."""
+    for instant in reversed(table.timeline.writes().by_completion()):
+        value = table.store.commit(instant).extra.get(key)
+        if value:
+            return value
+    return None
+
+
+def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | None:
+    """Return the schema of the data columns: latest commit, else the one declared, else a data file; None if empty."""
+    writes = table.timeline.writes().where(requested_up_to=up_to).by_completion()
+    for instant in reversed(writes):
+        metadata = table.store.commit(instant)
+        if metadata.extra.get("schema"):
+            return data_columns(avro_to_arrow(metadata.extra["schema"]))
+    if table.config.create_schema:
+        return data_columns(avro_to_arrow(table.config.create_schema))
+    for instant in reversed(writes):
+        for stat in table.store.commit(instant).stats:
+            reader = BaseFileReader(table.env.storage, stat.path)
+            return data_columns(normalise(reader.schema))
+    return None
+
+
+def data_columns(schema: pa.Schema) -> pa.Schema:
+    """Return the schema without meta columns."""
+    return pa.schema([field for field in schema if field.name not in META_COLUMNS])
+
+
+def recent_metadata(table: LoadedTable, count: int = 3) -> list[CommitMetadata]:
+    """Return the metadata of the newest completed writes, newest first."""
+    instants = table.timeline.writes().by_completion()[-count:]
+    return [metadata for _, metadata in reversed(table.store.commits(instants))]
+
+
+def load_slices(
+    table: LoadedTable,
+    partitions: Sequence[str] | None = None,
+    *,
+    as_of: str | None = None,
+    completed_up_to: str | None = None,
+) -> tuple[FileSlice, ...]:
+    """List partitions (all when None) and return the newest visible slices in them."""
+    files = list_base_files(table, partitions)
+    replaced = replacements(table.store.commits(table.timeline.writes().where(action=Action.REPLACECOMMIT)))
+    visible = visible_timeline(table.timeline, replaced, as_of=as_of, completed_up_to=completed_up_to)
+    named = {}
+    for requested in duplicates(files):
+        instant = visible.instants.get(requested)
+        if instant is not None:
+            for stat in table.store.commit(instant).stats:
+                named[(stat.partition, stat.file_id, requested)] = stat.path.rpartition("/")[2]
+    return latest_slices(files, visible, named=named)
+
+
+def list_base_files(table: LoadedTable, partitions: Iterable[str] | None = None) -> list[BaseFile]:
+    """Return all base files of some partitions, or of the whole table, committed or not."""
+    storage = table.env.storage
+    with ThreadPoolExecutor(_LISTERS) as pool:
+        if partitions is not None:
+            listings = pool.map(lambda partition: storage.list_dir(partition)[0], partitions)
+            found = [file for listing in listings for file in listing]
+        else:
+            found, directories = storage.list_dir("")
+            visible = [name for name in directories if not name.startswith((".", "_"))]
+            found = found + [file for listing in pool.map(storage.list, visible) for file in listing]
+    return [base for file in found if (base := _base_file(table, file)) is not None]
+
+
+def pending_clustering(table: LoadedTable) -> dict[tuple[str, str], str]:
+    """Return the groups that a pending clustering plan holds: (partition, file id) -> instant."""
+    held: dict[tuple[str, str], str] = {}
+    for instant in table.timeline.where(action={Action.CLUSTERING, Action.REPLACECOMMIT}, pending=True):
+        plan = table.store.read(instant, State.REQUESTED)
+        for partition, file_ids in (decode_requested_replace(plan) if plan else {}).items():
+            held.update({(partition, file_id): instant.requested for file_id in file_ids})
+    return held
+
+
+def pending_writes(table: LoadedTable) -> tuple[Instant, ...]:
+    """Return pending instants that a writer left, not those of table services."""
+    held = set(pending_clustering(table).values())
+    writes = table.timeline.where(action={Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT}, pending=True)
+    return tuple(instant for instant in writes if instant.requested not in held)
+
+
+def _base_file(table: LoadedTable, file: FileInfo) -> BaseFile | None:
+    partition, _, name = file.path.rpartition("/")
+    base = parse_base_file(name, partition, file.size_bytes)
+    if base is None:
+        if parse_log_file(name, partition, file.size_bytes) is not None:
+            raise CorruptTableError(f"{table.env.storage.root}: log file {file.path} in a copy-on-write table")
+        return None
+    if base.extension != "parquet":
+        raise UnsupportedError(
+            f"{table.env.storage.root}/{file.path}: base files of format {base.extension} are not supported"
+        )
+    return base

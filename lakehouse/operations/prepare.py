@@ -1,0 +1,195 @@
+"""What is settled before a write makes its instant: schema, keys, index, sizes. Bad input is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.engine.protocol import Engine
+from lakehouse.errors import RetryableError, UnsupportedError, UserError
+from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
+from lakehouse.index.bucket import bucket_file_id
+from lakehouse.io.base_reader import BaseFileReader
+from lakehouse.io.context import WriteContext
+from lakehouse.model.commit import Operation, WriteStat
+from lakehouse.model.keys import KeyConfig
+from lakehouse.model.merge import MergeMode
+from lakehouse.operations.create import drop_metadata_table
+from lakehouse.operations.load import LoadedTable, load_config, recent_metadata, table_schema
+from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
+from lakehouse.plan.schema import plan_schema
+from lakehouse.plan.write import GroupTask
+from lakehouse.rows.combine import check_orderable
+from lakehouse.rows.keys import required_columns
+from lakehouse.spec.options import IndexPolicy, Policies
+from lakehouse.state.table_config import WRITABLE_VERSIONS
+from lakehouse.txn.env import Env
+
+_KEY = META_COLUMNS[2]
+_SIZED_FILE_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A write that may begin. `shard_by` are columns whose equality means equal keys, `partition_by` equal partitions."""
+
+    table: LoadedTable
+    template: WriteContext
+    avro_schema: str
+    shard_by: tuple[str, ...]
+    partition_by: tuple[str, ...]
+
+    def context(self, instant: str) -> WriteContext:
+        """Return what the tasks of the write at `instant` are told."""
+        return replace(self.template, instant=instant)
+
+    def extra(self, stats: Sequence[WriteStat]) -> dict[str, str]:
+        """Return what this package adds to a commit: the schema, and column ranges for pruning."""
+        return {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
+
+    def refuse_if_held(self, held: Mapping[tuple[str, str], str], partition: str, file_id: str) -> None:
+        """Raise RetryableError if a pending clustering holds this file group (Hudi's reject strategy)."""
+        if (partition, file_id) in held:
+            raise RetryableError(
+                f"file group {file_id} of partition {partition!r} is being clustered by {held[(partition, file_id)]}; "
+                "run again when it is done",
+                file_id=file_id,
+            )
+
+
+def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: Operation, frame: Any) -> Prepared:
+    """Check a write against the table and settle its schema; nothing is written.
+
+    Raises UserError naming the column or value that does not fit, UnsupportedError for tables we do not write.
+    """
+    _check_writable(table)
+    config = table.config
+    if config.metadata_partitions:
+        drop_metadata_table(table.env, config)
+        table = replace(table, config=load_config(table.env.storage))
+        config = table.config
+    stored = table_schema(table)
+    batch = engine.schema(frame) if frame is not None else None
+    deletes_only = operation is Operation.DELETE
+    schema = _schema(table, policies, operation, stored, batch)
+    keys = _sniffed_keys(table)
+    if batch is not None and not deletes_only:
+        check_orderable(batch, config.ordering_fields[0] if config.ordering_fields else None)
+    index = _index(table, policies.index)
+    partition_known = batch is None or all(f.split(".")[0] in batch.names for f in keys.partition_fields)
+    global_keys = index.type == "GLOBAL_SIMPLE" or (deletes_only and not partition_known)
+    avro_schema = arrow_to_avro(schema, table=config.name)
+    template = WriteContext(
+        storage=table.env.storage,
+        instant="",
+        table=config.name,
+        schema=schema,
+        avro_schema=avro_schema,
+        keys=keys,
+        ordering=config.ordering_fields[0] if config.ordering_fields else None,
+        merge_mode=config.merge_mode,
+        policy=policies.write,
+        bytes_per_row=_bytes_per_row(table, policies),
+        deletes_only=deletes_only,
+        combine=operation is not Operation.INSERT or policies.write.combine_before_insert,
+        buckets=index.buckets if index.type == "BUCKET" and not global_keys else 0,
+        hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
+        global_keys=global_keys,
+        move_partitions=index.type == "GLOBAL_SIMPLE" and index.update_partition_path,
+    )
+    by_key = (_KEY,) if batch is not None and _KEY in batch.names and deletes_only else keys.record_key_fields
+    return Prepared(
+        table=table,
+        template=template,
+        avro_schema=avro_schema,
+        shard_by=by_key,
+        partition_by=keys.partition_fields,
+    )
+
+
+def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
+    """Return what a write is about to touch, for its inflight file: other writers can see a clash before it commits."""
+    return tuple(
+        WriteStat(partition=task.partition, file_id=task.file_id, path="", prev_commit=task.base.instant)
+        for task in tasks
+        if task.base
+    )
+
+
+def bucket_file_ids(env: Env) -> Callable[[int], str]:
+    """Return a function from bucket number to a fresh file id."""
+    return lambda bucket: bucket_file_id(bucket, env.ids.uuid())
+
+
+def _check_writable(table: LoadedTable) -> None:
+    config, root = table.config, table.env.storage.root
+    if config.version not in WRITABLE_VERSIONS:
+        known = " and ".join(map(str, WRITABLE_VERSIONS))
+        raise UnsupportedError(f"{root}: tables of version {config.version} are read only here; {known} are written")
+    if not config.populate_meta_fields:
+        raise UnsupportedError(f"{root}: hoodie.populate.meta.fields=false is read only here")
+    if config.merge_mode is MergeMode.CUSTOM:
+        raise UnsupportedError(f"{root}: record merge mode CUSTOM is read only here")
+    if len(config.ordering_fields) > 1:
+        raise UnsupportedError(
+            f"{root}: several ordering fields ({', '.join(config.ordering_fields)}) are read only here"
+        )
+    if not config.keys.record_key_fields:
+        raise UnsupportedError(f"{root}: tables without record key fields are read only here")
+
+
+def _schema(
+    table: LoadedTable, policies: Policies, operation: Operation, stored: pa.Schema | None, batch: pa.Schema | None
+) -> pa.Schema:
+    keys, ordering = table.config.keys, table.config.ordering_fields
+    if operation is Operation.DELETE and batch is not None:
+        if _KEY not in batch.names:
+            plan_schema(None, batch, policies.schema, required=keys.record_key_fields)
+        if stored is None:
+            raise UserError(f"{table.env.storage.root}: the table has no rows yet, so there is nothing to delete")
+        return stored
+    if batch is None:
+        return stored if stored is not None else pa.schema([])
+    return plan_schema(stored, batch, policies.schema, required=(*required_columns(keys), *ordering))
+
+
+def _index(table: LoadedTable, policy: IndexPolicy) -> IndexPolicy:
+    if policy.type != "BUCKET":
+        return policy
+    if policy.buckets < 1:
+        raise UserError("hoodie.index.type=BUCKET needs hoodie.bucket.index.num.buckets, at least 1")
+    unknown = set(filter(None, policy.hash_fields.split(","))) - set(table.config.keys.record_key_fields)
+    if unknown:
+        raise UserError(f"hoodie.bucket.index.hash.field: {sorted(unknown)} are not among the record key fields")
+    return policy
+
+
+def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
+    """Return the size of a row in files of the table, told by the newest commit with a file large enough to judge by."""
+    for metadata in recent_metadata(table):
+        stats = [s for s in metadata.stats if s.size_bytes >= policies.write.max_file_bytes * _SIZED_FILE_SHARE]
+        rows = sum(stat.num_writes for stat in stats)
+        if rows:
+            return max(sum(stat.size_bytes for stat in stats) / rows, 1.0)
+    return float(policies.write.record_size_bytes)
+
+
+def _sniffed_keys(table: LoadedTable) -> KeyConfig:
+    """Return the key config with the form that stored keys of a COMPLEX generator with one field really have.
+
+    Releases of Hudi differ in whether it is `field:value` or `value` (format: data.md 2.1); what is stored decides.
+    """
+    keys = table.config.keys
+    if keys.field_prefix is None:
+        return keys
+    for metadata in recent_metadata(table, 10):
+        for stat in metadata.stats:
+            if stat.num_writes and stat.path.endswith(".parquet"):
+                reader = BaseFileReader(table.env.storage, stat.path)
+                first = reader.footer("hoodie_min_record_key")
+                key = first if first is not None else reader.column(_KEY)[0].as_py()
+                return replace(keys, field_prefix=str(key).startswith(f"{keys.record_key_fields[0]}:"))
+    return keys

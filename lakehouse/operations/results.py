@@ -1,0 +1,36 @@
+"""What an operation answers. These are values: nothing to do and a lost race are ordinary ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.instant import Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The write is true since `instant.completed`."""
+
+    instant: Instant
+    metadata: CommitMetadata
+
+    @property
+    def rows(self) -> int:
+        """Rows inserted, updated or deleted."""
+        return sum(s.num_inserts + s.num_updates + s.num_deletes for s in self.metadata.stats)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingToDo:
+    """No instant was made."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """Another writer committed first; nothing of ours is visible. `winner` is its instant."""
+
+    winner: Instant
+    reason: str

@@ -1,0 +1,173 @@
+"""Reading: which files, planned; rows, streamed. Snapshot, time travel and incremental (format: timeline.md 6.5-6.7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.format.avro_schema import META_COLUMNS, avro_to_arrow, with_meta_fields
+from lakehouse.io.base_reader import BaseFileReader
+from lakehouse.model.files import BaseFile
+from lakehouse.model.instant import Instant
+from lakehouse.model.predicate import Predicate, columns_of
+from lakehouse.operations.load import LoadedTable, data_columns, load_slices, table_schema
+from lakehouse.plan.predicate import Range, parse_predicate, to_arrow
+from lakehouse.plan.ranges import RANGES_KEY, decode_ranges
+from lakehouse.plan.scan import ScanPlan, plan_scan
+from lakehouse.storage.protocol import Storage
+
+EARLIEST = "earliest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What a reader asks for: columns and a condition; the table now, at an instant, or what changed in (begin, end].
+
+    `begin` and `end` are completion times (requested times for version 6); `begin` may be "earliest".
+    """
+
+    columns: tuple[str, ...] | None = None
+    where: str | Predicate | None = None
+    as_of: str | None = None
+    incremental: bool = False
+    begin: str | None = None
+    end: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """A planned read. `stored_schemas` maps the instant of a file to the Avro schema its commit declared."""
+
+    plan: ScanPlan
+    storage: Storage
+    table_schema: pa.Schema
+    stored_schemas: Mapping[str, str]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, file by file."""
+        for file in self.plan.files:
+            yield from read_file(self.storage, file, self.plan, self.table_schema)
+
+
+def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
+    """Plan a read of the table; opens no data file.
+
+    Raises UserError for columns that are not there and times that do not parse.
+    """
+    where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
+    as_of = None if request.as_of is None else instant_text(request.as_of)
+    commit_times: frozenset[str] | None = None
+    if request.incremental:
+        changed, everything = _changed(table, request)
+        schema = table_schema(table)
+        slices = load_slices(table, completed_up_to=_bound(request.end))
+        if not everything:
+            _refuse_virtual_keys(table)
+            commit_times = frozenset(instant.requested for instant in changed)
+            groups = {
+                (stat.partition, stat.file_id)
+                for _, metadata in table.store.commits(changed)
+                for stat in metadata.stats
+            }
+            slices = tuple(s for s in slices if (s.partition, s.file_id) in groups)
+    else:
+        schema = table_schema(table, up_to=as_of)
+        slices = load_slices(table, as_of=as_of)
+    full = schema if schema is not None else pa.schema([])
+    stored, ranges = _file_facts(table, [s.base for s in slices if s.base], full, needs_ranges=where is not None)
+    plan = plan_scan(
+        slices,
+        full,
+        table.config.keys,
+        columns=request.columns,
+        where=where,
+        ranges=ranges,
+        commit_times=commit_times,
+    )
+    return Scan(plan=plan, storage=table.env.storage, table_schema=with_meta_fields(full), stored_schemas=stored)
+
+
+def changed_instants(table: LoadedTable, begin: str | None, end: str | None) -> tuple[Instant, ...]:
+    """Return the writes that completed in (begin, end], in order of completion; without `begin`, only the last one."""
+    return _changed(table, ScanRequest(incremental=True, begin=begin, end=end))[0]
+
+
+def read_file(storage: Storage, file: BaseFile, plan: ScanPlan, table: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the matching rows of one base file in the schema of the plan."""
+    wanted = list(plan.schema.names)
+    extra = [] if plan.residual is None else [c for c in dict.fromkeys(columns_of(plan.residual)) if c not in wanted]
+    read = pa.schema([table.field(name) for name in (*wanted, *extra)])
+    reader = BaseFileReader(storage, file.path)
+    try:
+        for rows in reader.batches(read):
+            if plan.residual is not None:
+                rows = rows.filter(to_arrow(plan.residual, read)).select(wanted)
+            if rows.num_rows:
+                yield from rows.combine_chunks().to_batches()
+    finally:
+        reader.close()
+
+
+def instant_text(text: str) -> str:
+    """Return a time as an instant: digits as they are, or ISO 8601 such as 2026-01-31, 2026-01-31 10:00:00[.123]."""
+    if re.fullmatch(r"\d{14}|\d{17}", text):
+        return text
+    match = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?)?(?:Z|\+00:00)?", text)
+    if match is None:
+        raise UserError(f"{text!r} is not a time; write 20260131100000000, 2026-01-31 or 2026-01-31 10:00:00.000")
+    day, time = match.groups("00")[:3], match.groups("00")[3:6]
+    return "".join((*day, *time)) + (match.group(7) or "").ljust(3, "0")[:3]
+
+
+def _changed(table: LoadedTable, request: ScanRequest) -> tuple[tuple[Instant, ...], bool]:
+    """Return the instants of an incremental range, and whether the range is the whole table."""
+    begin, end = _bound(request.begin), _bound(request.end)
+    writes = table.timeline.writes()
+    upto = (writes if end is None else writes.where(completed_up_to=end)).by_completion()
+    if begin is None:
+        return upto[-1:], False
+    if begin == EARLIEST:
+        return upto, end is None
+    return tuple(instant for instant in upto if instant.completion > begin), False
+
+
+def _bound(text: str | None) -> str | None:
+    return text if text is None or text == EARLIEST else instant_text(text)
+
+
+def _refuse_virtual_keys(table: LoadedTable) -> None:
+    if not table.config.populate_meta_fields:
+        raise UnsupportedError(
+            f"{table.env.storage.root}: rows of this table do not say which commit wrote them "
+            "(hoodie.populate.meta.fields=false), so an incremental read is impossible"
+        )
+
+
+def _file_facts(
+    table: LoadedTable, files: Sequence[BaseFile], schema: pa.Schema, *, needs_ranges: bool
+) -> tuple[dict[str, str], dict[str, Mapping[str, Range]]]:
+    """Return what commits say of the files they wrote: stored schemas by instant, and column ranges by path."""
+    wanted = {file.instant for file in files}
+    instants = [instant for instant in table.timeline.writes() if instant.requested in wanted]
+    schemas: dict[str, str] = {}
+    ranges: dict[str, Mapping[str, Range]] = {}
+    for instant, metadata in table.store.commits(instants):
+        if metadata.extra.get("schema"):
+            schemas[instant.requested] = metadata.extra["schema"]
+        if needs_ranges:
+            ranges.update(decode_ranges(metadata.extra.get(RANGES_KEY), _ranged(schema)))
+    return schemas, ranges
+
+
+def _ranged(schema: pa.Schema) -> pa.Schema:
+    return with_meta_fields(schema) if META_COLUMNS[0] not in schema.names else schema
+
+
+def stored_data_schema(scan: Scan, instant: str) -> pa.Schema | None:
+    """Return the data columns that files of an instant store, as their commit declared; None if it says nothing."""
+    text = scan.stored_schemas.get(instant)
+    return None if text is None else data_columns(avro_to_arrow(text))

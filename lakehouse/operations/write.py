@@ -1,0 +1,227 @@
+"""Writing: the one walk of all verbs that bring or remove rows (format: timeline.md 7.1; data.md 7).
+
+request   under the lock: instant time, <t>.requested; heartbeat from just before
+stage     incoming rows, keyed and combined, to where all tasks can read them        (bulk verbs: straight to files)
+inflight  what the write is about to touch
+tag       which stored rows they hit          plan   which group takes what
+write     marker, then file, per group
+check     duplicates of retried tasks deleted; under the lock: did anybody else commit since we looked?
+complete  <t>_<c>.<action>: from here on it is true
+tidy      staged rows, markers, heartbeat
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from lakehouse.engine.protocol import Engine
+from lakehouse.errors import CommitStateUnknownError
+from lakehouse.format.metadata import encode_commit, encode_inflight, encode_requested_replace
+from lakehouse.io.bulk_writer import write_shard
+from lakehouse.io.context import WriteContext
+from lakehouse.io.group_writer import write_group
+from lakehouse.io.match import tag_files
+from lakehouse.io.staging import stage_shard
+from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.operations.load import LoadedTable, load_slices, pending_clustering
+from lakehouse.operations.prepare import Prepared, bucket_file_ids, prepare, profile_stats
+from lakehouse.operations.results import Committed, Conflict, NothingToDo
+from lakehouse.operations.rollback import marked_files, roll_back, roll_back_failed_writes, tidy
+from lakehouse.plan.conflict import find_conflict
+from lakehouse.plan.write import GroupTask, Sizing, StagedEntry, TagResult, plan_buckets, plan_groups, plan_tags
+from lakehouse.spec.options import Policies
+from lakehouse.txn.heartbeat import Heartbeat
+from lakehouse.txn.lock import table_lock
+
+logger = logging.getLogger(__name__)
+
+_REPLACING = {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION}
+_STAGED = {Operation.UPSERT, Operation.INSERT, Operation.DELETE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRequest:
+    """What a caller wants written: a frame of the engine, or partitions to delete; `extra` goes into the commit."""
+
+    operation: Operation
+    frame: Any = None
+    partitions: tuple[str, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def write(
+    table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest
+) -> Committed | NothingToDo | Conflict:
+    """Run one write from request to commit; a write that fails is rolled back before the error is passed on."""
+    if policies.transaction.failed_writes == "EAGER":
+        table = roll_back_failed_writes(table, policies.transaction)
+    prepared = prepare(table, engine, policies, request.operation, request.frame)
+    table = prepared.table
+    replaces = request.operation in _REPLACING
+    action = Action.REPLACECOMMIT if replaces else Action.COMMIT
+    heartbeat = Heartbeat(table.env, policies.transaction)
+    try:
+        with table_lock(table.env, policies.transaction):
+            table = table.reload()
+            plan = encode_requested_replace() if replaces else b""
+            # The heartbeat is there before the instant: nobody may take a write that has just begun for a dead one.
+            instant = table.store.request(table.timeline, action, plan, announce=heartbeat.start)
+    except BaseException:
+        heartbeat.stop()
+        raise
+    try:
+        outcome = _write(table, engine, policies, request, prepared, instant)
+    except CommitStateUnknownError:
+        raise
+    except BaseException:
+        heartbeat.stop()
+        _abandon(table, policies, instant)
+        raise
+    finally:
+        heartbeat.stop()
+    if not isinstance(outcome, Committed):
+        _abandon(table, policies, instant)
+        return outcome
+    tidy(table, instant.requested)
+    return outcome
+
+
+def _write(
+    table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest, prepared: Prepared, instant: Instant
+) -> Committed | NothingToDo | Conflict:
+    context = prepared.context(instant.requested)
+    replaces = request.operation in _REPLACING
+    stats: list[WriteStat] = []
+    touched: frozenset[tuple[str, str]] = frozenset()
+    if request.operation is Operation.DELETE_PARTITION:
+        _start(table, instant, request.operation, ())
+    elif request.operation in _STAGED or context.buckets or (context.combine and not replaces):
+        outcome = _write_staged(table, engine, context, prepared, request, instant)
+        if isinstance(outcome, NothingToDo) and request.operation is not Operation.INSERT_OVERWRITE_TABLE:
+            return outcome
+        stats, touched = ([], touched) if isinstance(outcome, NothingToDo) else outcome
+    else:
+        _start(table, instant, request.operation, ())
+        stats = engine.exchange(request.frame, partial(write_shard, context), by=prepared.partition_by, hint="balanced")
+    replaced = _replaced(table, request, stats) if replaces else {}
+    if not stats and not replaced:
+        return NothingToDo(reason="the batch has no rows and there is nothing to replace")
+    metadata = CommitMetadata(
+        operation=request.operation.value,
+        stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
+        replaced=replaced,
+        extra={**request.extra, **prepared.extra(stats)},
+    )
+    _delete_duplicates(table, instant, metadata)
+    touched |= {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
+    return _complete(table, policies, instant, metadata, touched)
+
+
+def _write_staged(
+    table: LoadedTable,
+    engine: Engine,
+    context: WriteContext,
+    prepared: Prepared,
+    request: WriteRequest,
+    instant: Instant,
+) -> tuple[list[WriteStat], frozenset[tuple[str, str]]] | NothingToDo:
+    runs = engine.exchange(request.frame, partial(stage_shard, context), by=prepared.shard_by, hint="exact")
+    entries = [entry for run in runs for entry in run.entries]
+    if not entries:
+        return NothingToDo(reason="the batch has no rows")
+    partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
+    slices = () if request.operation in _REPLACING else load_slices(table, partitions)
+    tasks = _plan(table, engine, context, request.operation, entries, slices)
+    if not tasks:
+        return NothingToDo(reason="no stored row matches the batch")
+    held = pending_clustering(table)
+    for task in tasks:
+        prepared.refuse_if_held(held, task.partition, task.file_id)
+    _start(table, instant, request.operation, tasks)
+    tasks = tuple(sorted(tasks, key=lambda t: -(t.base.size_bytes if t.base else context.policy.max_file_bytes)))
+    stats = [stat for stat in engine.run(partial(write_group, context), tasks) if stat is not None]
+    if not stats:
+        return NothingToDo(reason="the batch changes nothing")
+    return stats, frozenset((task.partition, task.file_id) for task in tasks if task.base)
+
+
+def _plan(
+    table: LoadedTable,
+    engine: Engine,
+    context: WriteContext,
+    operation: Operation,
+    entries: list[StagedEntry],
+    slices: Sequence[Any],
+) -> tuple[GroupTask, ...]:
+    if context.buckets:
+        return plan_buckets(entries, slices, context.buckets, bucket_file_ids(table.env))
+    tags: list[TagResult] = []
+    if operation in (Operation.UPSERT, Operation.DELETE):
+        lookups = plan_tags(entries, slices, global_keys=context.global_keys, parallelism=engine.parallelism)
+        tags = [tag for found in engine.run(partial(tag_files, context), lookups) for tag in found]
+    sizing = Sizing(
+        rows_per_file=context.rows_per_file,
+        bytes_per_row=context.bytes_per_row,
+        max_file_bytes=context.policy.max_file_bytes,
+        small_file_bytes=context.policy.small_file_bytes,
+    )
+    return plan_groups(entries, slices, tags, sizing, lambda: f"{table.env.ids.uuid()}-0")
+
+
+def _replaced(table: LoadedTable, request: WriteRequest, stats: list[WriteStat]) -> Mapping[str, tuple[str, ...]]:
+    """Return the groups this write hides: of the partitions it wrote to, of those it was told, or of all."""
+    wanted: Sequence[str] | None = sorted({stat.partition for stat in stats})
+    if request.operation is Operation.DELETE_PARTITION:
+        wanted = request.partitions
+    if request.operation is Operation.INSERT_OVERWRITE_TABLE:
+        wanted = None
+    replaced: dict[str, tuple[str, ...]] = {}
+    for file_slice in load_slices(table, wanted):
+        replaced[file_slice.partition] = (*replaced.get(file_slice.partition, ()), file_slice.file_id)
+    return replaced
+
+
+def _start(table: LoadedTable, instant: Instant, operation: Operation, tasks: Sequence[GroupTask]) -> None:
+    profile = CommitMetadata(operation=operation.value, stats=profile_stats(tasks))
+    table.store.start(instant, encode_inflight(profile, table_version=table.config.version))
+
+
+def _delete_duplicates(table: LoadedTable, instant: Instant, metadata: CommitMetadata) -> None:
+    """Delete files of attempts that did not make it into the stats, before any reader could take them for ours."""
+    written = {stat.path for stat in metadata.stats}
+    table.env.storage.delete_many([path for path in marked_files(table, instant.requested) if path not in written])
+
+
+def _complete(
+    table: LoadedTable,
+    policies: Policies,
+    instant: Instant,
+    metadata: CommitMetadata,
+    touched: frozenset[tuple[str, str]],
+) -> Committed | Conflict:
+    data = encode_commit(metadata, table_version=table.config.version, replace=instant.action is Action.REPLACECOMMIT)
+    with table_lock(table.env, policies.transaction) as lock:
+        timeline = table.store.load()
+        since = _completed_since(table.timeline, timeline)
+        conflict = find_conflict(table.store.commits(since), touched, metadata, keyed=policies.index.type != "BUCKET")
+        if conflict is not None:
+            return Conflict(winner=conflict.winner, reason=conflict.reason)
+        lock.check()
+        started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
+        completed = table.store.complete(started, timeline, data)
+    logger.info("%s: committed %s, %d files", table.env.storage.root, completed.requested, len(metadata.stats))
+    return Committed(instant=completed, metadata=metadata)
+
+
+def _completed_since(before: Timeline, now: Timeline) -> list[Instant]:
+    known = {instant.requested for instant in before.writes()}
+    return [instant for instant in now.writes() if instant.requested not in known]
+
+
+def _abandon(table: LoadedTable, policies: Policies, instant: Instant) -> None:
+    roll_back(table.reload(), policies.transaction, instant.requested)

@@ -1,0 +1,260 @@
+"""Predicates from text, as Arrow expressions, and against ranges.
+
+Grammar: comparisons (= == != <> < <= > >=), IN (...), BETWEEN a AND b, IS [NOT] NULL, LIKE 'prefix%', NOT, AND, OR,
+parentheses; literals are numbers, 'text', true, false, and DATE '...' or TIMESTAMP '...'. Names may be in backquotes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import UserError, nearest
+from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)"
+    r"|(?P<symbol><=|>=|<>|!=|==|=|<|>|\(|\)|,)|(?P<word>[A-Za-z_][\w.]*))"
+)
+_OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+Range = tuple[Any, Any, int]
+
+
+def parse_predicate(text: str) -> Predicate:
+    """Return the condition that `text` states; raise UserError naming the place that does not parse."""
+    return _Parser(text).parse()
+
+
+def check_columns(predicate: Predicate, schema: pa.Schema) -> None:
+    """Raise UserError naming the column and the nearest known one if the predicate looks at a column not in `schema`."""
+    for name in columns_of(predicate):
+        if name not in schema.names:
+            raise UserError(f"column {name!r} is not in the table.{nearest(name, schema.names)}", column=name)
+
+
+def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
+    """Return the predicate as an expression over tables of `schema`; literals take the type of their column."""
+    if isinstance(predicate, And):
+        return _fold(predicate.parts, schema, lambda a, b: a & b, True)
+    if isinstance(predicate, Or):
+        return _fold(predicate.parts, schema, lambda a, b: a | b, False)
+    if isinstance(predicate, Not):
+        return ~to_arrow(predicate.part, schema)
+    field = pc.field(predicate.column)
+    if isinstance(predicate, IsNull):
+        return field.is_null()
+    if isinstance(predicate, StartsWith):
+        return pc.starts_with(field, predicate.prefix)
+    kind = schema.field(predicate.column).type
+    if isinstance(predicate, In):
+        return field.isin(pa.array([literal(value, kind) for value in predicate.values], kind))
+    value = pa.scalar(literal(predicate.value, kind), kind)
+    return {
+        "=": field == value,
+        "!=": field != value,
+        "<": field < value,
+        "<=": field <= value,
+        ">": field > value,
+        ">=": field >= value,
+    }[predicate.operator]
+
+
+def may_match(predicate: Predicate, ranges: Mapping[str, Range], schema: pa.Schema) -> bool:
+    """Return False only if no row within `ranges` (column -> min, max, nulls) can satisfy the predicate."""
+    if isinstance(predicate, And):
+        return all(may_match(part, ranges, schema) for part in predicate.parts)
+    if isinstance(predicate, Or):
+        return any(may_match(part, ranges, schema) for part in predicate.parts)
+    if isinstance(predicate, Not) or predicate.column not in ranges:
+        return True
+    low, high, nulls = ranges[predicate.column]
+    if isinstance(predicate, IsNull):
+        return nulls != 0
+    if low is None or high is None:
+        return True
+    kind = schema.field(predicate.column).type
+    try:
+        if isinstance(predicate, StartsWith):
+            return bool(
+                low[: len(predicate.prefix)] <= predicate.prefix <= high[: len(predicate.prefix)]
+                or (low <= predicate.prefix <= high)
+            )
+        if isinstance(predicate, In):
+            return any(low <= literal(value, kind) <= high for value in predicate.values)
+        return _may_compare(predicate, low, high, literal(predicate.value, kind))
+    except TypeError:
+        return True
+
+
+def literal(value: Any, kind: pa.DataType) -> Any:
+    """Return a literal as a Python value of an Arrow type; raise UserError if it cannot be one."""
+    try:
+        if pa.types.is_timestamp(kind):
+            return _timestamp(value, kind)
+        if pa.types.is_date(kind) and not isinstance(value, dt.date):
+            return dt.date.fromisoformat(str(value)[:10])
+        if pa.types.is_decimal(kind):
+            return Decimal(str(value))
+        if pa.types.is_integer(kind) and isinstance(value, str):
+            return int(value)
+        if pa.types.is_floating(kind):
+            return float(value)
+        if pa.types.is_string(kind):
+            return value if isinstance(value, str) else str(value)
+    except (ValueError, ArithmeticError) as error:
+        raise UserError(f"{value!r} is not a value of type {kind}: {error}") from None
+    return value
+
+
+def _timestamp(value: Any, kind: pa.TimestampType) -> dt.datetime:
+    moment: dt.datetime = value
+    if not isinstance(value, dt.datetime):
+        moment = dt.datetime.fromisoformat(str(value))
+    if kind.tz:
+        return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
+    return moment.astimezone(dt.UTC).replace(tzinfo=None) if moment.tzinfo else moment
+
+
+def _may_compare(predicate: Comparison, low: Any, high: Any, value: Any) -> bool:
+    return bool(
+        {
+            "=": low <= value <= high,
+            "!=": not (low == value == high),
+            "<": low < value,
+            "<=": low <= value,
+            ">": high > value,
+            ">=": high >= value,
+        }[predicate.operator]
+    )
+
+
+def _fold(
+    parts: tuple[Predicate, ...], schema: pa.Schema, join: Callable[[Any, Any], Any], empty: bool
+) -> pc.Expression:
+    expressions = [to_arrow(part, schema) for part in parts]
+    if not expressions:
+        return pc.scalar(empty)
+    result = expressions[0]
+    for expression in expressions[1:]:
+        result = join(result, expression)
+    return result
+
+
+class _Parser:
+    """Recursive descent: or -> and -> not -> one condition."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens: list[tuple[str, str]] = []
+        position = 0
+        while text[position:].strip():
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise UserError(f"cannot read the condition {text!r} from {text[position:].strip()[:20]!r} on")
+            assert match.lastgroup is not None
+            self._tokens.append((match.lastgroup, match.group(match.lastgroup)))
+            position = match.end()
+        self._next = 0
+
+    def parse(self) -> Predicate:
+        predicate = self._either()
+        if self._next < len(self._tokens):
+            raise self._error()
+        return predicate
+
+    def _either(self) -> Predicate:
+        parts = [self._both()]
+        while self._take("OR"):
+            parts.append(self._both())
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def _both(self) -> Predicate:
+        parts = [self._negated()]
+        while self._take("AND"):
+            parts.append(self._negated())
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def _negated(self) -> Predicate:
+        if self._take("NOT"):
+            return Not(self._negated())
+        if self._take("("):
+            inner = self._either()
+            self._expect(")")
+            return inner
+        return self._condition()
+
+    def _condition(self) -> Predicate:
+        kind, name = self._pop()
+        if kind not in ("word", "quoted"):
+            raise self._error(1)
+        column = name.strip("`")
+        if self._take("IS"):
+            negated = self._take("NOT")
+            self._expect("NULL")
+            return Not(IsNull(column)) if negated else IsNull(column)
+        if self._take("NOT"):
+            return Not(self._tail(column))
+        return self._tail(column)
+
+    def _tail(self, column: str) -> Predicate:
+        if self._take("IN"):
+            self._expect("(")
+            values = [self._literal()]
+            while self._take(","):
+                values.append(self._literal())
+            self._expect(")")
+            return In(column, tuple(values))
+        if self._take("BETWEEN"):
+            low = self._literal()
+            self._expect("AND")
+            return And((Comparison(column, ">=", low), Comparison(column, "<=", self._literal())))
+        if self._take("LIKE"):
+            pattern = self._literal()
+            if not isinstance(pattern, str) or not pattern.endswith("%") or any(c in pattern[:-1] for c in "%_"):
+                raise UserError(f"LIKE {pattern!r}: only a prefix followed by % is supported")
+            return StartsWith(column, pattern[:-1])
+        kind, symbol = self._pop()
+        if kind != "symbol" or symbol not in _OPERATORS:
+            raise self._error(1)
+        return Comparison(column, _OPERATORS[symbol], self._literal())  # type: ignore[arg-type]
+
+    def _literal(self) -> Any:
+        kind, token = self._pop()
+        if kind == "number":
+            return float(token) if any(c in token for c in ".eE") else int(token)
+        if kind == "text":
+            return token[1:-1].replace("''", "'")
+        if kind == "word" and token.lower() in ("true", "false"):
+            return token.lower() == "true"
+        if kind == "word" and token.upper() in ("DATE", "TIMESTAMP"):
+            return self._literal()
+        raise self._error(1)
+
+    def _take(self, word: str) -> bool:
+        if self._next < len(self._tokens):
+            kind, token = self._tokens[self._next]
+            if kind in ("word", "symbol") and token.upper() == word:
+                self._next += 1
+                return True
+        return False
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise self._error()
+
+    def _pop(self) -> tuple[str, str]:
+        if self._next >= len(self._tokens):
+            raise UserError(f"the condition {self._text!r} ends too early")
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def _error(self, back: int = 0) -> UserError:
+        position = self._next - back
+        found = self._tokens[position][1] if position < len(self._tokens) else "its end"
+        return UserError(f"cannot read the condition {self._text!r}: did not expect {found!r}")

@@ -1,0 +1,216 @@
+"""Which file group takes which incoming rows (format: timeline.md 6, data.md 7.1).
+
+staged rows of a partition:   u u u u u u u u | d d         u = upsert, d = delete
+tag:   found in files A, B    A A . B . . A . | A .         hits, written beside the rows
+plan:  A, B are rewritten with their hits; the 4 rows found nowhere are inserts, numbered 0..3:
+       they fill small files first, then new groups of `rows_per_file` rows each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.errors import UserError
+from lakehouse.index.bucket import bucket_of
+from lakehouse.model.files import BaseFile, FileSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedEntry:
+    """Rows [offset, offset + rows) of a run belong to this partition (and bucket; -1 without); deletes come last."""
+
+    run: str
+    partition: str
+    bucket: int
+    offset: int
+    rows: int
+    deletes: int
+
+    @property
+    def upserts(self) -> int:
+        """Rows that are not deletes; they stand first."""
+        return self.rows - self.deletes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRun:
+    """One staged file: its entries, and its rows and bytes in memory."""
+
+    path: str
+    entries: tuple[StagedEntry, ...]
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagTask:
+    """Look for the keys of these entries in these base files."""
+
+    bases: tuple[BaseFile, ...]
+    entries: tuple[StagedEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagResult:
+    """What one base file holds of the batch: stored rows hit, and upserts used up per partition of the batch."""
+
+    base: BaseFile
+    hits: str | None = None
+    hit_rows: int = 0
+    consumed: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTask:
+    """Write the next base file of one file group.
+
+    `hits` names the matches with `base`; `finds_matches` says that the task looks for them itself (bucket index).
+    `insert_range` counts over the partition's upserts that no file holds; an open end takes all that remain.
+    `consumed_by` are the hits files that tell which those are.
+    """
+
+    partition: str
+    file_id: str
+    base: BaseFile | None = None
+    hits: str | None = None
+    finds_matches: bool = False
+    entries: tuple[StagedEntry, ...] = ()
+    insert_range: tuple[int, int | None] | None = None
+    consumed_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """File sizes as row counts: what fills a file, and the bytes below which a file is small."""
+
+    rows_per_file: int
+    bytes_per_row: float
+    max_file_bytes: int
+    small_file_bytes: int
+
+    def room(self, base: BaseFile) -> int:
+        """Rows that still fit into a small file; 0 if it is not small."""
+        if base.size_bytes >= self.small_file_bytes:
+            return 0
+        return max(int((self.max_file_bytes - base.size_bytes) / self.bytes_per_row), 0)
+
+
+def plan_tags(
+    entries: Iterable[StagedEntry], slices: Sequence[FileSlice], *, global_keys: bool, parallelism: int
+) -> tuple[TagTask, ...]:
+    """Return the look-ups that find the incoming keys: in files of the same partition, or of all if keys are global."""
+    by_partition = _by_partition(entries)
+    everything = tuple(entry for partition in sorted(by_partition) for entry in by_partition[partition])
+    tasks = []
+    bases = [file_slice.base for file_slice in slices if file_slice.base is not None]
+    partitions = sorted({base.partition for base in bases})
+    for partition in partitions:
+        wanted = everything if global_keys else tuple(by_partition.get(partition, ()))
+        if not wanted:
+            continue
+        files = sorted((b for b in bases if b.partition == partition), key=lambda b: -b.size_bytes)
+        # Files of one task share the read of the incoming keys; enough tasks remain to keep every core busy.
+        size = max(1, -(-len(bases) // (4 * parallelism)))
+        tasks += [TagTask(bases=tuple(files[i : i + size]), entries=wanted) for i in range(0, len(files), size)]
+    return tuple(tasks)
+
+
+def plan_groups(
+    entries: Iterable[StagedEntry],
+    slices: Sequence[FileSlice],
+    tags: Sequence[TagResult],
+    sizing: Sizing,
+    new_file_id: Callable[[], str],
+) -> tuple[GroupTask, ...]:
+    """Return one task per file group that changes: hits rewrite their file, the rest fills small files, then new groups."""
+    tasks: dict[tuple[str, str], GroupTask] = {}
+    for tag in tags:
+        if tag.hit_rows:
+            group = (tag.base.partition, tag.base.file_id)
+            tasks[group] = GroupTask(partition=group[0], file_id=group[1], base=tag.base, hits=tag.hits)
+    for partition, staged in sorted(_by_partition(entries).items()):
+        used = sum((tag.consumed or {}).get(partition, 0) for tag in tags)
+        inserts = sum(entry.upserts for entry in staged) - used
+        consumed_by = (
+            tuple(tag.hits for tag in tags if tag.hits and (tag.consumed or {}).get(partition)) if used else ()
+        )
+        bases = [s.base for s in slices if s.base is not None and s.partition == partition]
+        for task in _insert_tasks(partition, inserts, bases, sizing, new_file_id):
+            group = (partition, task.file_id)
+            known = tasks.get(group, task)
+            tasks[group] = replace(
+                known, entries=tuple(staged), insert_range=task.insert_range, consumed_by=consumed_by
+            )
+    return tuple(tasks[group] for group in sorted(tasks))
+
+
+def plan_buckets(
+    entries: Iterable[StagedEntry], slices: Sequence[FileSlice], buckets: int, new_file_id: Callable[[int], str]
+) -> tuple[GroupTask, ...]:
+    """Return one task per bucket that gets rows; the group is known from the key alone.
+
+    Raises UserError if the table's groups contradict the number of buckets: it must not change for a table.
+    """
+    groups: dict[tuple[str, int], BaseFile] = {}
+    for file_slice in slices:
+        if file_slice.base is None:
+            continue
+        bucket = bucket_of(file_slice.file_id)
+        if bucket >= buckets or (file_slice.partition, bucket) in groups:
+            raise UserError(
+                f"file group {file_slice.file_id} in partition {file_slice.partition!r} does not fit {buckets} buckets; "
+                "hoodie.bucket.index.num.buckets must stay what it was when the table was made"
+            )
+        groups[(file_slice.partition, bucket)] = file_slice.base
+    staged: dict[tuple[str, int], list[StagedEntry]] = {}
+    for entry in entries:
+        staged.setdefault((entry.partition, entry.bucket), []).append(entry)
+    tasks = []
+    for (partition, bucket), of_bucket in sorted(staged.items()):
+        base = groups.get((partition, bucket))
+        if base is None and not any(entry.upserts for entry in of_bucket):
+            continue
+        tasks.append(
+            GroupTask(
+                partition=partition,
+                file_id=base.file_id if base else new_file_id(bucket),
+                base=base,
+                finds_matches=base is not None,
+                entries=tuple(of_bucket),
+                insert_range=(0, None),
+            )
+        )
+    return tuple(tasks)
+
+
+def _insert_tasks(
+    partition: str, inserts: int, bases: Sequence[BaseFile], sizing: Sizing, new_file_id: Callable[[], str]
+) -> list[GroupTask]:
+    tasks: list[GroupTask] = []
+    start = 0
+    # The smallest file first: it gains most, and the order makes the plan the same however files were listed.
+    for base in sorted(bases, key=lambda b: (b.size_bytes, b.file_id)):
+        room = min(sizing.room(base), inserts - start)
+        if room > 0:
+            tasks.append(
+                GroupTask(partition=partition, file_id=base.file_id, base=base, insert_range=(start, start + room))
+            )
+            start += room
+    while start < inserts:
+        count = min(sizing.rows_per_file, inserts - start)
+        tasks.append(GroupTask(partition=partition, file_id=new_file_id(), insert_range=(start, start + count)))
+        start += count
+    if tasks:
+        # Numbers of rows are estimates where a stored key repeats; the last task takes whatever is left.
+        last = tasks[-1].insert_range
+        assert last is not None
+        tasks[-1] = replace(tasks[-1], insert_range=(last[0], None))
+    return tasks
+
+
+def _by_partition(entries: Iterable[StagedEntry]) -> dict[str, list[StagedEntry]]:
+    found: dict[str, list[StagedEntry]] = {}
+    for entry in sorted(entries, key=lambda e: (e.partition, e.run, e.offset)):
+        found.setdefault(entry.partition, []).append(entry)
+    return found

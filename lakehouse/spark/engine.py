@@ -1,0 +1,71 @@
+"""The engine of every job: Spark moves the incoming batch once and runs tasks; base rows never cross the JVM."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from lakehouse.engine.protocol import R, ShardFunction, T, TaskFunction
+from lakehouse.model.attempt import Attempt
+
+_RESULT = pa.schema([pa.field("result", pa.binary())])
+
+
+class SparkEngine:
+    """Runs tasks on a Spark session; frames are DataFrames."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @property
+    def parallelism(self) -> int:
+        """Cores of the session."""
+        return int(self._spark.sparkContext.defaultParallelism)
+
+    def schema(self, frame: Any) -> pa.Schema:
+        """Return the DataFrame's schema in Arrow types."""
+        return to_arrow_schema(frame.schema)
+
+    def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
+        """Shuffle the DataFrame once (by Spark, in the JVM) and run `function` over each partition's Arrow batches."""
+        columns = [col(_quoted(name)) for name in by]
+        if hint == "exact":
+            frame = frame.repartition(*columns)
+        elif hint == "balanced":
+            frame = frame.hint("rebalance", *columns)
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            results = [pickle.dumps(result) for result in function(_attempt(), batches)]
+            yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], schema=_RESULT)
+
+        collected = frame.mapInArrow(run, "result binary").collect()
+        return [pickle.loads(bytes(row.result)) for row in collected]
+
+    def run(self, function: TaskFunction[T, R], tasks: Sequence[T]) -> list[R]:
+        """Run one Spark task per task."""
+        if not tasks:
+            return []
+        numbered = self._spark.sparkContext.parallelize(list(tasks), len(tasks))
+        return list(numbered.map(lambda task: function(_attempt(), task)).collect())
+
+
+def is_data_frame(rows: Any) -> bool:
+    """Return whether this is a Spark DataFrame."""
+    return isinstance(rows, DataFrame)
+
+
+def _attempt() -> Attempt:
+    context = TaskContext.get()
+    assert context is not None
+    return Attempt(partition=context.partitionId(), stage=context.stageId(), number=context.taskAttemptId())
+
+
+def _quoted(name: str) -> str:
+    return ".".join(f"`{part}`" for part in name.split("."))

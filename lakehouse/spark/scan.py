@@ -1,0 +1,96 @@
+"""Reads as DataFrames: Spark's own parquet scan over the files we planned.
+
+Files whose commit declared other types than the table's are read with their own schema and cast, so a promotion that
+Spark's reader does not know (int to string, say) is no special case for the user.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from lakehouse.format.avro_schema import with_meta_fields
+from lakehouse.model.files import BaseFile
+from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
+from lakehouse.operations.scan import Scan, stored_data_schema
+from lakehouse.plan.predicate import literal
+
+
+def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
+    """Return the planned rows as a DataFrame."""
+    wanted = scan.plan.schema.names
+    extra = [] if scan.plan.residual is None else [c for c in dict.fromkeys(columns_of(scan.plan.residual))]
+    names = [*wanted, *(name for name in extra if name not in wanted)]
+    schema = pa.schema([scan.table_schema.field(name) for name in names])
+    groups: dict[pa.Schema, list[BaseFile]] = {}
+    for file in scan.plan.files:
+        groups.setdefault(_stored(scan, file, schema), []).append(file)
+    if not groups:
+        return spark.createDataFrame([], spark_schema(scan.plan.schema))
+    frames = [_read(spark, scan, stored, files, schema) for stored, files in groups.items()]
+    frame = reduce(DataFrame.unionByName, frames)
+    if scan.plan.residual is not None:
+        frame = frame.where(condition(scan.plan.residual, scan.table_schema))
+    return frame.select(*[F.col(f"`{name}`") for name in wanted])
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return the Spark schema of an Arrow schema."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def condition(predicate: Predicate, schema: pa.Schema) -> Column:
+    """Return a predicate as a Spark column."""
+    if isinstance(predicate, And):
+        return reduce(Column.__and__, [condition(p, schema) for p in predicate.parts], F.lit(True))
+    if isinstance(predicate, Or):
+        return reduce(Column.__or__, [condition(p, schema) for p in predicate.parts], F.lit(False))
+    if isinstance(predicate, Not):
+        return ~condition(predicate.part, schema)
+    column = F.col(f"`{predicate.column}`")
+    if isinstance(predicate, IsNull):
+        return column.isNull()
+    if isinstance(predicate, StartsWith):
+        return column.startswith(predicate.prefix)
+    kind = schema.field(predicate.column).type
+    if isinstance(predicate, In):
+        return column.isin([literal(value, kind) for value in predicate.values])
+    value = F.lit(literal(predicate.value, kind))
+    return _compare(predicate, column, value)
+
+
+def _compare(predicate: Comparison, column: Column, value: Column) -> Column:
+    compared: Column = {
+        "=": column == value,
+        "!=": column != value,
+        "<": column < value,
+        "<=": column <= value,
+        ">": column > value,
+        ">=": column >= value,
+    }[predicate.operator]
+    return compared
+
+
+def _stored(scan: Scan, file: BaseFile, schema: pa.Schema) -> pa.Schema:
+    """Return the wanted columns in the types the file has; columns it lacks keep the table's type and read as null."""
+    declared = stored_data_schema(scan, file.instant)
+    if declared is None:
+        return schema
+    stored = with_meta_fields(declared)
+    return pa.schema([f.with_type(stored.field(f.name).type) if f.name in stored.names else f for f in schema])
+
+
+def _read(spark: SparkSession, scan: Scan, stored: pa.Schema, files: list[BaseFile], schema: pa.Schema) -> DataFrame:
+    paths = [scan.storage.native(file.path) for file in files]
+    # Paths are read as they are: a partition value is a column of the file, not something to guess from its directory.
+    reader = spark.read.schema(spark_schema(stored)).option("recursiveFileLookup", "true")
+    frame = reader.parquet(*paths)
+    if stored.equals(schema):
+        return frame
+    target = spark_schema(schema)
+    return frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in target.fields])

@@ -1,0 +1,195 @@
+"""Options, each declared once as a typed field of a small policy: key, default, sentence.
+
+Parsing, error texts, `lakehouse options` and README's table all come from these declarations. Keys are Hudi's where
+Hudi has one; ours start with `lakehouse.`. A key nobody declared is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, TypeVar, get_type_hints
+
+from lakehouse.errors import UserError, nearest
+
+_MB = 1024 * 1024
+_Policy = TypeVar("_Policy")
+
+
+def option(key: str, default: Any, text: str, *, choices: tuple[str, ...] = (), aliases: tuple[str, ...] = ()) -> Any:
+    """Declare a field that users set as `key`; `text` is its one sentence."""
+    return field(default=default, metadata={"key": key, "text": text, "choices": choices, "aliases": aliases})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePolicy:
+    """How data files are made."""
+
+    max_file_bytes: int = option("hoodie.parquet.max.file.size", 120 * _MB, "Largest base file, in bytes.")
+    small_file_bytes: int = option(
+        "hoodie.parquet.small.file.limit", 100 * _MB, "Base files below this many bytes are filled by inserts; 0 = off."
+    )
+    compression: str = option(
+        "hoodie.parquet.compression.codec",
+        "zstd",
+        "Codec of base files.",
+        choices=("zstd", "snappy", "gzip", "lz4", "none"),
+    )
+    row_group_bytes: int = option(
+        "hoodie.parquet.block.size", 64 * _MB, "Size of a row group in memory, in bytes, before encoding."
+    )
+    record_size_bytes: int = option(
+        "hoodie.copyonwrite.record.size.estimate", 256, "Bytes a row takes in a file, until a commit has told better."
+    )
+    combine_before_insert: bool = option(
+        "hoodie.combine.before.insert", False, "Combine rows of one key in a batch on insert and bulk_insert too."
+    )
+    bloom_fpp: float = option("hoodie.index.bloom.fpp", 1e-9, "False-positive rate of the bloom filter in footers.")
+    memory_budget_bytes: int = option(
+        "lakehouse.write.memory.budget", 512 * _MB, "Memory one write task may use for rows, in bytes."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPolicy:
+    """Where the key of an incoming row is looked for. Fixed at creation for the bucket index."""
+
+    type: str = option(
+        "hoodie.index.type",
+        "SIMPLE",
+        "Index that finds the file group of a key.",
+        choices=("SIMPLE", "GLOBAL_SIMPLE", "BUCKET"),
+    )
+    update_partition_path: bool = option(
+        "hoodie.simple.index.update.partition.path",
+        True,
+        "Global index: move a row whose partition changed (true) or update it where it is (false).",
+    )
+    buckets: int = option("hoodie.bucket.index.num.buckets", 0, "Bucket index: file groups per partition.")
+    hash_fields: str = option(
+        "hoodie.bucket.index.hash.field", "", "Bucket index: key fields that are hashed, comma separated; default all."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionPolicy:
+    """How a write becomes true, and what happens to writes that died."""
+
+    failed_writes: str = option(
+        "hoodie.clean.failed.writes.policy",
+        "EAGER",
+        "Dead writes are rolled back by the next write (EAGER) or left to the cleaner (LAZY).",
+        choices=("EAGER", "LAZY"),
+        aliases=("hoodie.cleaner.policy.failed.writes",),
+    )
+    heartbeat_interval_ms: int = option(
+        "hoodie.client.heartbeat.interval_in_ms", 60_000, "Time between two signs of life of a write, in milliseconds."
+    )
+    heartbeat_misses: int = option(
+        "hoodie.client.heartbeat.tolerable.misses", 2, "Missed signs of life after which a write is taken for dead."
+    )
+    lock_wait_ms: int = option("hoodie.write.lock.wait_time_ms", 60_000, "Longest wait for the table lock.")
+    lock_lease_ms: int = option(
+        "lakehouse.lock.lease_ms",
+        60_000,
+        "Time after which the lock of a writer that died may be taken, in milliseconds.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPolicy:
+    """What may differ between a batch and the table."""
+
+    fill_missing_columns: bool = option(
+        "hoodie.write.set.null.for.missing.columns",
+        False,
+        "Columns the batch lacks become null instead of an error.",
+        aliases=("hoodie.datasource.write.reconcile.schema",),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """All policies of one table or call."""
+
+    write: WritePolicy = field(default_factory=WritePolicy)
+    index: IndexPolicy = field(default_factory=IndexPolicy)
+    transaction: TransactionPolicy = field(default_factory=TransactionPolicy)
+    schema: SchemaPolicy = field(default_factory=SchemaPolicy)
+
+    def override(self, options: Mapping[str, str]) -> Policies:
+        """Return these policies with `options` on top.
+
+        Raises UserError for a key nobody declared (naming the nearest) and for a value that does not parse.
+        """
+        return Policies(**{name: _override(getattr(self, name), options) for name in _POLICIES}) if options else self
+
+
+_POLICIES: dict[str, type[Any]] = {
+    "write": WritePolicy,
+    "index": IndexPolicy,
+    "transaction": TransactionPolicy,
+    "schema": SchemaPolicy,
+}
+
+
+def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> Policies:
+    """Return the policies that `options` describe; `also_known` are keys that somebody else parses."""
+    known = {key for declared in declarations() for key in (declared["key"], *declared["aliases"])} | also_known
+    for key in options:
+        if key not in known:
+            raise UserError(f"unknown option {key!r}.{nearest(key, known)} `lakehouse options` lists all.", option=key)
+    return Policies().override({k: v for k, v in options.items() if k not in also_known})
+
+
+def declarations() -> Iterator[dict[str, Any]]:
+    """Yield key, default, type, text, choices and aliases of every option, in the order of the policies."""
+    for policy in _POLICIES.values():
+        hints = get_type_hints(policy)
+        for declared in fields(policy):
+            default = declared.default if declared.default is not MISSING else ""
+            yield {**declared.metadata, "default": default, "type": hints[declared.name].__name__}
+
+
+def options_markdown() -> str:
+    """Return README's options table."""
+    rows = ["| option | default | meaning |", "| --- | --- | --- |"]
+    for declared in declarations():
+        choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
+        rows.append(f"| `{declared['key']}` | {_shown(declared['default'])} | {declared['text']}{choices} |")
+    return "\n".join(rows)
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default) if default != "" else "–"
+
+
+def _override(policy: _Policy, options: Mapping[str, str]) -> _Policy:
+    changes = {}
+    for declared in fields(policy):  # type: ignore[arg-type]
+        for key in (declared.metadata["key"], *declared.metadata["aliases"]):
+            if key in options:
+                changes[declared.name] = _parse(declared, options[key], type(getattr(policy, declared.name)))
+    return type(policy)(**{**{f.name: getattr(policy, f.name) for f in fields(policy)}, **changes})  # type: ignore[arg-type]
+
+
+def _parse(declared: Field[Any], value: str, kind: type) -> Any:
+    key, choices, text = declared.metadata["key"], declared.metadata["choices"], str(value).strip()
+    if choices:
+        matches = [choice for choice in choices if choice.lower() == text.lower()]
+        if not matches:
+            raise UserError(f"option {key}={value!r}: must be one of {', '.join(choices)}.{nearest(text, choices)}")
+        return matches[0]
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        number = kind(text)
+    except (ValueError, KeyError):
+        raise UserError(
+            f"option {key}={value!r}: expected {'true or false' if kind is bool else kind.__name__}"
+        ) from None
+    if kind in (int, float) and number < 0:
+        raise UserError(f"option {key}={value!r}: must not be negative")
+    return number

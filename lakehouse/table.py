@@ -1,0 +1,274 @@
+"""The public face of a table: thin methods over operations.
+
+Arrow input runs in this process; a Spark DataFrame runs on its Spark session. Both walk the same operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.engine.local import LocalEngine
+from lakehouse.engine.protocol import Engine
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
+from lakehouse.model.commit import CommitMetadata, Operation
+from lakehouse.model.instant import Instant, Timeline
+from lakehouse.operations.create import create_table
+from lakehouse.operations.declare import TableDeclaration, declared_properties, stored_options
+from lakehouse.operations.load import LoadedTable, latest_extra, load_slices, load_table, table_schema
+from lakehouse.operations.results import Committed, Conflict, NothingToDo
+from lakehouse.operations.scan import Scan, ScanRequest, changed_instants, plan_read
+from lakehouse.operations.write import WriteRequest, write
+from lakehouse.plan.schema import normalise
+from lakehouse.spark.engine import SparkEngine, is_data_frame
+from lakehouse.spark.scan import scan_to_spark
+from lakehouse.spec.options import Policies, parse_options
+from lakehouse.state.table_config import TableConfig
+from lakehouse.storage.locate import open_storage
+from lakehouse.txn.env import Env
+
+Outcome = Committed | NothingToDo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableScan:
+    """A read to be run: as batches, as one Arrow table, or as a Spark DataFrame."""
+
+    table: LoadedTable
+    request: ScanRequest
+
+    def plan(self) -> Scan:
+        """Return what would be read; no data file is opened."""
+        return plan_read(self.table, self.request)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as record batches."""
+        return self.plan().batches()
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as one table."""
+        scan = self.plan()
+        return pa.Table.from_batches(scan.batches(), scan.plan.schema)
+
+    def to_spark(self, spark: Any) -> Any:
+        """Return a DataFrame: Spark's own parquet scan over the planned files."""
+        return scan_to_spark(spark, self.plan())
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return sum(batch.num_rows for batch in self.to_batches())
+
+
+class Table:
+    """One table. Every call sees the table as it is at that moment; writes return when they are committed."""
+
+    def __init__(self, env: Env, policies: Policies, loaded: LoadedTable) -> None:
+        self._env, self._policies, self._loaded = env, policies, loaded
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        env: Env | None = None,
+    ) -> Table:
+        """Open the table at `location`; `options` override what the table stores.
+
+        Raises UserError if there is no table or an option is unknown, UnsupportedError for versions and features
+        that cannot be honoured.
+        """
+        env = env or Env(storage=open_storage(location, storage_options or {}))
+        loaded = load_table(env)
+        policies = parse_options(stored_options(loaded.config)).override({})
+        return cls(env, _overridden(policies, options or {}), loaded)
+
+    @classmethod
+    def create(
+        cls,
+        location: str,
+        *,
+        name: str,
+        record_key: Sequence[str],
+        partition_by: Sequence[str] = (),
+        ordering: str | None = None,
+        schema: pa.Schema | None = None,
+        options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+        env: Env | None = None,
+        **declared: Any,
+    ) -> Table:
+        """Create a copy-on-write table and open it. Name, location and record key are all it needs.
+
+        `declared` takes the other fields of TableDeclaration: key_generator, timestamp, merge_mode, hive_style, ...
+        Raises UserError if a table is there already (unless `exist_ok`) and for options that do not fit together.
+        """
+        env = env or Env(storage=open_storage(location, storage_options or {}))
+        declaration = TableDeclaration(
+            name=name,
+            record_key=tuple(record_key),
+            partition_by=tuple(partition_by),
+            ordering=ordering,
+            schema=None if schema is None else arrow_to_avro(normalise(schema), table=name),
+            options=dict(options or {}),
+            **declared,
+        )
+        create_table(env, declared_properties(declaration), exist_ok=exist_ok)
+        return cls.open(location, options=declaration.call_options(), env=env)
+
+    @property
+    def location(self) -> str:
+        """Where the table is."""
+        return self._env.storage.root
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._loaded.config.name
+
+    @property
+    def config(self) -> TableConfig:
+        """The table as its properties declare it."""
+        return self._loaded.config
+
+    @property
+    def timeline(self) -> Timeline:
+        """The instants as they are now."""
+        return self.refresh().timeline
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The data columns, without meta columns."""
+        schema = table_schema(self.refresh())
+        return pa.schema([]) if schema is None else schema
+
+    def refresh(self) -> LoadedTable:
+        """Load the table anew; metadata of commits already read is kept."""
+        self._loaded = self._loaded.reload()
+        return self._loaded
+
+    def upsert(self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str) -> Outcome:
+        """Insert rows with new keys and update stored ones, by the table's merge mode."""
+        return self._write(Operation.UPSERT, rows, commit_metadata, options)
+
+    def insert(self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str) -> Outcome:
+        """Add rows without looking their keys up; small files are filled first."""
+        return self._write(Operation.INSERT, rows, commit_metadata, options)
+
+    def bulk_insert(self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str) -> Outcome:
+        """Add rows straight into new files, the fastest way to load much."""
+        return self._write(Operation.BULK_INSERT, rows, commit_metadata, options)
+
+    def delete(self, keys: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str) -> Outcome:
+        """Delete rows: a frame with the record key columns (and partition columns, else all partitions are searched).
+
+        A list of record keys as text works too.
+        """
+        if isinstance(keys, Sequence) and not isinstance(keys, str):
+            keys = pa.table({META_COLUMNS[2]: pa.array(list(keys), pa.string())})
+        return self._write(Operation.DELETE, keys, commit_metadata, options)
+
+    def insert_overwrite(
+        self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str
+    ) -> Outcome:
+        """Replace the partitions that occur in `rows` by them."""
+        return self._write(Operation.INSERT_OVERWRITE, rows, commit_metadata, options)
+
+    def insert_overwrite_table(
+        self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str
+    ) -> Outcome:
+        """Replace the whole table by `rows`."""
+        return self._write(Operation.INSERT_OVERWRITE_TABLE, rows, commit_metadata, options)
+
+    def delete_partitions(
+        self, partitions: Sequence[str], *, commit_metadata: Mapping[str, str] | None = None
+    ) -> Outcome:
+        """Delete whole partitions, named by their relative paths.
+
+        Raises UserError naming a path that is no partition.
+        """
+        wanted = [partition.strip("/") for partition in partitions]
+        known = set(self.partitions())
+        for partition in wanted:
+            if partition not in known:
+                raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
+        request = WriteRequest(
+            operation=Operation.DELETE_PARTITION, partitions=tuple(wanted), extra=dict(commit_metadata or {})
+        )
+        return _settled(write(self.refresh(), LocalEngine(), self._policies, request))
+
+    def scan(
+        self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: str | None = None
+    ) -> TableScan:
+        """Plan a read of the table as it is now, or as it was at the instant `as_of`."""
+        request = ScanRequest(columns=None if columns is None else tuple(columns), where=where, as_of=as_of)
+        return TableScan(table=self.refresh(), request=request)
+
+    def incremental(
+        self,
+        begin: str | None = None,
+        end: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> TableScan:
+        """Plan a read of the rows that commits completed in (begin, end] wrote; newest versions, deletes not shown."""
+        chosen = None if columns is None else tuple(columns)
+        request = ScanRequest(columns=chosen, where=where, incremental=True, begin=begin, end=end)
+        return TableScan(table=self.refresh(), request=request)
+
+    def partitions(self) -> tuple[str, ...]:
+        """Return the relative paths of partitions that hold rows ("" for a table without partitions)."""
+        return tuple(sorted({file_slice.partition for file_slice in load_slices(self.refresh())}))
+
+    def commits(self) -> tuple[tuple[Instant, CommitMetadata], ...]:
+        """Return the completed writes with their metadata, in order of completion."""
+        loaded = self.refresh()
+        return tuple(loaded.store.commits(loaded.timeline.writes().by_completion()))
+
+    def changes(self, begin: str | None, end: str | None = None) -> tuple[Instant, ...]:
+        """Return the writes completed in (begin, end]."""
+        return changed_instants(self.refresh(), begin, end)
+
+    def last_commit_extra(self, key: str) -> str | None:
+        """Return the value of `key` in the newest completed commit whose extra metadata has it."""
+        return latest_extra(self.refresh(), key)
+
+    def commits_with(self, key: str, value: str) -> Instant | None:
+        """Return the newest completed commit whose extra metadata holds `key` = `value`."""
+        for instant, metadata in reversed(self.commits()):
+            if metadata.extra.get(key) == value:
+                return instant
+        return None
+
+    def _write(
+        self, operation: Operation, rows: Any, extra: Mapping[str, str] | None, options: Mapping[str, str]
+    ) -> Outcome:
+        policies = _overridden(self._policies, {key.replace("__", "."): value for key, value in options.items()})
+        request = WriteRequest(operation=operation, frame=rows, extra=dict(extra or {}))
+        return _settled(write(self.refresh(), _engine(rows), policies, request))
+
+
+def _engine(rows: Any) -> Engine:
+    return SparkEngine(rows.sparkSession) if is_data_frame(rows) else LocalEngine()
+
+
+def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:
+    if options:
+        parse_options(options)
+    return policies.override(options)
+
+
+def _settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:
+    if isinstance(outcome, Conflict):
+        raise RetryableError(
+            f"another writer won: {outcome.reason}; nothing was written, run the operation again",
+            winner=outcome.winner.requested,
+        )
+    return outcome

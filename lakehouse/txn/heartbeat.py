@@ -1,0 +1,72 @@
+"""Heartbeats: a write in flight says that it lives, in `.hoodie/.heartbeat/<instant>` (format: timeline.md 7.1)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from lakehouse.errors import LakehouseError
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.storage.protocol import NotFoundError
+from lakehouse.txn.env import Env
+from lakehouse.txn.ownership import is_alive, note
+
+logger = logging.getLogger(__name__)
+_DIRECTORY = ".hoodie/.heartbeat"
+
+
+class Heartbeat:
+    """Renews the heartbeat of one write from `start` to `stop`; a crash leaves it to expire."""
+
+    def __init__(self, env: Env, policy: TransactionPolicy) -> None:
+        self._env, self._policy = env, policy
+        self._path = ""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, instant: str) -> None:
+        """Write the first sign of life of `instant`, then keep renewing it in the background."""
+        if self._path:
+            self._env.storage.delete_many([self._path])
+        self._path = f"{_DIRECTORY}/{instant}"
+        self._beat()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"heartbeat-{instant}", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop renewing; the file stays until the write is tidied up."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _beat(self) -> None:
+        lease = self._policy.heartbeat_interval_ms * (self._policy.heartbeat_misses + 1)
+        self._env.storage.put(self._path, note(self._env, self._path, lease))
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._policy.heartbeat_interval_ms / 1000):
+            try:
+                self._beat()
+            except LakehouseError as error:
+                # A missed beat is tolerable; the check before the commit decides whether too many were missed.
+                logger.warning("heartbeat %s missed: %s", self._path, error)
+
+
+def living_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
+    """Return the instants whose writers may still be at work; an instant without a heartbeat is dead."""
+    lease = policy.heartbeat_interval_ms * (policy.heartbeat_misses + 1)
+    files, _ = env.storage.list_dir(_DIRECTORY)
+    living = set()
+    for file in files:
+        try:
+            if is_alive(env, env.storage.get(file.path), expires_ms=file.modified_ms + lease):
+                living.add(file.name)
+        except NotFoundError:
+            continue
+    return frozenset(living)
+
+
+def remove_heartbeat(env: Env, instant: str) -> None:
+    """Remove the heartbeat of a write that is over."""
+    env.storage.delete_many([f"{_DIRECTORY}/{instant}"])

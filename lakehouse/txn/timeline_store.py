@@ -1,0 +1,146 @@
+"""The timeline's pen: reading instants, drawing times, and the three files of every action (format: timeline.md 3).
+
+<t>.<action>.requested  ->  <t>.inflight  ->  <t>_<c>.<action>
+each made by create-if-absent; the last one is the commit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from lakehouse.errors import CommitStateUnknownError, RetryableError
+from lakehouse.format.metadata import decode_commit
+from lakehouse.format.names import instant_name, parse_instant
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.state.table_config import TableConfig
+from lakehouse.storage.protocol import NotFoundError
+from lakehouse.txn.env import Env
+
+_READERS = 8
+
+
+class TimelineStore:
+    """The timeline of one table on storage. Completed commits never change, so their metadata is read once."""
+
+    def __init__(self, env: Env, config: TableConfig) -> None:
+        self._env, self._config = env, config
+        self._directory = ".hoodie" if config.layout == 1 else f".hoodie/{config.timeline_path}"
+        self._commits: dict[str, CommitMetadata] = {}
+
+    def load(self) -> Timeline:
+        """Return the timeline as it is on storage: one listing."""
+        furthest: dict[tuple[str, Action], Instant] = {}
+        files, _ = self._env.storage.list_dir(self._directory)
+        for file in files:
+            instant = parse_instant(file.name)
+            if instant is None:
+                continue
+            known = furthest.get(instant.key)
+            if known is None or instant.state > known.state:
+                furthest[instant.key] = instant
+        return Timeline(tuple(furthest.values()))
+
+    def commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
+        """Return completed instants with their metadata, in the order given."""
+        wanted = list(instants)
+        missing = [instant for instant in wanted if self._path(instant) not in self._commits]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(_READERS) as pool:
+                list(pool.map(self.commit, missing))
+        return [(instant, self.commit(instant)) for instant in wanted]
+
+    def commit(self, instant: Instant) -> CommitMetadata:
+        """Return the metadata of one completed commit, deltacommit or replacecommit."""
+        path = self._path(instant)
+        if path not in self._commits:
+            self._commits[path] = decode_commit(self._env.storage.get(path))
+        return self._commits[path]
+
+    def read(self, instant: Instant, state: State) -> bytes | None:
+        """Return the content of the file of one state, or None if it is absent."""
+        try:
+            return self._env.storage.get(self._path(replace(instant, state=state)))
+        except NotFoundError:
+            return None
+
+    def draw(self, timeline: Timeline) -> str:
+        """Return a time above everything on the timeline; call under the lock, create its file before releasing it."""
+        now = self._text(self._env.clock.now_ms())
+        latest = timeline.latest_time()[:17]
+        return now if now > latest else _next(latest)
+
+    def request(
+        self, timeline: Timeline, action: Action, data: bytes, announce: Callable[[str], None] = lambda _: None
+    ) -> Instant:
+        """Create the requested file of a new instant under a fresh time; `announce` is told the time just before."""
+        while True:
+            instant = Instant(requested=self.draw(timeline), action=action, state=State.REQUESTED)
+            announce(instant.requested)
+            if self._create(instant, data):
+                return instant
+            # Somebody without our lock took the time: leave it to them and go on above it.
+            timeline = Timeline((*timeline.instants, instant))
+
+    def start(self, instant: Instant, data: bytes) -> Instant:
+        """Create the inflight file."""
+        inflight = replace(instant, state=State.INFLIGHT)
+        self._create(inflight, data)
+        return inflight
+
+    def complete(self, instant: Instant, timeline: Timeline, data: bytes) -> Instant:
+        """Create the completed file: after this line the action is true. Call under the lock.
+
+        Raises RetryableError if the instant was rolled back meanwhile, CommitStateUnknownError if the reply was lost
+        and reading back did not settle it.
+        """
+        current = timeline.find(instant.requested)
+        if current is None or current.is_completed:
+            state = "completed by somebody else" if current else "rolled back by another writer"
+            raise RetryableError(
+                f"instant {instant.requested} was {state}; run the operation again", instant=instant.requested
+            )
+        moved = timeline.transition(instant, State.COMPLETED, self.draw(timeline)).find(instant.requested)
+        assert moved is not None
+        if not self._create(moved, data):
+            raise CommitStateUnknownError(f"{self._path(moved)} exists already; look at the timeline before acting")
+        return moved
+
+    def remove_pending(self, instant: Instant) -> None:
+        """Delete the inflight and requested files of an instant that was rolled back, the inflight first."""
+        for state in (State.INFLIGHT, State.REQUESTED):
+            self._env.storage.delete_many([self._path(replace(instant, state=state))])
+
+    def _create(self, instant: Instant, data: bytes) -> bool:
+        path = self._path(instant)
+        try:
+            # A completed commit names files that nobody else wrote, so its bytes are ours alone.
+            return self._env.storage.create(path, data, unique=instant.is_completed)
+        except RetryableError:
+            if self.read(instant, instant.state) == data and instant.is_completed:
+                return True
+            raise
+        except CommitStateUnknownError:
+            if instant.is_completed:
+                raise
+            # The time was drawn under the lock, so a file that is there now is the one whose reply was lost.
+            return self.read(instant, instant.state) is not None or self._env.storage.create(path, data)
+
+    def _path(self, instant: Instant) -> str:
+        return f"{self._directory}/{instant_name(instant, layout=self._config.layout)}"
+
+    def _text(self, now_ms: int) -> str:
+        moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+        if self._config.timezone != "UTC":
+            moment = moment.astimezone()
+        return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
+
+
+def _next(time: str) -> str:
+    moment = datetime.strptime(f"{time:0<17}"[:14], "%Y%m%d%H%M%S") + timedelta(
+        milliseconds=int(f"{time:0<17}"[14:]) + 1
+    )
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
