@@ -103,8 +103,7 @@ def open_batch(
         log.info("table %s: reading %s files", spec.table, len(probes))
         records, bad = count_records(marked)
         log.info("table %s: %s records, %s of them bad", spec.table, records, bad)
-        if bad:
-            _set_aside(marked, bad, spec, dead_letters)
+        _set_aside(marked, bad, spec, dead_letters)
         yield Batch(frame=good_rows(marked), rows=records - bad, bad_records=bad, schema=schema)
     finally:
         if pinned:
@@ -142,6 +141,8 @@ def _schema(session: Session, sets: Sequence[FileSet], spec: TableSpec, known: S
     if known is not None:
         return known
     schema = infer_schema(session, sets)
+    if ingest_of(spec).format == "parquet":
+        return schema
     log.warning(
         "table %s: columns and types were inferred from %s files; declare them in 'schema' of the spec to be sure: %s",
         spec.table,
@@ -166,6 +167,10 @@ def _warn_of_ignored(spec: TableSpec, schema: Schema, probes: Sequence[Probe]) -
 def _set_aside(marked: Frame, bad: int, spec: TableSpec, box: DeadLetterBox) -> None:
     """Write the dead letters; raise UserError when there are more than the spec allows."""
     allowed = ingest_of(spec).max_bad_records
+    # Letters of an earlier try of this run are no longer true, whether or not there are any this time.
+    box.storage.delete_many([file.path for file in box.storage.list(box.folder)])
+    if not bad:
+        return
     write_dead_letters(marked, box.storage, box.folder)
     if bad <= allowed:
         log.warning("table %s: %s bad records were set aside in %s", spec.table, bad, box.url)

@@ -1,4 +1,4 @@
-"""Reading base files: any schema a writer left behind becomes the table's, column by column (format: data.md 3.2, 11)."""
+"""Reading base files: any schema a writer left becomes the table's, column by column (format: data.md 3.2, 11)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BaseFileReader:
             self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=_REPEATING)
         except pa.ArrowInvalid as error:
             raise CorruptTableError(
-                f"{storage.root}/{path} is not a readable parquet file: {error}", path=path
+                f"{storage.root}/{path} is no readable parquet file: {error}", path=path
             ) from error
         self.rows: int = self._file.metadata.num_rows
         self.schema: pa.Schema = self._file.schema_arrow
@@ -57,7 +57,7 @@ class BaseFileReader:
 
 
 def align(rows: pa.Table, schema: pa.Schema, count: int | None = None) -> pa.Table:
-    """Return `rows` with exactly the columns of `schema`: by name, cast where the type was promoted, null where absent."""
+    """Return `rows` with exactly the columns of `schema`: by name, cast where promoted, null where absent."""
     length = rows.num_rows if count is None else count
     columns = []
     for field in schema:

@@ -211,7 +211,7 @@ class BaseFileWriter:
 
 
 def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:
-    """Return min, max and nulls of the first flat columns of a file, as JSON values; columns without exact bounds lack."""
+    """Return min, max and nulls of the first flat columns of a file, as JSON values, where bounds are exact."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     ranges: dict[str, Range] = {}
     for number in range(footer.num_columns):

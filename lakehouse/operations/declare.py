@@ -1,4 +1,4 @@
-"""From what an engineer declares about a table to the properties that Hudi stores (format: timeline.md 2, data.md 2)."""
+"""From what an engineer declares of a table to the properties that Hudi stores (format: timeline.md 2, data.md 2)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _SIZED_FILE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A write that may begin. `shard_by` are columns whose equality means equal keys, `partition_by` equal partitions."""
+    """A write that may begin. `shard_by` columns: equal means equal keys; `partition_by`: equal partitions."""
 
     table: LoadedTable
     template: WriteContext
@@ -168,7 +168,7 @@ def _index(table: LoadedTable, policy: IndexPolicy) -> IndexPolicy:
 
 
 def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
-    """Return the size of a row in files of the table, told by the newest commit with a file large enough to judge by."""
+    """Return the size of a row in files, told by the newest commit with a file large enough to judge by."""
     for metadata in recent_metadata(table):
         stats = [s for s in metadata.stats if s.size_bytes >= policies.write.max_file_bytes * _SIZED_FILE_SHARE]
         rows = sum(stat.num_writes for stat in stats)

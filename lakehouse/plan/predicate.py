@@ -32,7 +32,7 @@ def parse_predicate(text: str) -> Predicate:
 
 
 def check_columns(predicate: Predicate, schema: pa.Schema) -> None:
-    """Raise UserError naming the column and the nearest known one if the predicate looks at a column not in `schema`."""
+    """Raise UserError naming the column and the nearest known one for a column that is not in `schema`."""
     for name in columns_of(predicate):
         if name not in schema.names:
             raise UserError(f"column {name!r} is not in the table.{nearest(name, schema.names)}", column=name)

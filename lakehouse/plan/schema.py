@@ -49,7 +49,7 @@ def plan_schema(
 
 
 def normalise(schema: pa.Schema) -> pa.Schema:
-    """Return the schema in the types Hudi stores: small ints widened, times in microseconds, no large or encoded types."""
+    """Return the schema in the types Hudi stores: small ints widened, times in micros, nothing large or encoded."""
     return pa.schema([field.with_type(_stored(field.name, field.type)).remove_metadata() for field in schema])
 
 
@@ -125,9 +125,9 @@ def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
     if narrow in _WIDENING and wide in _WIDENING:
         return _WIDENING.index(narrow) <= _WIDENING.index(wide)
     if pa.types.is_string(wide):
-        return narrow in _WIDENING or pa.types.is_date32(narrow) or pa.types.is_binary(narrow)
+        return bool(narrow in _WIDENING or pa.types.is_date32(narrow) or pa.types.is_binary(narrow))
     if pa.types.is_binary(wide):
-        return pa.types.is_string(narrow)
+        return bool(pa.types.is_string(narrow))
     if pa.types.is_decimal(narrow) and pa.types.is_decimal(wide):
         digits: bool = wide.precision - wide.scale >= narrow.precision - narrow.scale
         return digits and bool(wide.scale >= narrow.scale)

@@ -123,7 +123,7 @@ def plan_groups(
     sizing: Sizing,
     new_file_id: Callable[[], str],
 ) -> tuple[GroupTask, ...]:
-    """Return one task per file group that changes: hits rewrite their file, the rest fills small files, then new groups."""
+    """Return a task per file group that changes: hits rewrite their file, the rest fills small files, then new ones."""
     tasks: dict[tuple[str, str], GroupTask] = {}
     for tag in tags:
         if tag.hit_rows:
@@ -159,7 +159,7 @@ def plan_buckets(
         bucket = bucket_of(file_slice.file_id)
         if bucket >= buckets or (file_slice.partition, bucket) in groups:
             raise UserError(
-                f"file group {file_slice.file_id} in partition {file_slice.partition!r} does not fit {buckets} buckets; "
+                f"file group {file_slice.file_id} of partition {file_slice.partition!r} does not fit {buckets} buckets; "
                 "hoodie.bucket.index.num.buckets must stay what it was when the table was made"
             )
         groups[(file_slice.partition, bucket)] = file_slice.base

@@ -95,10 +95,8 @@ def first_bad_record(marked: Frame) -> tuple[str, str, str]:
 def write_dead_letters(marked: Frame, storage: Storage, folder: str) -> int:
     """Write every bad record as a JSON line `{reason, source_file, record}` below `folder` and return how many.
 
-    The record is its text where it did not parse, otherwise its columns as JSON. What an earlier try of the same run
-    left in the folder is removed first.
+    The record is its text where it did not parse, otherwise its columns as JSON.
     """
-    storage.delete_many([file.path for file in storage.list(folder)])
     lines = _dead_letters(marked).select(F.to_json(F.struct("reason", "source_file", "record")).alias("line"))
     with spark_failures("writing the dead letters"):
         written = lines.mapInArrow(partial(_write_parts, storage, folder), "rows long").agg(F.sum("rows")).head()

@@ -110,6 +110,12 @@ def describe(schema: Schema) -> str:
     return ", ".join(f"{column.name}: {column.dataType.simpleString()}" for column in schema)
 
 
+def storage_options_of(session: Session) -> dict[str, str]:
+    """Return the session's settings for file systems, `spark.hadoop.fs.*`, which lakehouse.storage understands too."""
+    settings = session.sparkContext.getConf().getAll()
+    return {key: value for key, value in settings if key.startswith("spark.hadoop.fs.")}
+
+
 def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:
     """Read all files once and return the columns and types that fit every record that parses."""
     with spark_failures("reading the files to infer their columns"):

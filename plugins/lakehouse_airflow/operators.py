@@ -17,6 +17,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -89,16 +90,24 @@ class LakehouseOperator(SparkSubmitOperator):
         finally:
             # Whatever happened, nothing of this try goes on behind Airflow's back.
             end_job(str(self._job_id))
+            submit = self._submit()
+            if submit is not None and submit.stdout is not None:
+                submit.stdout.close()
         return self._success(context, command, _read_report(report_path), report_path)
 
     def on_kill(self) -> None:
         """End the whole process tree of the job: Airflow's own operator kills the JVM and orphans the driver."""
         if self._job_id is None:
             return
-        submit = self._hook._submit_sp if self._hook is not None else None
+        submit = self._submit()
         end_job(self._job_id, submit.pid if submit is not None else None)
         if self._hook is not None:
             super().on_kill()
+
+    def _submit(self) -> Popen[str] | None:
+        """Return the process of spark-submit, once there is one."""
+        submit: Popen[str] | None = self._hook._submit_sp if self._hook is not None else None
+        return submit
 
     def _command(self, context: Context) -> JobCommand:
         """Build the job's command from the rendered fields and the run. The run id is the same for every try."""
@@ -160,7 +169,7 @@ class LakehouseOperator(SparkSubmitOperator):
 
     def _failure(self, failure: AirflowException, report: JobReport | None) -> AirflowException:
         """Return what to raise: the job's own error where it left one, final if a retry cannot help."""
-        submit = self._hook._submit_sp if self._hook is not None else None
+        submit = self._submit()
         final = submit is not None and submit.returncode in FINAL_EXIT_CODES
         if report is not None and report.error is not None:
             self.log.error("%s: %s", report.error.kind, report.error.message)
