@@ -1,0 +1,84 @@
+"""The table that a spec declares: opened where it exists and agrees with the spec, made where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.keys import TimestampFormat
+from lakehouse.model.merge import MergeMode
+from lakehouse.operations.declare import CREATE_OPTIONS
+from lakehouse.operations.load import PROPERTIES
+from lakehouse.spec.table import TableSpec
+from lakehouse.state.table_config import TableConfig
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+
+
+def open_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | None:
+    """Open the table at the spec's (resolved) location, None if there is none.
+
+    `options` are those of the run, the spec's included. Raises UserError if the table there has other keys than the
+    spec declares.
+    """
+    directory, _, name = PROPERTIES.rpartition("/")
+    if not any(file.name.startswith(name) for file in env.storage.list_dir(directory)[0]):
+        return None
+    call_options = {key: value for key, value in options.items() if key not in CREATE_OPTIONS}
+    table = Table.open(spec.location, options=call_options, env=env)
+    _check_agreement(spec, table.config)
+    return table
+
+
+def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table:
+    """Create the table that the spec declares; its columns come with the first batch.
+
+    Raises UnsupportedError for what is declared but not done yet, UserError for what does not fit together.
+    """
+    if spec.type != "COPY_ON_WRITE":
+        raise UnsupportedError(
+            f"table {spec.table}: type {spec.type} is not supported yet; declare COPY_ON_WRITE", type=spec.type
+        )
+    if len(spec.ordering) > 1:
+        raise UnsupportedError(
+            f"table {spec.table}: ordering by several columns ({', '.join(spec.ordering)}) is not supported; name one"
+        )
+    return Table.create(
+        spec.location,
+        name=spec.table,
+        record_key=spec.record_key,
+        partition_by=tuple(f"{column.name}:{column.type}" for column in spec.partition_by),
+        ordering=spec.ordering[0] if spec.ordering else None,
+        options=options,
+        env=env,
+        key_generator=spec.key_generator,
+        timestamp=_timestamp(spec),
+        merge_mode=None if spec.merge_mode is None else MergeMode(spec.merge_mode),
+    )
+
+
+def _timestamp(spec: TableSpec) -> TimestampFormat | None:
+    """Return the one format of the TIMESTAMP partition columns; the default where the spec is silent."""
+    declared = [column.timestamp or TimestampFormat() for column in spec.partition_by if column.type == "TIMESTAMP"]
+    if any(other != declared[0] for other in declared):
+        raise UserError(
+            f"table {spec.table}: a table has one timestamp format, and partition_by declares several; "
+            "give all TIMESTAMP columns the same"
+        )
+    return declared[0] if declared else None
+
+
+def _check_agreement(spec: TableSpec, config: TableConfig) -> None:
+    """Raise UserError where the spec contradicts the table: keys and order are settled when a table is made."""
+    pairs = {
+        "record_key": (spec.record_key, config.keys.record_key_fields),
+        "partition_by": (tuple(column.name for column in spec.partition_by), config.keys.partition_fields),
+        "ordering": (spec.ordering, config.ordering_fields),
+    }
+    for name, (declared, stored) in pairs.items():
+        if tuple(declared) != tuple(stored):
+            raise UserError(
+                f"the spec of {spec.table} declares {name} [{', '.join(declared)}], but the table at {spec.location} "
+                f"was made with [{', '.join(stored)}]. Correct the spec, or make a new table at another location.",
+                name=name,
+            )
