@@ -1,0 +1,291 @@
+"""The operator, run against a spark-submit that is a fake."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from airflow.sdk import DAG, Asset
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
+from tests.support.fake_submit import FakeSubmit
+
+ORDERS = Asset(name="sales.orders", uri="lakehouse://sales.orders")
+COMMITTED = JobReport(
+    status=JobStatus.COMMITTED,
+    table="sales.orders",
+    instant="20260101000000001",
+    rows=7,
+    files=2,
+    bytes=99,
+    seconds=1.5,
+)
+
+
+def operator(**kwargs: Any) -> LakehouseOperator:
+    with DAG("ingest.sales.orders"):
+        arguments = {"task_id": "ingest", "verb": "ingest", "action": "run", "table": "/specs/orders.yaml"}
+        return LakehouseOperator(**(arguments | {"outlets": [ORDERS]} | kwargs))
+
+
+def run_context(task: LakehouseOperator, **kwargs: Any) -> dict[str, Any]:
+    pushed: dict[str, Any] = {}
+    instance = SimpleNamespace(
+        task=task,
+        dag_id="ingest.sales.orders",
+        task_id="ingest",
+        run_id="manual__2026-01-01T00:00:00+00:00",
+        map_index=-1,
+        xcom_push=lambda key, value: pushed.update({key: value}),
+    )
+    return {"ti": instance, "params": {}, "outlet_events": OutletEventAccessors(), "pushed": pushed} | kwargs
+
+
+def error_report(kind: str, message: str, *, retryable: bool = False) -> str:
+    error = JobError(kind=kind, message=message, retryable=retryable)
+    return JobReport(status=JobStatus.FAILED, error=error).to_json()
+
+
+def command_of(argv: list[str]) -> JobCommand:
+    return JobCommand.from_argv(argv[argv.index("ingest") :])
+
+
+def test_a_commit_is_returned_and_put_into_the_asset_event(submit: FakeSubmit) -> None:
+    submit.plan(report=COMMITTED.to_json())
+    task = operator()
+    context = run_context(task)
+    assert task.execute(context) == COMMITTED.to_mapping()
+    extra = context["outlet_events"][ORDERS].extra
+    assert extra["instant"] == "20260101000000001"
+    assert (extra["rows"], extra["files"], extra["bytes"], extra["seconds"]) == (7, 2, 99, 1.5)
+
+
+def test_the_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -> None:
+    submit.plan(report=COMMITTED.to_json())
+    task = operator(options={"hoodie.parquet.compression.codec": "snappy"}, conf={"spark.executor.memory": "2g"})
+    task.execute(run_context(task, params={"full_refresh": True, "options": {"hoodie.combine.before.insert": True}}))
+    command = command_of(submit.argv)
+    assert (command.verb, command.action, command.table) == ("ingest", "run", "/specs/orders.yaml")
+    assert command.run_id == "ingest.sales.orders/manual__2026-01-01T00:00:00+00:00/ingest"
+    assert command.full_refresh
+    assert command.options == {
+        "hoodie.parquet.compression.codec": "snappy",
+        "hoodie.combine.before.insert": "true",
+    }
+    assert submit.argv[:2] == ["--master", "local[2]"]
+    assert "spark.executor.memory=2g" in submit.argv
+    assert "spark.log.level=WARN" in submit.argv
+    application = Path(submit.argv[submit.argv.index("ingest") - 1])
+    assert application.parts[-2:] == ("lakehouse", "__main__.py")
+    assert submit.environment["PYSPARK_PYTHON"] == str(submit.home / "bin" / "python")
+    assert submit.environment["PYTHONSAFEPATH"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "params", "expected"),
+    [
+        ({"by_interval": True}, {}, ("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")),
+        (
+            {"by_interval": True},
+            {"interval_start": "2025-05-01T02:00:00+02:00", "interval_end": "2025-06-01"},
+            ("2025-05-01T00:00:00+00:00", "2025-06-01T00:00:00+00:00"),
+        ),
+        ({"by_interval": False}, {}, (None, None)),
+    ],
+)
+def test_params_come_before_the_data_interval_and_a_checkpoint_needs_none(
+    submit: FakeSubmit, kwargs: dict[str, Any], params: dict[str, str], expected: tuple[str | None, str | None]
+) -> None:
+    submit.plan(report=COMMITTED.to_json())
+    task = operator(**kwargs)
+    interval = {
+        "data_interval_start": datetime(2026, 1, 1, tzinfo=UTC),
+        "data_interval_end": datetime(2026, 1, 2, tzinfo=UTC),
+    }
+    task.execute(run_context(task, params=params, **interval))
+    command = command_of(submit.argv)
+    assert (command.interval_start, command.interval_end) == expected
+
+
+def test_a_run_without_a_logical_date_has_no_interval(submit: FakeSubmit) -> None:
+    submit.plan(report=COMMITTED.to_json())
+    task = operator(by_interval=True)
+    task.execute(run_context(task))
+    assert command_of(submit.argv).interval is None
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"interval_start": "2026-01-01"}, "give both, or none"),
+        ({"interval_start": "2026-01-02", "interval_end": "2026-01-01"}, "is not before"),
+        ({"interval_start": "soon", "interval_end": "later"}, "'soon'"),
+        ({"options": ["a"]}, "expected a mapping"),
+    ],
+)
+def test_params_that_make_no_sense_fail_before_spark_starts(
+    submit: FakeSubmit, params: dict[str, Any], words: str
+) -> None:
+    task = operator(by_interval=True)
+    with pytest.raises(AirflowFailException, match=words):
+        task.execute(run_context(task, params=params))
+    assert not (submit.directory / "call.json").exists()
+
+
+def test_an_interval_for_a_table_read_by_checkpoint_is_refused(submit: FakeSubmit) -> None:
+    task = operator()
+    with pytest.raises(AirflowFailException, match="read by checkpoint"):
+        task.execute(run_context(task, params={"interval_start": "2026-01-01", "interval_end": "2026-01-02"}))
+
+
+@pytest.mark.parametrize("code", sorted(FINAL_EXIT_CODES))
+def test_an_error_that_a_retry_cannot_help_fails_at_once_with_its_own_words(submit: FakeSubmit, code: int) -> None:
+    submit.plan(exit_code=code, report=error_report("CorruptTableError", "footer of part-7 is cut short"))
+    task = operator()
+    with pytest.raises(AirflowFailException, match=r"^CorruptTableError: footer of part-7 is cut short$"):
+        task.execute(run_context(task))
+
+
+def test_the_final_exit_codes_are_those_of_the_errors() -> None:
+    assert frozenset({64, 65, 69, 76}) == FINAL_EXIT_CODES
+
+
+@pytest.mark.parametrize("code", [1, 70, 75, 137])
+def test_any_other_error_is_retried_with_its_own_words(submit: FakeSubmit, code: int) -> None:
+    submit.plan(exit_code=code, report=error_report("RetryableError", "the lock is held", retryable=True))
+    task = operator()
+    with pytest.raises(AirflowException, match=r"^RetryableError: the lock is held$") as raised:
+        task.execute(run_context(task))
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+def test_a_job_that_dies_without_a_report_shows_the_end_of_its_output(submit: FakeSubmit) -> None:
+    submit.plan(exit_code=1, output="java.lang.OutOfMemoryError: heap")
+    task = operator()
+    with pytest.raises(AirflowException, match="OutOfMemoryError: heap"):
+        task.execute(run_context(task))
+
+
+def test_a_job_that_ends_well_without_a_report_has_failed(submit: FakeSubmit) -> None:
+    task = operator()
+    with pytest.raises(AirflowException, match="left no report"):
+        task.execute(run_context(task))
+
+
+def test_the_report_of_an_earlier_try_is_not_believed(submit: FakeSubmit) -> None:
+    submit.plan(report=COMMITTED.to_json())
+    task = operator()
+    task.execute(run_context(task))
+    submit.plan(report=None)
+    with pytest.raises(AirflowException, match="left no report"):
+        operator().execute(run_context(task))
+
+
+def test_nothing_to_do_is_skipped_with_its_report_and_without_an_event(submit: FakeSubmit) -> None:
+    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO).to_json())
+    task = operator()
+    context = run_context(task)
+    with pytest.raises(AirflowSkipException):
+        task.execute(context)
+    assert context["pushed"]["return_value"]["status"] == "nothing_to_do"
+    assert context["outlet_events"][ORDERS].extra == {}
+
+
+def test_a_retry_that_finds_its_own_commit_emits_the_event_again(submit: FakeSubmit) -> None:
+    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, instant="20260101000000001").to_json())
+    task = operator()
+    context = run_context(task)
+    assert task.execute(context)["instant"] == "20260101000000001"
+    assert context["outlet_events"][ORDERS].extra["instant"] == "20260101000000001"
+
+
+def test_stopping_the_task_ends_the_driver_too_though_it_ignores_sigterm(submit: FakeSubmit) -> None:
+    submit.plan(hang=True)
+    task = operator()
+    raised: list[BaseException] = []
+
+    def execute() -> None:
+        try:
+            task.execute(run_context(task))
+        except AirflowException as error:
+            raised.append(error)
+
+    running = threading.Thread(target=execute)
+    running.start()
+    driver = wait_for_driver(submit)
+    tree = [psutil.Process(driver), psutil.Process(psutil.Process(driver).ppid())]
+    task.on_kill()
+    running.join(timeout=30)
+    assert not running.is_alive()
+    assert [process.pid for process in tree if lives(process)] == []
+    assert len(raised) == 1
+
+
+def test_a_driver_that_outlives_its_jvm_is_ended_with_the_task(submit: FakeSubmit) -> None:
+    submit.plan(orphan=True, exit_code=75)
+    task = operator()
+    with pytest.raises(AirflowException):
+        task.execute(run_context(task))
+    assert submit.driver_pid is not None
+    assert not (psutil.pid_exists(submit.driver_pid) and lives(psutil.Process(submit.driver_pid)))
+
+
+def test_without_a_connection_the_master_comes_from_the_environment(
+    submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_SPARK_MASTER", "local[1]")
+    # Set, then deleted: what the operator sets is undone at the end of the test.
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    submit.plan(report=COMMITTED.to_json())
+    task = operator()
+    task.execute(run_context(task))
+    assert submit.argv[:2] == ["--master", "local[1]"]
+
+
+@pytest.mark.parametrize("connection", [None, "spark://local[*]"])
+def test_without_a_usable_connection_the_task_says_what_to_set_and_does_not_go_to_yarn(
+    submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, connection: str | None
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    if connection is not None:
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
+    task = operator()
+    with pytest.raises(AirflowFailException, match="AIRFLOW_CONN_SPARK_DEFAULT="):
+        task.execute(run_context(task))
+
+
+@pytest.mark.parametrize("home", [None, "nowhere"])
+def test_without_a_spark_environment_the_task_says_what_to_set(
+    submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str | None
+) -> None:
+    monkeypatch.delenv("LAKEHOUSE_SPARK_HOME")
+    if home is not None:
+        monkeypatch.setenv("LAKEHOUSE_SPARK_HOME", str(tmp_path / home))
+    task = operator()
+    with pytest.raises(AirflowFailException, match="LAKEHOUSE_SPARK_HOME"):
+        task.execute(run_context(task))
+
+
+def lives(process: psutil.Process) -> bool:
+    # Who became an orphan stays a zombie where nobody reaps, as in a container.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for_driver(submit: FakeSubmit) -> int:
+    for _ in range(600):
+        if submit.driver_pid is not None:
+            return submit.driver_pid
+        threading.Event().wait(0.05)
+    raise AssertionError(f"no driver after 30 s in {os.listdir(submit.directory)}")

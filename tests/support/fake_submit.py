@@ -1,0 +1,110 @@
+"""A spark-submit that starts nothing: it records how it was called and does what a test has planned.
+
+`install` makes a Spark environment around it. Run as a script it reads `plan.json` of its directory, writes `call.json`
+with its arguments and environment, then leaves the planned report, starts the planned processes and ends with the
+planned exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = "FAKE_SUBMIT"
+# What the driver of a real job may do: outlive the JVM that started it, and not mind SIGTERM.
+DRIVER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeSubmit:
+    """The fake in the hands of a test."""
+
+    home: Path
+    directory: Path
+
+    def plan(
+        self,
+        *,
+        exit_code: int = 0,
+        report: str | None = None,
+        output: str = "",
+        hang: bool = False,
+        orphan: bool = False,
+    ) -> None:
+        """Say what the next call does; `hang` keeps it and a driver alive, `orphan` only the driver."""
+        plan = {"exit_code": exit_code, "report": report, "output": output, "hang": hang, "orphan": orphan}
+        (self.directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+
+    @property
+    def argv(self) -> list[str]:
+        """The arguments of the last call."""
+        return list(self._call["argv"])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of the last call."""
+        return dict(self._call["environment"])
+
+    @property
+    def driver_pid(self) -> int | None:
+        """The process id of the driver that the last call started, once it is up."""
+        path = self.directory / "driver.pid"
+        return int(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    @property
+    def _call(self) -> Any:
+        return json.loads((self.directory / "call.json").read_text(encoding="utf-8"))
+
+
+def install(root: Path) -> FakeSubmit:
+    """Make a Spark environment below `root` whose spark-submit is this file, planned to end well without a report."""
+    home, directory = root / "spark", root / "fake"
+    (home / "bin").mkdir(parents=True)
+    directory.mkdir()
+    (home / "bin" / "python").symlink_to(sys.executable)
+    submit = home / "bin" / "spark-submit"
+    submit.write_text(
+        f'#!/bin/sh\n{DIRECTORY}="{directory}" exec "{sys.executable}" "{Path(__file__).resolve()}" "$@"\n'
+    )
+    submit.chmod(0o755)
+    fake = FakeSubmit(home=home, directory=directory)
+    fake.plan()
+    return fake
+
+
+def main(argv: list[str]) -> int:
+    """Do what is planned and return the exit code."""
+    directory = Path(os.environ[DIRECTORY])
+    plan = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
+    call = {"argv": argv, "environment": dict(os.environ)}
+    (directory / "call.json").write_text(json.dumps(call), encoding="utf-8")
+    if plan["report"] is not None:
+        Path(argv[argv.index("--report") + 1]).write_text(plan["report"], encoding="utf-8")
+    if plan["output"]:
+        sys.stdout.write(plan["output"] + "\n")
+    if plan["hang"] or plan["orphan"]:
+        _start_driver(directory)
+    if plan["hang"]:
+        time.sleep(120)
+    return int(plan["exit_code"])
+
+
+def _start_driver(directory: Path) -> None:
+    """Start the driver and name its process id, but only when it is deaf to SIGTERM."""
+    # A real driver writes into a pipe of the JVM, so it does not keep the JVM's own output open.
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert driver.stdout is not None, "stdout is a pipe"
+    driver.stdout.readline()
+    partial = directory / "driver.pid.tmp"
+    partial.write_text(str(driver.pid), encoding="utf-8")
+    partial.rename(directory / "driver.pid")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
