@@ -34,6 +34,7 @@ from lakehouse.spark.sources import (
     schema_of_arrow,
     schema_to_json,
     storage_options_of,
+    utc,
 )
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.table import TableSpec
@@ -94,7 +95,8 @@ def run_ingest(
         env=world,
     )
     started_ms = world.clock.now_ms()
-    report = _until_no_race(run)
+    with utc(session):
+        report = _until_no_race(run)
     return replace(report, seconds=(world.clock.now_ms() - started_ms) / 1000)
 
 

@@ -13,6 +13,7 @@ import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, reduce
 
@@ -114,6 +115,21 @@ def storage_options_of(session: Session) -> dict[str, str]:
     """Return the session's settings for file systems, `spark.hadoop.fs.*`, which lakehouse.storage understands too."""
     settings = session.sparkContext.getConf().getAll()
     return {key: value for key, value in settings if key.startswith("spark.hadoop.fs.")}
+
+
+@contextmanager
+def utc(session: Session) -> Iterator[None]:
+    """Let expressions of a `with` block read times without a zone as UTC, whatever the session says.
+
+    Otherwise the partition of a row would depend on the machine that ingests it.
+    """
+    zone = "spark.sql.session.timeZone"
+    before = session.conf.get(zone)
+    session.conf.set(zone, "UTC")
+    try:
+        yield
+    finally:
+        session.conf.set(zone, before or "UTC")
 
 
 def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:

@@ -1,0 +1,194 @@
+"""`lakehouse demo`: generated or own files become a table through Airflow and Spark, then the table is shown.
+
+    demo generate --out DIR [--hours 48] [--orders-per-hour 2000]
+    demo run --airflow-venv DIR --home DIR [--data DIR --table spec.yaml]
+
+`run` uses the real DAG: an Airflow of its own below `--home` (SQLite) runs `ingest.<table>`, which submits the Spark
+job. Nothing outside `--home` is touched, and a second run starts from what the first one left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from lakehouse.cli.output import show
+from lakehouse.cli.table import describe_table, open_table
+from lakehouse.errors import LakehouseError, UserError
+from lakehouse.ingest.ride_hailing import generate
+from lakehouse.spec.table import load_spec
+
+_ROOT = Path(__file__).resolve().parents[2]
+_HOURS, _ORDERS_PER_HOUR = 48, 2_000
+_TAIL_LINES = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoHome:
+    """Where the demo lives: its Airflow, the landing zone and the lake."""
+
+    path: Path
+    airflow_venv: Path
+    specs: Path
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of the demo's Airflow."""
+        spark = Path(sys.prefix)
+        return {
+            **os.environ,
+            "PATH": f"{self.airflow_venv / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
+            "AIRFLOW_HOME": str(self.path / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(_ROOT / "dags"),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(_ROOT / "plugins"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PARALLELISM": "2",
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
+            "LAKEHOUSE_HOME": str(self.path),
+            "LAKEHOUSE_SPECS": str(self.specs),
+            "LAKEHOUSE_SPARK_HOME": str(spark),
+            "PYTHONWARNINGS": "ignore",
+        }
+
+
+def demo(words: Sequence[str]) -> int:
+    """Run `demo generate` or `demo run`."""
+    parser = argparse.ArgumentParser(prog="lakehouse demo")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    making = verbs.add_parser("generate", help="write files of ride-hailing events")
+    making.add_argument("--out", type=Path, required=True)
+    making.add_argument("--hours", type=int, default=_HOURS)
+    making.add_argument("--orders-per-hour", type=int, default=_ORDERS_PER_HOUR)
+    making.add_argument("--seed", type=int, default=7)
+    running = verbs.add_parser("run", help="ingest files through Airflow and show the table")
+    running.add_argument("--airflow-venv", type=Path, required=True)
+    running.add_argument("--home", type=Path, required=True)
+    running.add_argument("--data", type=Path, help="your files instead of generated ones; needs --table")
+    running.add_argument("--table", type=Path, help="your table spec; needs an ingest section")
+    given = parser.parse_args(list(words))
+    if given.verb == "generate":
+        made = generate(given.out, hours=given.hours, orders_per_hour=given.orders_per_hour, seed=given.seed)
+        print(f"{len(made.files)} files, {made.orders} order events, {made.trips} trip events in {given.out}")
+        return 0
+    return _run(given.airflow_venv.absolute(), given.home.absolute(), given.data, given.table)
+
+
+def _run(airflow_venv: Path, home: Path, data: Path | None, table: Path | None) -> int:
+    if not (airflow_venv / "bin" / "airflow").exists():
+        raise UserError(f"{airflow_venv} has no airflow; `make venvs` makes both environments")
+    if data is not None and table is None:
+        raise UserError(
+            "your own files need a table spec that says how to read them: --table spec.yaml (make TABLE=...)"
+        )
+    home.mkdir(parents=True, exist_ok=True)
+    os.environ["LAKEHOUSE_HOME"] = str(home)
+    if table is not None:
+        spec = _own_spec(home, data, table)
+        place = DemoHome(path=home, airflow_venv=airflow_venv, specs=spec.parent)
+        _prepare_airflow(place, 1, 2)
+        _ingest(place, load_spec(spec).table, "2 of 2", None)
+        _show(place, [spec])
+        return 0
+    place = DemoHome(path=home, airflow_venv=airflow_venv, specs=_ROOT / "dags" / "tables")
+    _step("1 of 5", f"ride-hailing events: {_HOURS} hours, {_ORDERS_PER_HOUR} orders an hour, some late, some twice")
+    made = home / "generated"
+    if not made.exists():
+        generate(made, hours=_HOURS, orders_per_hour=_ORDERS_PER_HOUR)
+    _land(made, home / "landing", "2026-01-01")
+    _prepare_airflow(place, 2, 5)
+    _ingest(place, "ride_orders", "3 of 5", None, "day one of the orders")
+    _land(made, home / "landing", "2026-01-02")
+    _ingest(place, "ride_orders", "4 of 5", None, "day two: new orders, and changes of yesterday's")
+    _ingest(place, "ride_trips", "5 of 5", "2026-01-01", "the trips of one data interval, as a backfill would")
+    _show(place, [place.specs / "ride_orders.yaml", place.specs / "ride_trips.yaml"])
+    return 0
+
+
+def _own_spec(home: Path, data: Path | None, table: Path) -> Path:
+    """Return a copy of the user's spec inside the demo's home that reads from `data`, if given."""
+    spec = load_spec(table)
+    if spec.ingest is None:
+        raise UserError(f"{table} declares no `ingest`, so there is nothing to run")
+    mapping = yaml.safe_load(table.read_text(encoding="utf-8"))
+    if data is not None:
+        if not data.exists():
+            raise UserError(f"{data} does not exist")
+        mapping["ingest"]["path"] = str(data.absolute())
+    target = home / "tables" / table.name
+    shutil.rmtree(target.parent, ignore_errors=True)
+    target.parent.mkdir(parents=True)
+    target.write_text(yaml.safe_dump(mapping, sort_keys=False), encoding="utf-8")
+    return target
+
+
+def _prepare_airflow(place: DemoHome, number: int, steps: int) -> None:
+    _step(f"{number} of {steps}", f"an Airflow of its own in {place.path / 'airflow'}")
+    _airflow(place, ["db", "migrate"], "migrate.log")
+    _airflow(place, ["pools", "set", "lakehouse_ingest", "2", "Spark jobs of ingestion"], "pools.log")
+
+
+def _ingest(place: DemoHome, table: str, step: str, date: str | None, what: str = "your files") -> None:
+    _step(step, f"Airflow runs ingest.{table}: {what}")
+    words = ["dags", "test", f"ingest.{table}", *([date] if date else [])]
+    output = _airflow(place, words, f"ingest.{table}.log")
+    for line in output.splitlines():
+        if "committed" in line and place.path.name in line:
+            print(f"      {line.split(']', 1)[-1].strip()}")
+
+
+def _airflow(place: DemoHome, words: Sequence[str], log: str) -> str:
+    """Run one airflow command; its output goes to a log file, and to the terminal if it fails."""
+    path = place.path / "logs" / log
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = [str(place.airflow_venv / "bin" / "airflow"), *words]
+    started = time.perf_counter()
+    done = subprocess.run(
+        command, env=place.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    path.write_text(done.stdout, encoding="utf-8")
+    failed = done.returncode != 0 or "state=failed" in done.stdout or "Task failed" in done.stdout
+    if failed:
+        tail = "\n".join(done.stdout.splitlines()[-_TAIL_LINES:])
+        raise LakehouseError(f"`airflow {' '.join(words)}` failed; the whole log is in {path}\n{tail}")
+    print(f"      done in {time.perf_counter() - started:.0f} s, log in {os.path.relpath(path)}", flush=True)
+    return done.stdout
+
+
+def _land(made: Path, landing: Path, day: str) -> None:
+    """Move the files of one day into the landing zone, as a delivery would."""
+    for stream in ("orders", "trips"):
+        target = landing / stream / day
+        if not target.exists():
+            shutil.copytree(made / stream / day, target)
+
+
+def _show(place: DemoHome, specs: Sequence[Path]) -> None:
+    for spec in specs:
+        table = open_table(str(spec))
+        print(f"\n=== {table.name}: {table.scan(columns=['_hoodie_record_key']).count()} rows")
+        described = describe_table(table)
+        described.pop("schema")
+        show(described, "text")
+    first = os.path.relpath(specs[0])
+    home = os.path.relpath(place.path)
+    print(
+        f"""
+Where to look next
+  LAKEHOUSE_HOME={home} .venv/bin/lakehouse table read --table {first} --limit 5
+  LAKEHOUSE_HOME={home} .venv/bin/lakehouse timeline show --table {first}
+  make ui        Airflow's pages with these DAGs, at http://127.0.0.1:8080
+  any Hudi reader: {open_table(str(specs[0])).location}"""
+    )
+
+
+def _step(number: str, text: str) -> None:
+    print(f"[{number}] {text}", flush=True)

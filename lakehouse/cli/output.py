@@ -1,0 +1,44 @@
+"""Two ways to say a thing: text for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def show(value: Any, output: str) -> None:
+    """Print a mapping or a list of mappings as JSON, or as text: `name  value` lines, tables for lists."""
+    if output == "json":
+        print(json.dumps(value, indent=2, default=str))
+    elif isinstance(value, Mapping):
+        _show_mapping(value)
+    else:
+        print(grid(value))
+
+
+def grid(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a text table with the keys of the first row as head."""
+    if not rows:
+        return "(none)"
+    names = list(rows[0])
+    cells = [names, *[[_text(row.get(name)) for name in names] for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def _show_mapping(mapping: Mapping[str, Any]) -> None:
+    width = max((len(name) for name in mapping), default=0)
+    for name, value in mapping.items():
+        if isinstance(value, Sequence) and not isinstance(value, str) and value and isinstance(value[0], Mapping):
+            print(f"{name}:")
+            print("\n".join(f"  {line}" for line in grid(value).splitlines()))
+        else:
+            print(f"{name.ljust(width)}  {_text(value)}")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,76 @@
+"""One run of one job: run it, report it, exit with the code of its error.
+
+The report is written in one piece, whatever happened; a retry overwrites it. SIGTERM ends the job by an exception, so
+that a write in flight is rolled back; where the kernel offers it, the driver dies with the process that submitted it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from lakehouse.errors import LakehouseError, RetryableError
+from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+
+logger = logging.getLogger(__name__)
+_PR_SET_PDEATHSIG = 1
+INTERNAL_EXIT_CODE = LakehouseError.exit_code
+
+
+class JobStoppedError(RetryableError):
+    """The job was told to stop; nothing of it was committed."""
+
+
+def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int:
+    """Run `work`, leave its report and return the exit code: 0, or that of the error's class."""
+    die_with_parent()
+    signal.signal(signal.SIGTERM, _stop)
+    code = 0
+    try:
+        report = work(command)
+    except LakehouseError as error:
+        report, code = _failed(command, error), error.exit_code
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    except Exception as error:
+        report, code = _failed(command, error), INTERNAL_EXIT_CODE
+        traceback.print_exc()
+    if command.report:
+        write_report(Path(command.report), report)
+    return code
+
+
+def write_report(path: Path, report: JobReport) -> None:
+    """Write the report under its name in one step: who reads it never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(report.to_json(), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def die_with_parent() -> None:
+    """Ask Linux to end this process when its parent ends: an orphaned driver would go on behind Airflow's back."""
+    if sys.platform == "linux" and "PYSPARK_GATEWAY_PORT" in os.environ:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def describe(report: JobReport) -> str:
+    """Return the report for people, on a few lines."""
+    mapping = {key: value for key, value in report.to_mapping().items() if value not in (None, "", {})}
+    return json.dumps(mapping, indent=2)
+
+
+def _failed(command: JobCommand, error: BaseException) -> JobReport:
+    return JobReport(status=JobStatus.FAILED, table=command.table, error=JobError.of(error))
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    del frame
+    raise JobStoppedError(f"the job was stopped by signal {signal.Signals(number).name}")

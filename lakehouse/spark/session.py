@@ -1,0 +1,41 @@
+"""The session of a job, and the checks that make a broken environment say so at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import UserError
+from lakehouse.spark.source import register
+
+_CONF = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+}
+
+
+def job_session(name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Return the session of this process, made with the master that spark-submit was given (else all local cores).
+
+    Raises UserError if Python's and the JVM's Spark are of different versions: UDFs would fail without a cause.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master("local[*]").config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+    for key, value in {**_CONF, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if spark.version != pyspark.__version__:
+        raise UserError(
+            f"Spark's JVM has version {spark.version} and Python's pyspark {pyspark.__version__}: install pyspark "
+            f"{spark.version} in {sys.prefix}, without pyspark-client"
+        )
+    register(spark)
+    return spark

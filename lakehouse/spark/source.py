@@ -1,0 +1,245 @@
+"""`spark.read.format("lakehouse")` and `spark.readStream.format("lakehouse")`.
+
+A Python data source: planning prunes files by partition and column range from the pushed filters; workers read the
+planned files with Arrow. Spark does not tell a Python source which columns a query needs, so the answer to column
+pruning is to say it: `.option("columns", "a,b")`, or a schema of those columns with `.schema(...)`. Where Spark's own
+vectorised scan is wanted, `Table.scan(...).to_spark(spark)` reads the same files with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+from pyspark.sql.datasource import In as InFilter
+from pyspark.sql.datasource import Not as NotFilter
+from pyspark.sql.types import StructType
+
+from lakehouse.errors import UserError, nearest
+from lakehouse.format.avro_schema import with_meta_fields
+from lakehouse.model.files import BaseFile
+from lakehouse.model.predicate import And, Comparison, In, Not, Predicate, StartsWith
+from lakehouse.model.predicate import IsNull as IsNullPredicate
+from lakehouse.operations.load import LoadedTable, load_table, table_schema
+from lakehouse.operations.scan import EARLIEST, Scan, ScanRequest, plan_read, read_file
+from lakehouse.spark.scan import spark_schema
+from lakehouse.storage.locate import open_storage
+from lakehouse.txn.env import Env
+
+NAME = "lakehouse"
+_QUERY = "hoodie.datasource.query.type"
+_BEGIN = "hoodie.datasource.read.begin.instanttime"
+_END = "hoodie.datasource.read.end.instanttime"
+_AS_OF = "as.of.instant"
+_START_OFFSET = "hoodie.datasource.streaming.startoffset"
+_KNOWN = ("path", "columns", _QUERY, _BEGIN, _END, _AS_OF, "hoodie.datasource.streaming.startOffset")
+_STORAGE = ("fs.", "aws_", "google_", "azure_", "allow_http", "max_attempts")
+_SMALL_PART_BYTES = 32 * 1024 * 1024
+_FIRST = "0" * 17
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session and let Spark push filters into it."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(LakehouseDataSource)
+
+
+@dataclass(frozen=True)
+class _Part(InputPartition):
+    """Some files of a scan, read by one task."""
+
+    scan: Scan
+    files: tuple[BaseFile, ...]
+
+
+class LakehouseDataSource(DataSource):
+    """The data source; options are Hudi's own names where it has them."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name after `format`."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return meta and data columns, or those that option `columns` names."""
+        return spark_schema(_schema(_open(self.options), self.options))
+
+    def reader(self, schema: StructType) -> LakehouseReader:
+        """Return the batch reader."""
+        return LakehouseReader(dict(self.options), tuple(schema.names))
+
+    def streamReader(self, schema: StructType) -> LakehouseStreamReader:
+        """Return the stream reader."""
+        return LakehouseStreamReader(dict(self.options), tuple(schema.names))
+
+
+class LakehouseReader(DataSourceReader):
+    """One batch query: filters in, parts out, Arrow batches from the parts."""
+
+    def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
+        self._options, self._columns = options, columns
+        self._pushed: tuple[Predicate, ...] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take the filters we can apply exactly; yield the others back."""
+        taken = []
+        for pushed in filters:
+            predicate = _predicate(pushed)
+            if predicate is None:
+                yield pushed
+            else:
+                taken.append(predicate)
+        self._pushed = tuple(taken)
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the read; small files share a task."""
+        request = _request(self._options, self._columns, And(self._pushed) if self._pushed else None)
+        return _parts(plan_read(_open(self._options), request))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one part."""
+        return _read(partition)
+
+
+class LakehouseStreamReader(DataSourceStreamReader):
+    """A stream of commits: the offset is the completion time of the last commit delivered."""
+
+    def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
+        self._options, self._columns = options, columns
+        _request(options, columns, None)
+
+    def initialOffset(self) -> dict[str, str]:
+        """Return where a new query starts: option startOffset, `earliest` (default), `latest` or a completion time."""
+        start = next((v for k, v in self._options.items() if k.lower() == _START_OFFSET), EARLIEST)
+        if start == "latest":
+            return self.latestOffset()
+        return {"completed": _FIRST if start == EARLIEST else start}
+
+    def latestOffset(self) -> dict[str, str]:
+        """Return the completion time of the newest commit: one listing."""
+        completed = _open(self._options).timeline.writes().by_completion()
+        return {"completed": completed[-1].completion if completed else _FIRST}
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+        """Plan the rows of the commits completed in (start, end]."""
+        if start["completed"] >= end["completed"]:
+            return []
+        begin, upto = start["completed"], end["completed"]
+        request = ScanRequest(columns=self._columns, incremental=True, begin=begin, end=upto)
+        return _parts(plan_read(_open(self._options), request))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one part."""
+        return _read(partition)
+
+
+def _open(options: Mapping[str, str]) -> LoadedTable:
+    given = {key.lower(): value for key, value in options.items()}
+    known = [name.lower() for name in _KNOWN]
+    for key in given:
+        if key not in known and not key.startswith(_STORAGE):
+            raise UserError(f'option {key!r} is unknown to format("{NAME}").{nearest(key, _KNOWN)}', option=key)
+    if "path" not in given:
+        raise UserError(f'format("{NAME}") needs the table\'s location: .load(location)')
+    storage = {key: value for key, value in options.items() if key.lower().startswith(_STORAGE)}
+    return load_table(Env(storage=open_storage(given["path"], storage)))
+
+
+def _schema(table: LoadedTable, options: Mapping[str, str]) -> pa.Schema:
+    stored = table_schema(table)
+    full = with_meta_fields(stored if stored is not None else pa.schema([]))
+    columns = _chosen(options)
+    if columns is None:
+        return full
+    for name in columns:
+        if name not in full.names:
+            raise UserError(f"column {name!r} is not in the table.{nearest(name, full.names)}", column=name)
+    return pa.schema([full.field(name) for name in columns])
+
+
+def _chosen(options: Mapping[str, str]) -> tuple[str, ...] | None:
+    text = next((value for key, value in options.items() if key.lower() == "columns"), "")
+    return tuple(name.strip() for name in text.split(",") if name.strip()) or None
+
+
+def _request(options: Mapping[str, str], columns: tuple[str, ...], where: Predicate | None) -> ScanRequest:
+    given = {key.lower(): value for key, value in options.items()}
+    query = given.get(_QUERY, "snapshot").lower()
+    if query not in ("snapshot", "read_optimized", "incremental"):
+        raise UserError(f"{_QUERY}={query!r}: must be snapshot, read_optimized or incremental")
+    if query == "incremental":
+        return ScanRequest(columns=columns, where=where, incremental=True, begin=given.get(_BEGIN), end=given.get(_END))
+    if _BEGIN in given or _END in given:
+        raise UserError(f"{_BEGIN} and {_END} need {_QUERY}=incremental")
+    return ScanRequest(columns=columns, where=where, as_of=given.get(_AS_OF))
+
+
+def _parts(scan: Scan) -> list[InputPartition]:
+    parts: list[InputPartition] = []
+    files: list[BaseFile] = []
+    size = 0
+    for file in scan.plan.files:
+        files.append(file)
+        size += file.size_bytes
+        if size >= _SMALL_PART_BYTES:
+            parts.append(_Part(scan=scan, files=tuple(files)))
+            files, size = [], 0
+    if files:
+        parts.append(_Part(scan=scan, files=tuple(files)))
+    # Spark reads a source without parts through one task that gets no part at all.
+    return parts or [_Part(scan=scan, files=())]
+
+
+def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    assert isinstance(partition, _Part)
+    for file in partition.files:
+        yield from read_file(partition.scan.storage, file, partition.scan.plan, partition.scan.table_schema)
+
+
+def _predicate(pushed: Filter) -> Predicate | None:
+    """Return a Spark filter as a predicate, or None if it is of a kind we do not apply."""
+    if isinstance(pushed, NotFilter):
+        inner = _predicate(pushed.child)
+        return None if inner is None else Not(inner)
+    attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
+    if len(attribute) != 1:
+        return None
+    column = attribute[0]
+    if isinstance(pushed, IsNull):
+        return IsNullPredicate(column)
+    if isinstance(pushed, IsNotNull):
+        return Not(IsNullPredicate(column))
+    if isinstance(pushed, InFilter):
+        return None if None in pushed.value else In(column, tuple(pushed.value))
+    if isinstance(pushed, StringStartsWith):
+        return StartsWith(column, pushed.value)
+    operator = _OPERATORS.get(type(pushed))
+    value = getattr(pushed, "value", None)
+    return None if operator is None or value is None else Comparison(column, operator, value)
+
+
+_OPERATORS: dict[type, Any] = {
+    EqualTo: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
