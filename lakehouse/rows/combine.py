@@ -63,9 +63,8 @@ def _winners(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], ordering:
         if name not in keys and name != ordering:
             order_by.update(_comparable(f"1{name}", rows.column(name)))
     sortable = pa.table(order_by)
-    order = pc.sort_indices(
-        sortable, sort_keys=[(name, "ascending") for name in sortable.column_names], null_placement="at_start"
-    ).to_numpy()
+    by = [(name, "ascending", "at_start") for name in sortable.column_names]
+    order = pc.sort_indices(sortable, sort_keys=by).to_numpy()
     ordered = codes[order]
     last_of_key = np.append(ordered[1:] != ordered[:-1], True)
     winners: np.ndarray = order[last_of_key]
