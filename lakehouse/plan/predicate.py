@@ -32,10 +32,11 @@ def parse_predicate(text: str) -> Predicate:
 
 
 def check_columns(predicate: Predicate, schema: pa.Schema) -> None:
-    """Raise UserError naming the column and the nearest known one for a column that is not in `schema`."""
+    """Raise UserError for a column that is not in `schema`, naming the nearest, and for literals that do not fit theirs."""
     for name in columns_of(predicate):
         if name not in schema.names:
             raise UserError(f"column {name!r} is not in the table.{nearest(name, schema.names)}", column=name)
+    to_arrow(predicate, schema)
 
 
 def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
@@ -49,11 +50,15 @@ def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
     field = pc.field(predicate.column)
     if isinstance(predicate, IsNull):
         return field.is_null()
-    if isinstance(predicate, StartsWith):
-        return pc.starts_with(field, predicate.prefix)
     kind = schema.field(predicate.column).type
+    if isinstance(predicate, StartsWith):
+        if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+            raise UserError(f"column {predicate.column!r} is {kind}; LIKE needs text", column=predicate.column)
+        return pc.starts_with(field, predicate.prefix)
     if isinstance(predicate, In):
-        return field.isin(pa.array([literal(value, kind) for value in predicate.values], kind))
+        found = field.isin(pa.array([literal(value, kind) for value in predicate.values], kind))
+        # A null is neither in a list nor outside of it, as SQL has it; Arrow alone would call it outside.
+        return pc.if_else(field.is_valid(), found, pa.scalar(None, pa.bool_()))
     value = pa.scalar(literal(predicate.value, kind), kind)
     return {
         "=": field == value,
@@ -93,22 +98,35 @@ def may_match(predicate: Predicate, ranges: Mapping[str, Range], schema: pa.Sche
 
 
 def literal(value: Any, kind: pa.DataType) -> Any:
-    """Return a literal as a Python value of an Arrow type; raise UserError if it cannot be one."""
+    """Return a literal as a Python value of an Arrow type, exactly; raise UserError if it cannot be one."""
     try:
-        if pa.types.is_timestamp(kind):
-            return _timestamp(value, kind)
-        if pa.types.is_date(kind) and not isinstance(value, dt.date):
-            return dt.date.fromisoformat(str(value)[:10])
-        if pa.types.is_decimal(kind):
-            return Decimal(str(value))
-        if pa.types.is_integer(kind) and isinstance(value, str):
-            return int(value)
-        if pa.types.is_floating(kind):
-            return float(value)
-        if pa.types.is_string(kind):
-            return value if isinstance(value, str) else str(value)
-    except (ValueError, ArithmeticError) as error:
+        typed = _typed(value, kind)
+        # A float is rounded to the type; whatever else would have to change is no value of the type.
+        stored = pa.scalar(typed, kind)
+        return stored.as_py() if pa.types.is_floating(kind) else typed
+    except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
         raise UserError(f"{value!r} is not a value of type {kind}: {error}") from None
+
+
+def _typed(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_timestamp(kind):
+        return _timestamp(value, kind)
+    if pa.types.is_date(kind) and not isinstance(value, dt.date):
+        return dt.date.fromisoformat(str(value)[:10])
+    if isinstance(value, bool) and not pa.types.is_boolean(kind) and not pa.types.is_string(kind):
+        raise ValueError("it is a boolean")
+    if pa.types.is_decimal(kind):
+        return Decimal(str(value))
+    if pa.types.is_integer(kind):
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError("it has a fraction")
+        return int(value)
+    if pa.types.is_floating(kind):
+        return float(value)
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else str(value)
+    if pa.types.is_binary(kind) and isinstance(value, str):
+        return value.encode()
     return value
 
 
@@ -125,7 +143,8 @@ def _may_compare(predicate: Comparison, low: Any, high: Any, value: Any) -> bool
     return bool(
         {
             "=": low <= value <= high,
-            "!=": not (low == value == high),
+            # Ranges leave NaN out, and NaN differs from everything.
+            "!=": isinstance(value, float) or not (low == value == high),
             "<": low < value,
             "<=": low <= value,
             ">": high > value,

@@ -35,18 +35,20 @@ def encode_ranges(stats: Iterable[WriteStat]) -> str:
 
 
 def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[str, Range]]:
-    """Return path -> column -> (min, max, nulls) with values of the columns' types; {} for a commit without ranges."""
+    """Return path -> column -> (min, max, nulls) with values of the columns' types; {} for a commit without ranges.
+
+    A range is left out where the column's type changed since to one of another order: numbers that became text.
+    """
     if not text:
         return {}
     kinds = {field.name: field.type for field in schema}
-    return {
-        path: {
-            name: (literal(low, kinds[name]), literal(high, kinds[name]), nulls)
-            for name, (low, high, nulls) in columns.items()
-            if name in kinds
-        }
-        for path, columns in json.loads(text).items()
-    }
+    decoded: dict[str, dict[str, Range]] = {}
+    for path, columns in json.loads(text).items():
+        decoded[path] = {}
+        for name, (low, high, nulls) in columns.items():
+            if name in kinds and not (pa.types.is_string(kinds[name]) and not isinstance(low, str)):
+                decoded[path][name] = (literal(low, kinds[name]), literal(high, kinds[name]), nulls)
+    return decoded
 
 
 def _json_value(value: Any) -> Any:

@@ -65,15 +65,22 @@ def _choose(full: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
 def _ranges(
     file: BaseFile, schema: pa.Schema, keys: KeyConfig, ranges: Mapping[str, Mapping[str, Range]]
 ) -> Mapping[str, Range]:
-    """Return what is known of a file's columns: recorded ranges, and the one value each partition column has."""
+    """Return what is known of a file's columns: recorded ranges, else the one value a partition column has.
+
+    A recorded range comes first: a global index may update a row where it is although its partition column changed.
+    """
     known = dict(ranges.get(file.path, {}))
     known[META_COLUMNS[3]] = (file.partition, file.partition, 0)
     if not keys.partition_fields:
         return known
-    values = parse_partition_path(file.partition, keys)
+    try:
+        values = parse_partition_path(file.partition, keys)
+    except UserError:
+        # Values with `/` in them made more levels than there are fields; nothing is known of each then.
+        return known
     for name, kind, value in zip(keys.partition_fields, keys.partition_types, values, strict=True):
         # A TIMESTAMP directory is a formatted value; the column holds another, so the two are not compared.
-        if kind != "SIMPLE" or name not in schema.names or value is None:
+        if kind != "SIMPLE" or name in known or name not in schema.names or value is None:
             continue
         column = schema.field(name).type
         if pa.types.is_timestamp(column) or pa.types.is_floating(column) or pa.types.is_boolean(column):
