@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.errors import CorruptTableError
+from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.rows.key_values import value_text
 from lakehouse.storage.protocol import Storage
 
 _BATCH_ROWS = 131_072
@@ -57,12 +58,18 @@ class BaseFileReader:
 
 
 def align(rows: pa.Table, schema: pa.Schema, count: int | None = None) -> pa.Table:
-    """Return `rows` with exactly the columns of `schema`: by name, cast where promoted, null where absent."""
+    """Return `rows` with exactly the columns of `schema`: by name, cast where promoted, null where absent.
+
+    Raises UserError naming the column for values that the type of the schema cannot hold.
+    """
     length = rows.num_rows if count is None else count
     columns = []
     for field in schema:
         position = rows.schema.get_field_index(field.name)
-        column = pa.nulls(length, field.type) if position < 0 else convert(rows.column(position), field.type)
+        try:
+            column = pa.nulls(length, field.type) if position < 0 else convert(rows.column(position), field.type)
+        except pa.ArrowInvalid as error:
+            raise UserError(f"column {field.name!r} cannot be {field.type}: {error}", column=field.name) from error
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -93,7 +100,10 @@ def _convert(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_list(kind) and (pa.types.is_list(source) or pa.types.is_large_list(source)):
         values = _convert(array.flatten(), kind.value_type)
         return pa.ListArray.from_arrays(_rebased(array), values, type=kind)
-    return pc.cast(array, kind, safe=True)
+    if pa.types.is_string(kind) and pa.types.is_floating(source):
+        return pc.cast(value_text(array, name=""), kind)
+    # Nanoseconds are cut, and long integers become the nearest double, as in Spark; anything else must be exact.
+    return pc.cast(array, options=pc.CastOptions(kind, allow_time_truncate=True, allow_float_truncate=True))
 
 
 def _convert_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructArray:

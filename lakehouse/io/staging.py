@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.errors import UserError
 from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.index.bucket import bucket_ids
 from lakehouse.io.base_reader import align
@@ -72,9 +73,21 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
         paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))
     else:
         paths = partition_paths(table, context.keys)
-    data = pa.table({}) if context.deletes_only else align(table, context.schema)
+    data = pa.table({}) if context.deletes_only else _aligned(table, context.schema)
     columns = {KEY: keys, PATH: pc.cast(paths, pa.string()), **{n: data.column(n) for n in data.column_names}}
     return pa.table(columns)
+
+
+def _aligned(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    data = align(table, schema)
+    for field in schema:
+        if not field.nullable and data.column(field.name).null_count:
+            raise UserError(
+                f"column {field.name!r} must not be null, but {data.column(field.name).null_count} of {len(table)} "
+                "rows are",
+                column=field.name,
+            )
+    return data
 
 
 class StagedReader:

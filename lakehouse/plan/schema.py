@@ -96,13 +96,11 @@ def _merge(name: str, table: pa.DataType, batch: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(table) and pa.types.is_struct(batch):
         return _merge_struct(name, table, batch)
     if pa.types.is_list(table) and pa.types.is_list(batch):
-        field = table.value_field
-        return pa.list_(field.with_type(_merge(f"{name}.element", field.type, batch.value_type)))
+        return pa.list_(_merge_field(f"{name}.element", table.value_field, batch.value_field))
     if pa.types.is_map(table) and pa.types.is_map(batch):
         if table.key_type != batch.key_type:
             raise _illegal(name, table, batch)
-        item = table.item_field
-        return pa.map_(table.key_field, item.with_type(_merge(f"{name}.value", item.type, batch.item_type)))
+        return pa.map_(table.key_field, _merge_field(f"{name}.value", table.item_field, batch.item_field))
     if _fits(batch, table):
         return table
     if _fits(table, batch):
@@ -113,11 +111,16 @@ def _merge(name: str, table: pa.DataType, batch: pa.DataType) -> pa.DataType:
 def _merge_struct(name: str, table: pa.StructType, batch: pa.StructType) -> pa.StructType:
     incoming = {f.name: f for f in batch}
     fields = [
-        f.with_type(_merge(f"{name}.{f.name}", f.type, incoming[f.name].type)) if f.name in incoming else f
+        _merge_field(f"{name}.{f.name}", f, incoming[f.name]) if f.name in incoming else f.with_nullable(True)
         for f in table
     ]
     known = {f.name for f in table}
     return pa.struct(fields + [f.with_nullable(True) for f in batch if f.name not in known])
+
+
+def _merge_field(name: str, table: pa.Field, batch: pa.Field) -> pa.Field:
+    # Inside of a column a value may become optional: engines differ in what they call it, and it costs nobody a row.
+    return table.with_type(_merge(name, table.type, batch.type)).with_nullable(table.nullable or batch.nullable)
 
 
 def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
