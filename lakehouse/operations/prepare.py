@@ -30,6 +30,7 @@ from lakehouse.txn.env import Env
 
 _KEY = META_COLUMNS[2]
 _SIZED_FILE_SHARE = 0.1
+_AS_THEY_COME = (Operation.INSERT, Operation.BULK_INSERT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         policy=policies.write,
         bytes_per_row=_bytes_per_row(table, policies),
         deletes_only=deletes_only,
-        combine=operation is not Operation.INSERT or policies.write.combine_before_insert,
+        combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
         buckets=index.buckets if index.type == "BUCKET" and not global_keys else 0,
         hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
         global_keys=global_keys,
