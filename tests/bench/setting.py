@@ -1,0 +1,76 @@
+"""What all benches share: where files lie, how many rows, one Spark session, and tables of ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse.table import Table
+from tests.bench.data import KEY, ORDERING, PARTITION, write_orders
+
+CODEC = "zstd"
+CORES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where and how large: `home` takes inputs and tables, `rounds` is how often each side runs."""
+
+    home: Path
+    rows: int
+    rounds: int
+
+    def input(self) -> str:
+        """Return the directory of the parquet files that hold all rows."""
+        return write_orders(self.home / f"input-{self.rows}", np.arange(self.rows), files=8)
+
+    def fresh(self, name: str) -> str:
+        """Return the path of a directory that does not exist."""
+        path = self.home / name
+        shutil.rmtree(path, ignore_errors=True)
+        return str(path)
+
+
+@cache
+def spark() -> SparkSession:
+    """Return the one session: two cores, one JVM, Python workers of this interpreter."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
+    session = (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .appName("lakehouse-bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "4g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", str(2 * CORES))
+        .config("spark.sql.parquet.compression.codec", CODEC)
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def create(path: str, *, partitioned: bool = True, options: dict[str, str] | None = None) -> Table:
+    """Return a new empty table of orders, with the codec that every side uses."""
+    return Table.create(
+        path,
+        name="orders",
+        record_key=[KEY],
+        partition_by=[PARTITION] if partitioned else [],
+        ordering=ORDERING,
+        options={"hoodie.parquet.compression.codec": CODEC, **(options or {})},
+    )
+
+
+def read(path: str) -> DataFrame:
+    """Return parquet files as a DataFrame."""
+    return spark().read.parquet(path)
