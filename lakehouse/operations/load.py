@@ -88,7 +88,7 @@ def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | No
     for instant in reversed(writes):
         metadata = table.store.commit(instant)
         if metadata.extra.get("schema"):
-            return data_columns(avro_to_arrow(metadata.extra["schema"]))
+            return _as_created(table.config, data_columns(avro_to_arrow(metadata.extra["schema"])))
     if table.config.create_schema:
         return data_columns(avro_to_arrow(table.config.create_schema))
     for instant in reversed(writes):
@@ -96,6 +96,27 @@ def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | No
             reader = BaseFileReader(table.env.storage, stat.path)
             return data_columns(normalise(reader.schema))
     return None
+
+
+def _as_created(config: TableConfig, schema: pa.Schema) -> pa.Schema:
+    """Return `schema` with the sources of TIMESTAMP partition fields in the type they were created with.
+
+    UPDATE and DELETE of Hudi's SQL write such a column as text (its digits) and declare it so from then on, which its
+    own key generator could not read back. The values are what they were.
+    """
+    timestamps = [
+        f
+        for f, kind in zip(config.keys.partition_fields, config.keys.partition_types, strict=False)
+        if kind == "TIMESTAMP" and f in schema.names
+    ]
+    if not timestamps or not config.create_schema:
+        return schema
+    created = avro_to_arrow(config.create_schema)
+    for name in timestamps:
+        position = schema.get_field_index(name)
+        if name in created.names and pa.types.is_string(schema.field(position).type):
+            schema = schema.set(position, schema.field(position).with_type(created.field(name).type))
+    return schema
 
 
 def data_columns(schema: pa.Schema) -> pa.Schema:
