@@ -1,0 +1,124 @@
+"""Tables that Apache Hudi wrote are read exactly: now, at every instant, between them; others are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lakehouse.errors import UnsupportedError
+from lakehouse.table import Table, TableScan
+from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables, row_hash
+
+TABLES = load_fixture_tables()
+READ = [pytest.param(table, id=table.name) for table in TABLES if table.is_supported]
+REFUSED = [pytest.param(table, id=table.name) for table in TABLES if not table.is_supported]
+WITH_RANGES = [pytest.param(table, id=table.name) for table in TABLES if table.is_supported and table.ranges]
+WITHOUT_META = [
+    pytest.param(table, id=table.name) for table in TABLES if table.is_supported and not table.has_meta_fields
+]
+
+
+def opened(fixture: FixtureTable, directory: Path) -> Table:
+    return Table.open(str(fixture.unpack(directory)))
+
+
+def assert_rows(fixture: FixtureTable, rows: pa.Table, entry: dict[str, Any], expected: pa.Table | None) -> None:
+    """Compare with the expectation row by row, for a diff one can read, and with the manifest's hashes."""
+    assert rows.num_rows == entry["rows"]
+    if not entry["rows"]:
+        return
+    with_meta = fixture.has_meta_fields
+    if expected is not None:
+        # A range that is listed twice, as a step and as the span of all steps, has its rows twice.
+        times = expected.num_rows // rows.num_rows
+        wanted = canonical_rows(expected, with_meta=with_meta)[::times]
+        assert canonical_rows(rows, with_meta=with_meta) == wanted
+    assert row_hash(rows) == entry["sha256_data"]
+    assert not with_meta or row_hash(rows, with_meta=True) == entry["sha256_with_meta"]
+
+
+def chosen(rows: pa.Table | None, **values: str | None) -> pa.Table | None:
+    """Return the expected rows whose marker columns have these values, without the marker columns; no start is ""."""
+    if rows is None:
+        return None
+    for name, value in values.items():
+        rows = rows.filter(pc.equal(rows.column(name), value or "")).drop_columns([name])
+    return rows
+
+
+def reads(fixture: FixtureTable, table: Table) -> list[tuple[TableScan, dict[str, Any], pa.Table | None]]:
+    """Return every read that the manifest expects something of: scan, entry, rows."""
+    found = [(table.scan(), fixture.entry["snapshot"], fixture.expected())]
+    past, between = fixture.expected("asof"), fixture.expected("incr")
+    for entry in fixture.times:
+        found.append((table.scan(as_of=entry["instant"]), entry, chosen(past, _as_of=entry["instant"])))
+    for entry in fixture.ranges:
+        start, end = entry["start_exclusive"], entry["end_inclusive"]
+        scan = table.incremental(start or "earliest", end)
+        found.append((scan, entry, chosen(between, _start=start, _end=end)))
+    return found
+
+
+def test_the_manifest_has_supported_tables_of_every_version_and_kind() -> None:
+    supported = [table for table in TABLES if table.is_supported]
+    assert {table.version for table in supported} == {6, 8, 9}
+    assert len(supported) >= 17 and len(TABLES) - len(supported) >= 25
+
+
+@pytest.mark.parametrize("fixture", READ)
+def test_snapshot_is_the_expected_one(fixture: FixtureTable, tmp_path: Path) -> None:
+    rows = opened(fixture, tmp_path).scan().to_arrow()
+    assert_rows(fixture, rows, fixture.entry["snapshot"], fixture.expected())
+
+
+@pytest.mark.parametrize("fixture", READ)
+def test_every_earlier_instant_shows_the_table_of_its_time(fixture: FixtureTable, tmp_path: Path) -> None:
+    table, past = opened(fixture, tmp_path), fixture.expected("asof")
+    for entry in fixture.times:
+        rows = table.scan(as_of=entry["instant"]).to_arrow()
+        assert_rows(fixture, rows, entry, chosen(past, _as_of=entry["instant"]))
+    assert len(fixture.times) == sum(fixture.entry["completed_actions"].get(a, 0) for a in ("commit", "replacecommit"))
+
+
+@pytest.mark.parametrize("fixture", WITH_RANGES)
+def test_every_range_shows_the_rows_that_changed_in_it(fixture: FixtureTable, tmp_path: Path) -> None:
+    table, changes = opened(fixture, tmp_path), fixture.expected("incr")
+    for entry in fixture.ranges:
+        start, end = entry["start_exclusive"], entry["end_inclusive"]
+        rows = table.incremental(start or "earliest", end).to_arrow()
+        assert_rows(fixture, rows, entry, chosen(changes, _start=start, _end=end))
+    assert len(fixture.ranges) > 1
+
+
+@pytest.mark.parametrize("fixture", REFUSED)
+def test_tables_we_do_not_read_are_refused_by_what_they_are(fixture: FixtureTable, tmp_path: Path) -> None:
+    if fixture.version not in (6, 8, 9):
+        reason = f"table version {fixture.version} is not supported; versions 6, 8, 9 are"
+    elif fixture.entry["table_type"] == "MERGE_ON_READ":
+        reason = "table type MERGE_ON_READ is not supported yet; COPY_ON_WRITE is"
+    else:
+        reason = "base file format LANCE is not supported; PARQUET is"
+    with pytest.raises(UnsupportedError, match=reason):
+        opened(fixture, tmp_path)
+
+
+@pytest.mark.parametrize("fixture", WITHOUT_META)
+def test_tables_without_meta_columns_have_no_incremental_read(fixture: FixtureTable, tmp_path: Path) -> None:
+    table = opened(fixture, tmp_path)
+    with pytest.raises(UnsupportedError, match=r"hoodie\.populate\.meta\.fields=false"):
+        table.incremental("20200101000000000").to_arrow()
+
+
+@pytest.mark.spark
+def test_spark_reads_every_table_like_arrow(spark: Any, tmp_path: Path) -> None:
+    compared = 0
+    for fixture in (table for table in TABLES if table.is_supported):
+        for scan, entry, expected in reads(fixture, opened(fixture, tmp_path)):
+            rows = scan.to_spark(spark).toArrow()
+            assert_rows(fixture, rows, entry, expected)
+            compared += 1
+    assert compared > 100
