@@ -5,7 +5,7 @@ stage     incoming rows, keyed and combined, to where all tasks can read them   
 inflight  what the write is about to touch
 tag       which stored rows they hit          plan   which group takes what
 write     marker, then file, per group
-check     duplicates of retried tasks deleted; under the lock: did anybody else commit since we looked?
+check     duplicates of retried tasks deleted; under the lock: did anybody else commit, or roll us back, since?
 complete  <t>_<c>.<action>: from here on it is true
 tidy      staged rows, markers, heartbeat
 """
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from lakehouse.engine.protocol import Engine
-from lakehouse.errors import CommitStateUnknownError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.format.metadata import encode_commit, encode_inflight, encode_requested_replace
 from lakehouse.io.bulk_writer import write_shard
 from lakehouse.io.context import WriteContext
@@ -28,10 +28,11 @@ from lakehouse.io.match import tag_files
 from lakehouse.io.staging import stage_shard
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.operations.load import LoadedTable, load_slices, pending_clustering
+from lakehouse.operations.load import LoadedTable, list_base_files, load_slices, pending_clustering, pending_writes
 from lakehouse.operations.prepare import Prepared, bucket_file_ids, prepare, profile_stats
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
-from lakehouse.operations.rollback import marked_files, roll_back, roll_back_failed_writes, tidy
+from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
+from lakehouse.operations.tidy import delete_files, marked_files, pending_rollback, tidy
 from lakehouse.plan.conflict import find_conflict
 from lakehouse.plan.write import GroupTask, Sizing, StagedEntry, TagResult, plan_buckets, plan_groups, plan_tags
 from lakehouse.spec.options import Policies
@@ -57,38 +58,62 @@ class WriteRequest:
 def write(
     table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest
 ) -> Committed | NothingToDo | Conflict:
-    """Run one write from request to commit; a write that fails is rolled back before the error is passed on."""
+    """Run one write from request to commit; a write that fails is rolled back before the error is passed on.
+
+    Raises RetryableError naming the instant if another writer is at work or took this one for dead,
+    CommitStateUnknownError if it cannot be known whether the commit happened; then nothing is deleted.
+    """
     if policies.transaction.failed_writes == "EAGER":
         table = roll_back_failed_writes(table, policies.transaction)
     prepared = prepare(table, engine, policies, request.operation, request.frame)
-    table = prepared.table
-    replaces = request.operation in _REPLACING
-    action = Action.REPLACECOMMIT if replaces else Action.COMMIT
     heartbeat = Heartbeat(table.env, policies.transaction)
     try:
-        with table_lock(table.env, policies.transaction):
-            table = table.reload()
-            plan = encode_requested_replace() if replaces else b""
-            # The heartbeat is there before the instant: nobody may take a write that has just begun for a dead one.
-            instant = table.store.request(table.timeline, action, plan, announce=heartbeat.start)
+        prepared, instant = _request(prepared, engine, policies, request, heartbeat)
     except BaseException:
-        heartbeat.stop()
+        heartbeat.discard()
         raise
+    table = prepared.table
     try:
         outcome = _write(table, engine, policies, request, prepared, instant)
     except CommitStateUnknownError:
+        heartbeat.stop()
         raise
     except BaseException:
-        heartbeat.stop()
-        _abandon(table, policies, instant)
+        _abandon(table, policies, instant, heartbeat)
         raise
-    finally:
-        heartbeat.stop()
     if not isinstance(outcome, Committed):
-        _abandon(table, policies, instant)
-        return outcome
-    tidy(table, instant.requested)
+        _abandon(table, policies, instant, heartbeat)
+    else:
+        _tidy(table, request, instant, outcome, heartbeat)
     return outcome
+
+
+def _request(
+    prepared: Prepared, engine: Engine, policies: Policies, request: WriteRequest, heartbeat: Heartbeat
+) -> tuple[Prepared, Instant]:
+    """Create the instant; what others committed since `prepared` was made is taken into account first."""
+    replaces = request.operation in _REPLACING
+    before = prepared.table
+    with table_lock(before.env, policies.transaction):
+        table = before.reload()
+        rivals = pending_writes(table) if policies.transaction.failed_writes == "EAGER" else ()
+        if rivals:
+            raise RetryableError(
+                f"{table.env.storage.root}: another writer began {rivals[0].requested} at the same moment; try again "
+                "when it is done",
+                instant=rivals[0].requested,
+            )
+        if _completed_since(before.timeline, table.timeline):
+            prepared = prepare(table, engine, policies, request.operation, request.frame)
+            table = prepared.table
+        # The heartbeat is there before the instant: nobody may take a write that has just begun for a dead one.
+        instant = table.store.request(
+            table.timeline,
+            Action.REPLACECOMMIT if replaces else Action.COMMIT,
+            encode_requested_replace() if replaces else b"",
+            announce=heartbeat.start,
+        )
+    return replace(prepared, table=table), instant
 
 
 def _write(
@@ -100,7 +125,7 @@ def _write(
     touched: frozenset[tuple[str, str]] = frozenset()
     if request.operation is Operation.DELETE_PARTITION:
         _start(table, instant, request.operation, ())
-    elif request.operation in _STAGED or context.buckets or (context.combine and not replaces):
+    elif request.operation in _STAGED or context.buckets or context.combine:
         outcome = _write_staged(table, engine, context, prepared, request, instant)
         if isinstance(outcome, NothingToDo) and request.operation is not Operation.INSERT_OVERWRITE_TABLE:
             return outcome
@@ -119,7 +144,7 @@ def _write(
     )
     _delete_duplicates(table, instant, metadata)
     touched |= {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
-    return _complete(table, policies, instant, metadata, touched)
+    return _complete(prepared, policies, instant, metadata, touched)
 
 
 def _write_staged(
@@ -158,10 +183,11 @@ def _plan(
     entries: list[StagedEntry],
     slices: Sequence[Any],
 ) -> tuple[GroupTask, ...]:
+    looks_up = operation in (Operation.UPSERT, Operation.DELETE)
     if context.buckets:
-        return plan_buckets(entries, slices, context.buckets, bucket_file_ids(table.env))
+        return plan_buckets(entries, slices, context.buckets, bucket_file_ids(table.env), looks_up=looks_up)
     tags: list[TagResult] = []
-    if operation in (Operation.UPSERT, Operation.DELETE):
+    if looks_up:
         lookups = plan_tags(entries, slices, global_keys=context.global_keys, parallelism=engine.parallelism)
         tags = [tag for found in engine.run(partial(tag_files, context), lookups) for tag in found]
     sizing = Sizing(
@@ -194,23 +220,35 @@ def _start(table: LoadedTable, instant: Instant, operation: Operation, tasks: Se
 def _delete_duplicates(table: LoadedTable, instant: Instant, metadata: CommitMetadata) -> None:
     """Delete files of attempts that did not make it into the stats, before any reader could take them for ours."""
     written = {stat.path for stat in metadata.stats}
-    table.env.storage.delete_many([path for path in marked_files(table, instant.requested) if path not in written])
+    marked = marked_files(table, instant.requested).values()
+    delete_files(table, instant.requested, [path for path in marked if path not in written])
 
 
 def _complete(
-    table: LoadedTable,
+    prepared: Prepared,
     policies: Policies,
     instant: Instant,
     metadata: CommitMetadata,
     touched: frozenset[tuple[str, str]],
 ) -> Committed | Conflict:
+    table = prepared.table
     data = encode_commit(metadata, table_version=table.config.version, replace=instant.action is Action.REPLACECOMMIT)
     with table_lock(table.env, policies.transaction) as lock:
         timeline = table.store.load()
-        since = _completed_since(table.timeline, timeline)
-        conflict = find_conflict(table.store.commits(since), touched, metadata, keyed=policies.index.type != "BUCKET")
+        others = table.store.commits(_completed_since(table.timeline, timeline))
+        conflict = find_conflict(others, touched, metadata, keyed=policies.index.type != "BUCKET")
         if conflict is not None:
             return Conflict(winner=conflict.winner, reason=conflict.reason)
+        for winner, other in others:
+            if other.extra.get("schema", prepared.avro_schema) != prepared.avro_schema:
+                return Conflict(winner=winner, reason=f"{winner.requested} wrote with another schema")
+        rollback = pending_rollback(table, timeline, instant.requested)
+        if rollback is not None:
+            raise RetryableError(
+                f"{table.env.storage.root}: {instant.requested} was taken for dead and is being rolled back by "
+                f"{rollback.requested}; run the operation again",
+                instant=rollback.requested,
+            )
         lock.check()
         started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
         completed = table.store.complete(started, timeline, data)
@@ -223,5 +261,32 @@ def _completed_since(before: Timeline, now: Timeline) -> list[Instant]:
     return [instant for instant in now.writes() if instant.requested not in known]
 
 
-def _abandon(table: LoadedTable, policies: Policies, instant: Instant) -> None:
-    roll_back(table.reload(), policies.transaction, instant.requested)
+def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat: Heartbeat) -> None:
+    """Undo a write that ended without a commit. If that fails, the next writer does it: the heartbeat is gone."""
+    heartbeat.stop()
+    try:
+        table = table.reload()
+        current = table.timeline.find(instant.requested)
+        if current is None:
+            # Somebody took us for dead and rolled us back; what we wrote since then has nobody else to delete it.
+            files = [file.path for file in list_base_files(table) if file.instant == instant.requested]
+            delete_files(table, instant.requested, [*files, *marked_files(table, instant.requested).values()])
+            tidy(table, instant.requested)
+        elif not current.is_completed:
+            roll_back(table, policies.transaction, instant.requested)
+    except LakehouseError as error:
+        logger.warning("%s: %s was not rolled back yet: %s", table.env.storage.root, instant.requested, error)
+    finally:
+        heartbeat.discard()
+
+
+def _tidy(
+    table: LoadedTable, request: WriteRequest, instant: Instant, outcome: Committed, heartbeat: Heartbeat
+) -> None:
+    """Tidy up after a commit. It is true whatever happens here; what stays is swept up by the next write."""
+    heartbeat.stop()
+    try:
+        tidy(table, instant.requested)
+    except LakehouseError as error:
+        logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, instant.requested, error)
+        heartbeat.discard()

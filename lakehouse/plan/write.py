@@ -136,6 +136,9 @@ def plan_groups(
             tuple(tag.hits for tag in tags if tag.hits and (tag.consumed or {}).get(partition)) if used else ()
         )
         bases = [s.base for s in slices if s.base is not None and s.partition == partition]
+        if inserts <= 0 and len(consumed_by) > 1:
+            # A row whose key several files hold is counted by each of them, so some rows may still be nobody's.
+            inserts = 1
         for task in _insert_tasks(partition, inserts, bases, sizing, new_file_id):
             group = (partition, task.file_id)
             known = tasks.get(group, task)
@@ -146,10 +149,16 @@ def plan_groups(
 
 
 def plan_buckets(
-    entries: Iterable[StagedEntry], slices: Sequence[FileSlice], buckets: int, new_file_id: Callable[[int], str]
+    entries: Iterable[StagedEntry],
+    slices: Sequence[FileSlice],
+    buckets: int,
+    new_file_id: Callable[[int], str],
+    *,
+    looks_up: bool,
 ) -> tuple[GroupTask, ...]:
     """Return one task per bucket that gets rows; the group is known from the key alone.
 
+    With `looks_up` its stored rows meet the incoming ones; else (insert) rows are only added.
     Raises UserError if the table's groups contradict the number of buckets: it must not change for a table.
     """
     groups: dict[tuple[str, int], BaseFile] = {}
@@ -176,7 +185,7 @@ def plan_buckets(
                 partition=partition,
                 file_id=base.file_id if base else new_file_id(bucket),
                 base=base,
-                finds_matches=base is not None,
+                finds_matches=looks_up and base is not None,
                 entries=tuple(of_bucket),
                 insert_range=(0, None),
             )
