@@ -30,7 +30,6 @@ from lakehouse.txn.env import Env
 
 _KEY = META_COLUMNS[2]
 _SIZED_FILE_SHARE = 0.1
-_AS_THEY_COME = (Operation.INSERT, Operation.BULK_INSERT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
