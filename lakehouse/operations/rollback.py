@@ -11,30 +11,31 @@ import logging
 from dataclasses import replace
 
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.format.names import parse_marker
-from lakehouse.format.rollback import decode_rollback_plan, encode_rollback_metadata, encode_rollback_plan
+from lakehouse.format.rollback import encode_rollback_metadata, encode_rollback_plan
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan, RollbackRequest
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.operations.load import LoadedTable, pending_writes
+from lakehouse.operations.tidy import delete_files, marked_files, pending_rollback, stored_plan, sweep, tidy
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.txn.heartbeat import living_writes, remove_heartbeat
+from lakehouse.txn.heartbeat import living_writes
 from lakehouse.txn.lock import table_lock
 
 logger = logging.getLogger(__name__)
 
 
 def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> LoadedTable:
-    """Finish pending rollbacks and undo writes whose writers died; return the table as it is then.
+    """Finish pending rollbacks, undo writes whose writers died, tidy up after them; return the table as it is then.
 
     Raises RetryableError naming the instant if another writer is alive: two writers need a concurrency mode.
     """
     pending = pending_writes(table)
     rollbacks = tuple(table.timeline.where(action=Action.ROLLBACK, pending=True))
     if not pending and not rollbacks:
+        sweep(table, policy)
         return table
     alive = living_writes(table.env, policy)
     for rollback in rollbacks:
-        plan = _stored_plan(table, rollback)
+        plan = stored_plan(table, rollback)
         if plan is not None:
             _execute(table, policy, rollback, plan)
         else:
@@ -47,6 +48,7 @@ def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> Lo
                 instant=instant.requested,
             )
         roll_back(table.reload(), policy, instant.requested)
+    sweep(table, policy)
     return table.reload()
 
 
@@ -67,8 +69,10 @@ def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> 
         if current is None or current.is_completed:
             return None
         lock.check()
-        data = encode_rollback_plan(plan, base_path=table.env.storage.root)
-        rollback = table.store.request(timeline, Action.ROLLBACK, data)
+        rollback = pending_rollback(table, timeline, requested)
+        if rollback is None:
+            data = encode_rollback_plan(plan, base_path=table.env.storage.root)
+            rollback = table.store.request(timeline, Action.ROLLBACK, data)
     _execute(table, policy, rollback, plan)
     return plan
 
@@ -76,36 +80,10 @@ def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> 
 def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
     """Return what undoing `instant` deletes: every file it left a marker for."""
     files: dict[str, list[str]] = {}
-    for path in marked_files(table, instant.requested):
+    for path in marked_files(table, instant.requested).values():
         files.setdefault(path.rpartition("/")[0], []).append(path)
     requests = tuple(RollbackRequest(partition=p, files=tuple(sorted(names))) for p, names in sorted(files.items()))
     return RollbackPlan(target=instant.requested, action=instant.action.value, requests=requests)
-
-
-def marked_files(table: LoadedTable, requested: str) -> list[str]:
-    """Return the data files, existing or not, that the write requested at this time left markers for."""
-    prefix = f".hoodie/.temp/{requested}/"
-    paths = []
-    for file in table.env.storage.list(prefix.rstrip("/")):
-        marker = parse_marker(file.path.removeprefix(prefix))
-        if marker is not None:
-            paths.append(marker[0])
-    return paths
-
-
-def tidy(table: LoadedTable, requested: str) -> None:
-    """Delete what a finished or undone write no longer needs: staged rows, markers, heartbeat."""
-    storage = table.env.storage
-    for directory in (f".hoodie/.staging/{requested}", f".hoodie/.temp/{requested}"):
-        storage.delete_many([file.path for file in storage.list(directory)])
-    remove_heartbeat(table.env, requested)
-
-
-def _stored_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | None:
-    data = table.store.read(rollback, State.REQUESTED)
-    if not data:
-        return None
-    return decode_rollback_plan(data, base_path=table.env.storage.root, table_version=table.config.version)
 
 
 def _execute(table: LoadedTable, policy: TransactionPolicy, rollback: Instant, plan: RollbackPlan) -> None:
@@ -114,7 +92,7 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, rollback: Instant, p
     if rollback.state is State.REQUESTED:
         rollback = store.start(rollback, b"")
     for request in plan.requests:
-        env.storage.delete_many(request.files)
+        delete_files(table, plan.target, request.files)
     dead = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
     store.remove_pending(dead)
     metadata = RollbackMetadata(

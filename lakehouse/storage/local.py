@@ -39,6 +39,8 @@ from lakehouse.storage.protocol import (
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _USERS_FAULT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTEMPTY)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+# What a temporary name shows of the final one; a file system takes 255 bytes.
+_SHOWN_BYTES = 160
 _tokens = itertools.count(1)
 
 
@@ -199,9 +201,10 @@ def temporary_name(name: str, token: str) -> str:
     """Return the hidden name under which `name` is written.
 
     Dots of the name become `~`: Hudi's patterns find `.log.` anywhere in a name that begins with a dot, and would take
-    `.<log file>.<token>.tmp` for a log file.
+    `.<log file>.<token>.tmp` for a log file. The name is long enough to tell which write left it.
     """
-    return f".{name[:48].replace('.', '~')}.{token}{TEMPORARY_SUFFIX}"
+    shown = name.replace(".", "~").encode()[:_SHOWN_BYTES].decode(errors="ignore")
+    return f".{shown}.{token}{TEMPORARY_SUFFIX}"
 
 
 def _open_temporary(target: str) -> tuple[str, BinaryIO]:

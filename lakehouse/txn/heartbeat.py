@@ -40,6 +40,15 @@ class Heartbeat:
         if self._thread is not None:
             self._thread.join()
 
+    def discard(self) -> None:
+        """Stop, and take the sign of life back: whatever the write left may be tidied up by anybody at once."""
+        self.stop()
+        if self._path:
+            try:
+                self._env.storage.delete_many([self._path])
+            except LakehouseError as error:
+                logger.warning("heartbeat %s was not removed and expires by itself: %s", self._path, error)
+
     def _beat(self) -> None:
         lease = self._policy.heartbeat_interval_ms * (self._policy.heartbeat_misses + 1)
         self._env.storage.put(self._path, note(self._env, self._path, lease))

@@ -6,15 +6,18 @@ of an instant time and for the commit, never while data is written. Threads of o
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lakehouse.errors import CommitStateUnknownError, RetryableError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.protocol import NotFoundError
 from lakehouse.txn.env import Env
 from lakehouse.txn.ownership import is_alive, note, owner_of
+
+logger = logging.getLogger(__name__)
 
 LOCK_PATH = ".hoodie/lock"
 _POLL_SECONDS = 0.05
@@ -33,8 +36,8 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
         )
     try:
         lock = TableLock(env, policy)
-        lock.acquire()
         try:
+            lock.acquire()
             yield lock
         finally:
             lock.release()
@@ -73,16 +76,24 @@ class TableLock:
             )
 
     def release(self) -> None:
-        """Give the lock back if it is still ours."""
-        held = self._read()
-        if held is not None and owner_of(held) == self._owner:
-            self._env.storage.delete_many([LOCK_PATH])
+        """Give the lock back if it is still ours. What was done under it stands, so a failure here is only logged."""
+        for last_try in (False, True):
+            try:
+                held = self._read()
+                if held is not None and owner_of(held) == self._owner:
+                    self._env.storage.delete_many([LOCK_PATH])
+                return
+            except LakehouseError as error:
+                if last_try:
+                    root = self._env.storage.root
+                    logger.warning("%s: the table lock was not released and expires by itself: %s", root, error)
 
     def _create(self) -> bool:
         data = note(self._env, self._owner, self._policy.lock_lease_ms)
         try:
             return self._env.storage.create(LOCK_PATH, data, unique=True)
-        except CommitStateUnknownError:
+        except (CommitStateUnknownError, RetryableError):
+            # The reply was lost; the owner is a fresh id, so reading back tells whose the lock is.
             held = self._read()
             return held is not None and owner_of(held) == self._owner
 

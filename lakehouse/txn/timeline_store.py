@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from lakehouse.errors import CommitStateUnknownError, RetryableError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.format.metadata import decode_commit
 from lakehouse.format.names import instant_name, parse_instant
 from lakehouse.model.commit import CommitMetadata
@@ -119,15 +119,23 @@ class TimelineStore:
         try:
             # A completed commit names files that nobody else wrote, so its bytes are ours alone.
             return self._env.storage.create(path, data, unique=instant.is_completed)
-        except RetryableError:
-            if self.read(instant, instant.state) == data and instant.is_completed:
-                return True
-            raise
-        except CommitStateUnknownError:
+        except (RetryableError, CommitStateUnknownError) as error:
+            return self._settle(instant, data, error)
+
+    def _settle(self, instant: Instant, data: bytes, lost: LakehouseError) -> bool:
+        """Return whether `instant` was created although the reply was lost; raise if its file is absent."""
+        try:
+            found = self.read(instant, instant.state)
+        except LakehouseError as error:
             if instant.is_completed:
-                raise
-            # The time was drawn under the lock, so a file that is there now is the one whose reply was lost.
-            return self.read(instant, instant.state) is not None or self._env.storage.create(path, data)
+                raise CommitStateUnknownError(
+                    f"{self._path(instant)} may or may not exist; look at the timeline before acting"
+                ) from error
+            raise
+        if found is None:
+            raise lost
+        # The time of a pending instant was drawn under the lock, so a file that is there is the one just written.
+        return found == data or not instant.is_completed
 
     def _path(self, instant: Instant) -> str:
         return f"{self._directory}/{instant_name(instant, layout=self._config.layout)}"

@@ -1,0 +1,126 @@
+"""What writes leave beside the table, and taking it away.
+
+    .hoodie/.staging/<instant>/...    .hoodie/.temp/<instant>/<data file>.marker.<kind>    .hoodie/.heartbeat/<instant>
+
+A write tidies up after itself once it is committed or undone. One that died in between is over, but not tidy: the
+next write sweeps up after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from lakehouse.format.names import parse_marker
+from lakehouse.format.rollback import decode_rollback_plan
+from lakehouse.model.commit import RollbackPlan
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
+from lakehouse.operations.load import LoadedTable
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.storage.protocol import is_temporary
+from lakehouse.txn.heartbeat import living_writes, remove_heartbeat
+
+logger = logging.getLogger(__name__)
+
+_LEFT_IN = (".staging", ".temp", ".heartbeat")
+
+
+def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
+    """Return marker -> data file, existing or not, of the markers that the write requested at this time made."""
+    prefix = f".hoodie/.temp/{requested}/"
+    marked = {}
+    for file in table.env.storage.list(prefix.rstrip("/")):
+        marker = parse_marker(file.path.removeprefix(prefix))
+        if marker is not None:
+            marked[file.path] = marker[0]
+    return marked
+
+
+def tidy(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = None, staged: bool = True) -> None:
+    """Delete what a finished or undone write no longer needs: staged rows, markers, heartbeat.
+
+    Callers who know the markers, or that nothing was staged, save the listing.
+    """
+    storage = table.env.storage
+    if staged:
+        storage.delete_many([file.path for file in storage.list(f".hoodie/.staging/{requested}")])
+    if markers is None:
+        markers = [file.path for file in storage.list(f".hoodie/.temp/{requested}")]
+    storage.delete_many(markers)
+    remove_heartbeat(table.env, requested)
+
+
+def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
+    """Delete data files of a dead write, and what a killed process left of them under temporary names."""
+    storage = table.env.storage
+    storage.delete_many(files)
+    for partition in sorted({file.rpartition("/")[0] for file in files}):
+        found, _ = storage.list_dir(partition)
+        storage.delete_many([file.path for file in found if is_temporary(file.name) and f"_{requested}" in file.name])
+
+
+def pending_rollback(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
+    """Return the rollback of `requested` that somebody began and did not finish."""
+    for rollback in timeline.where(action=Action.ROLLBACK, pending=True):
+        plan = stored_plan(table, rollback)
+        if plan is not None and plan.target == requested:
+            return rollback
+    return None
+
+
+def stored_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | None:
+    """Return the plan of a rollback, or None if its file is gone or empty."""
+    data = table.store.read(rollback, State.REQUESTED)
+    if not data:
+        return None
+    return decode_rollback_plan(data, base_path=table.env.storage.root, table_version=table.config.version)
+
+
+def sweep(table: LoadedTable, policy: TransactionPolicy) -> None:
+    """Tidy up after dead writes that are committed or rolled back already; one listing if there is nothing to do.
+
+    What is left is listed before the signs of life, and those before the timeline. A write makes them in the opposite
+    order, so one that looks dead here is dead, and one that looks unknown was rolled back.
+    """
+    storage = table.env.storage
+    _, directories = storage.list_dir(".hoodie")
+    left: set[str] = set()
+    unfinished: list[str] = []
+    for directory in _LEFT_IN:
+        if directory in directories:
+            files, names = storage.list_dir(f".hoodie/{directory}")
+            unfinished += [file.path for file in files if is_temporary(file.name)]
+            left |= {name for name in (*names, *(file.name for file in files)) if name.isdigit()}
+    if not left and not unfinished:
+        return
+    living = living_writes(table.env, policy)
+    storage.delete_many([path for path in unfinished if not any(instant in path for instant in living)])
+    timeline = table.store.load()
+    for requested in sorted(left - living):
+        instant = timeline.find(requested)
+        if instant is not None and not instant.is_completed:
+            continue
+        _delete_stray_files(table, timeline, requested)
+        tidy(table, requested)
+        logger.info("%s: tidied up after %s, whose writer died", storage.root, requested)
+
+
+def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:
+    """Delete what a write that is over marked and no commit names: files of repeated tasks, or of a late awakening.
+
+    An instant that is not on the timeline may be archived as well, and then its files count: only a rollback proves
+    that they do not.
+    """
+    instant = timeline.find(requested)
+    named: set[str] = set()
+    if instant is None:
+        rollbacks = timeline.where(action=Action.ROLLBACK, state=State.COMPLETED)
+        plans = (stored_plan(table, rollback) for rollback in rollbacks if rollback.requested > requested)
+        if not any(plan is not None and plan.target == requested for plan in plans):
+            return
+    elif instant.action in WRITE_ACTIONS:
+        named = {stat.path for stat in table.store.commit(instant).stats}
+    else:
+        return
+    marked = marked_files(table, requested).values()
+    delete_files(table, requested, [path for path in marked if path not in named])
