@@ -25,6 +25,14 @@ os.environ |= {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder, and pass over the warnings that Airflow's own dependencies raise in it."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.airflow)
+            item.add_marker(pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"))
+
+
 @pytest.fixture(scope="session")
 def database() -> None:
     """Migrate the database."""

@@ -69,9 +69,8 @@ def install(root: Path) -> FakeSubmit:
     directory.mkdir()
     (home / "bin" / "python").symlink_to(sys.executable)
     submit = home / "bin" / "spark-submit"
-    submit.write_text(
-        f'#!/bin/sh\n{DIRECTORY}="{directory}" exec "{sys.executable}" "{Path(__file__).resolve()}" "$@"\n'
-    )
+    script = Path(__file__).resolve()
+    submit.write_text(f'#!/bin/sh\n{DIRECTORY}="{directory}" exec "{sys.executable}" "{script}" "$@"\n')
     submit.chmod(0o755)
     fake = FakeSubmit(home=home, directory=directory)
     fake.plan()

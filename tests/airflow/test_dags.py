@@ -1,0 +1,225 @@
+"""The DAG files: what they build, what a bad spec does to them, what parsing costs; runs through Airflow itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import Asset, CronDataIntervalTimetable
+from airflow.serialization.serialized_objects import DagSerialization
+
+from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from tests.support.fake_submit import FakeSubmit
+
+ROOT = Path(__file__).resolve().parents[2]
+DAGS = ROOT / "dags"
+ORDERS = """\
+table: sales.orders
+location: s3://lake/sales/orders
+record_key: order_id
+ingest:
+  path: s3://landing/orders/{start:%Y-%m-%d}/
+  format: parquet
+  schedule: "15 * * * *"
+  start_date: 2026-01-01
+  catchup: true
+  retries: 5
+  retry_delay: 30s
+  timeout: 45m
+  pool: big_tables
+  spark: {spark.executor.memory: 4g}
+"""
+
+WriteSpecs = Callable[..., Path]
+
+
+@pytest.fixture
+def write_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteSpecs:
+    """Write specs, by name of their files, where the DAG files look for them."""
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    monkeypatch.setenv("LAKEHOUSE_SPECS", str(folder))
+
+    def write(**texts: str) -> Path:
+        for name, text in texts.items():
+            (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+        return folder
+
+    return write
+
+
+def minimal(table: str, ingest: str = "{path: landing}") -> str:
+    return f"table: {table}\nlocation: lake/{table}\nrecord_key: id\ningest: {ingest}\n"
+
+
+def test_the_dags_of_the_repository_have_no_import_errors() -> None:
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    assert sorted(bag.dags) == ["ingest.ride_orders", "ingest.ride_trips"]
+
+
+def test_a_spec_becomes_a_dag_with_its_schedule_retries_and_pool(write_specs: WriteSpecs) -> None:
+    write_specs(orders=ORDERS)
+    dag = DagBag(DAGS).dags["ingest.sales.orders"]
+    assert isinstance(dag.timetable, CronDataIntervalTimetable)
+    assert dag.timetable.expression == "15 * * * *"
+    assert (dag.start_date, dag.catchup, dag.max_active_runs) == (datetime(2026, 1, 1, tzinfo=UTC), True, 1)
+    assert dag.tags == {"lakehouse", "ingest"}
+    (task,) = dag.tasks
+    assert (task.pool, task.retries, task.retry_delay) == ("big_tables", 5, timedelta(seconds=30))
+    assert task.execution_timeout == timedelta(minutes=45)
+    assert task.conf["spark.executor.memory"] == "4g"
+    assert task.by_interval
+    assert task.outlets == [Asset(name="sales.orders", uri="lakehouse://sales.orders", group="lakehouse")]
+
+
+def test_the_trigger_form_offers_interval_refresh_and_options(write_specs: WriteSpecs) -> None:
+    write_specs(orders=ORDERS)
+    dag = DagBag(DAGS).dags["ingest.sales.orders"]
+    defaults = {"interval_start": None, "interval_end": None, "full_refresh": False, "options": {}}
+    assert dag.params.dump() == defaults
+    assert dag.params.get_param("interval_start").schema["format"] == "date-time"
+    assert dag.params.get_param("full_refresh").schema["type"] == "boolean"
+
+
+def test_a_spec_without_ingest_has_no_dag_and_one_without_schedule_waits_for_people(write_specs: WriteSpecs) -> None:
+    write_specs(quiet="table: quiet\nlocation: lake/quiet\nrecord_key: id\n", manual=minimal("manual"))
+    bag = DagBag(DAGS)
+    assert list(bag.dags) == ["ingest.manual"]
+    assert not bag.dags["ingest.manual"].timetable.can_be_scheduled
+    assert not bag.dags["ingest.manual"].tasks[0].by_interval
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("table: broken\nlocation: x\nrecord_kye: id\n", "bad.yaml:3: unknown name 'record_kye'"),
+        ("table: broken\nlocation: [\n", "bad.yaml:3: not valid YAML"),
+        (minimal("broken", "{path: x, schedule: every day}"), "'every day' is no cron expression"),
+        (minimal("good"), "table 'good' is declared in"),
+    ],
+)
+def test_a_bad_spec_leaves_the_others_standing_and_shows_as_an_import_error(
+    write_specs: WriteSpecs, bad: str, words: str
+) -> None:
+    # The first file is the good one: paths decide who comes second.
+    write_specs(a_good=minimal("good"), bad=bad, worse="- nothing")
+    bag = DagBag(DAGS)
+    assert list(bag.dags) == ["ingest.good"]
+    assert [Path(path).name for path in bag.import_errors] == ["spec_errors.py"]
+    (shown,) = bag.import_errors.values()
+    assert words in shown
+    assert "worse.yaml:1:" in shown
+
+
+def test_a_missing_folder_of_specs_shows_as_an_import_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LAKEHOUSE_SPECS", str(tmp_path / "nowhere"))
+    (shown,) = DagBag(DAGS).import_errors.values()
+    assert "nowhere is no directory of table specs" in shown
+
+
+def test_dags_are_the_same_at_every_parse(write_specs: WriteSpecs) -> None:
+    write_specs(orders=ORDERS, manual=minimal("manual"))
+    first, second = ({name: DagSerialization.to_dict(dag) for name, dag in DagBag(DAGS).dags.items()} for _ in range(2))
+    assert sorted(first) == ["ingest.manual", "ingest.sales.orders"]
+    assert first == second
+
+
+def test_a_task_builds_its_own_dag_only(write_specs: WriteSpecs, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_specs(one=minimal("one"), two=minimal("two"))
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "ingest.two")
+    assert list(DagBag(DAGS).dags) == ["ingest.two"]
+
+
+MEASURE = """
+import json, sys, time
+# What Airflow's own processes have imported before they parse.
+import airflow.sdk
+from airflow.dag_processing.dagbag import DagBag
+# Parsing is one thread of computing; its processor time does not depend on what else the machine does.
+started = time.process_time()
+bag = DagBag(sys.argv[1])
+seconds = time.process_time() - started
+heavy = [name for name in ("pyspark", "pyarrow", "numpy", "pandas", "fastavro") if name in sys.modules]
+print(json.dumps({"seconds": seconds, "dags": len(bag.dags), "errors": bag.import_errors, "heavy": heavy}))
+"""
+
+
+def test_a_hundred_specs_parse_in_half_a_second_and_import_nothing_heavy(write_specs: WriteSpecs) -> None:
+    write_specs(**{f"t{number:03}": ORDERS.replace("sales.orders", f"sales.t{number:03}") for number in range(100)})
+    ran = subprocess.run([sys.executable, "-c", MEASURE, str(DAGS)], check=True, capture_output=True)
+    measured = json.loads(ran.stdout)
+    assert (measured["dags"], measured["errors"], measured["heavy"]) == (100, {}, [])
+    assert measured["seconds"] < 0.5
+
+
+def test_the_plugins_folder_has_no_errors_and_shadows_no_module() -> None:
+    script = """
+        import json, sys
+        from airflow import plugins_manager
+        before = set(sys.modules)
+        plugins, errors = plugins_manager._get_plugins()
+        ours = ("operators", "assets", "specs", "window", "processes", "spark_environment", "__init__")
+        print(json.dumps([[p.name for p in plugins], errors, [name for name in ours if name in sys.modules]]))
+    """
+    ran = subprocess.run([sys.executable, "-c", dedent(script)], check=True, capture_output=True, text=True)
+    names, errors, shadows = json.loads(ran.stdout.splitlines()[-1])
+    assert "lakehouse" in names
+    assert (errors, shadows) == ({}, [])
+
+
+def test_a_run_through_airflow_leaves_the_report_and_the_asset_event(
+    submit: FakeSubmit, write_specs: WriteSpecs
+) -> None:
+    folder = write_specs(orders=ORDERS)
+    report = JobReport(status=JobStatus.COMMITTED, table="sales.orders", instant="20260102000000001", rows=3)
+    submit.plan(report=report.to_json())
+    conf = {"interval_start": "2026-01-01T00:00:00Z", "interval_end": "2026-01-02T00:00:00Z"}
+    state, xcom, events = run_dag("ingest.sales.orders", conf)
+    assert state == "success"
+    assert xcom == report.to_mapping()
+    assert [(event["instant"], event["rows"]) for event in events] == [("20260102000000001", 3)]
+    command = JobCommand.from_argv(submit.argv[submit.argv.index("ingest") :])
+    assert command.table == str(folder / "orders.yaml")
+    assert command.interval_start == "2026-01-01T00:00:00+00:00"
+
+
+def test_a_final_error_fails_the_run_at_the_first_try(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
+    write_specs(manual=minimal("manual", "{path: landing, retries: 3}"))
+    error = JobError(kind="UserError", message="column 'id' is missing", retryable=False)
+    submit.plan(exit_code=64, report=JobReport(status=JobStatus.FAILED, error=error).to_json())
+    state, xcom, events = run_dag("ingest.manual", {})
+    assert (state, xcom, events) == ("failed", None, [])
+
+
+def test_a_run_with_nothing_to_do_is_skipped_and_emits_no_event(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
+    write_specs(idle=minimal("idle"))
+    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, table="idle").to_json())
+    state, xcom, events = run_dag("ingest.idle", {})
+    assert (state, events) == ("success", [])
+    assert xcom is not None
+    assert xcom["status"] == "nothing_to_do"
+
+
+def run_dag(dag_id: str, conf: dict[str, Any]) -> tuple[str, dict[str, Any] | None, list[dict[str, Any]]]:
+    """Run a DAG in this process; return its state, its task's report, and what the events of its assets say."""
+    from airflow.models.asset import AssetEvent
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    dag = DagBag(DAGS).dags[dag_id]
+    run = dag.test(run_conf=conf)
+    with create_session() as session:
+        found = session.scalars(select(XComModel).where(XComModel.dag_id == dag_id, XComModel.key == "return_value"))
+        reports = [XComModel.deserialize_value(row) for row in found]
+        events = session.scalars(select(AssetEvent).where(AssetEvent.source_dag_id == dag_id))
+        return str(run.state), reports[0] if reports else None, [dict(event.extra) for event in events]
