@@ -1,0 +1,147 @@
+"""The argv contract and the report: what one side writes, the other reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.errors import CommitStateUnknownError, RetryableError, UserError
+from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+
+words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
+nouns = st.from_regex(r"[a-z][a-z_]{0,10}", fullmatch=True)
+moments = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
+intervals = st.none() | st.tuples(moments, st.timedeltas(timedelta(microseconds=1), timedelta(days=400))).map(
+    lambda pair: (pair[0].isoformat(), (pair[0] + pair[1]).isoformat())
+)
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> JobCommand:
+    interval = draw(intervals)
+    keys = words.filter(lambda key: bool(key) and "=" not in key)
+    return JobCommand(
+        verb=draw(nouns),
+        action=draw(nouns),
+        table=draw(words),
+        interval_start=interval[0] if interval else None,
+        interval_end=interval[1] if interval else None,
+        run_id=draw(st.none() | words),
+        report=draw(st.none() | words),
+        full_refresh=draw(st.booleans()),
+        options=draw(st.dictionaries(keys, words, max_size=3)),
+    )
+
+
+@given(command=commands())
+def test_a_command_read_from_its_own_argv_is_equal(command: JobCommand) -> None:
+    argv = command.to_argv()
+    assert JobCommand.from_argv(argv) == command
+    assert all(isinstance(word, str) for word in argv)
+
+
+def test_the_words_of_a_command_are_those_people_type() -> None:
+    command = JobCommand(
+        verb="ingest",
+        action="run",
+        table="orders.yaml",
+        interval_start="2026-01-01",
+        interval_end="2026-01-02",
+        run_id="r1",
+        report="/tmp/report.json",
+        options={"hoodie.b": "2", "hoodie.a": "x=y"},
+    )
+    text = (
+        "ingest run --table orders.yaml --interval-start 2026-01-01 --interval-end 2026-01-02 --run-id r1 "
+        "--report /tmp/report.json --option hoodie.a=x=y --option hoodie.b=2"
+    )
+    assert " ".join(command.to_argv()) == text
+    assert JobCommand.from_argv(["ingest", "run", "--table=orders.yaml", "--option=hoodie.a=x=y"]).options == {
+        "hoodie.a": "x=y"
+    }
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("", "expected a verb and an action"),
+        ("ingest", "expected a verb and an action"),
+        ("ingest --table x", "expected a verb and an action"),
+        ("ingest run", "ingest run needs --table"),
+        ("ingest run --table", "--table needs a value"),
+        ("ingest run --tabel x", "unknown argument '--tabel'. Did you mean '--table'?"),
+        ("ingest run orders.yaml", "unknown argument 'orders.yaml'"),
+        ("ingest run --table x --table y", "--table was given twice"),
+        ("ingest run --table x --full-refresh=yes", "--full-refresh takes no value"),
+        ("ingest run --table x --option a", "--option a: expected key=value"),
+        ("ingest run --table x --option a=1 --option a=2", "each key once"),
+        ("ingest run --table x --interval-start 2026-01-01", "needs both"),
+        ("ingest run --table x --interval-start 2026-01-01 --interval-end 2026-01-01", "is not before"),
+        ("ingest run --table x --interval-start soon --interval-end 2026-01-01", "'soon' is not a time"),
+    ],
+)
+def test_wrong_arguments_are_named(argv: str, message: str) -> None:
+    with pytest.raises(UserError) as raised:
+        JobCommand.from_argv(argv.split())
+    assert message in raised.value.message
+
+
+def test_bounds_of_an_interval_without_a_zone_are_utc() -> None:
+    command = JobCommand(
+        verb="ingest", action="run", table="t", interval_start="2026-01-01", interval_end="2026-01-01T03:00:00+02:00"
+    )
+    assert command.interval == (
+        datetime(2026, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 1, 3, tzinfo=timezone(timedelta(hours=2))),
+    )
+
+
+counts = st.integers(0, 10**15)
+errors = st.builds(JobError, kind=nouns, message=st.text(), retryable=st.booleans())
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> JobReport:
+    status = draw(st.sampled_from(JobStatus))
+    return JobReport(
+        status=status,
+        table=draw(st.text()),
+        instant=draw(st.none() | st.from_regex(r"[0-9]{17}", fullmatch=True)),
+        rows=draw(counts),
+        files=draw(counts),
+        bytes=draw(counts),
+        bad_records=draw(counts),
+        seconds=draw(st.floats(0, 1e6)),
+        error=draw(errors) if status is JobStatus.FAILED else None,
+    )
+
+
+@given(report=reports())
+def test_a_report_read_from_its_own_json_is_equal(report: JobReport) -> None:
+    assert JobReport.from_json(report.to_json()) == report
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "[]", "{}", '{"status": "done"}', '{"status": "committed", "row": 1}', '{"status": "failed"}'],
+)
+def test_what_is_no_report_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="report"):
+        JobReport.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (UserError("no such column"), JobError(kind="UserError", message="no such column", retryable=False)),
+        (RetryableError("busy"), JobError(kind="RetryableError", message="busy", retryable=True)),
+        (CommitStateUnknownError("?"), JobError(kind="CommitStateUnknownError", message="?", retryable=False)),
+        (MemoryError(), JobError(kind="MemoryError", message="MemoryError", retryable=True)),
+    ],
+)
+def test_an_error_becomes_a_value_that_says_whether_to_try_again(error: Any, expected: JobError) -> None:
+    assert JobError.of(error) == expected
