@@ -25,7 +25,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help demo test check unit airflow-tests referee bench venvs preflight clean distclean
+.PHONY: help demo ui test check unit airflow-tests referee bench venvs preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ help: ## show this list
 demo: venvs ## Airflow ingests files into a table through Spark, then prints it (DATA=dir TABLE=spec.yaml for your own)
 	.venv/bin/python -m lakehouse demo run --airflow-venv .venv-airflow --home .demo \
 		$(if $(DATA),--data "$(DATA)") $(if $(TABLE),--table "$(TABLE)")
+
+ui: venvs ## Airflow's pages over the demo's tables, at http://127.0.0.1:8080
+	.venv/bin/python -m lakehouse demo ui --airflow-venv .venv-airflow --home .demo
 
 test: check unit airflow-tests referee ## all checks and all tests
 

@@ -2,6 +2,7 @@
 
     demo generate --out DIR [--hours 48] [--orders-per-hour 2000]
     demo run --airflow-venv DIR --home DIR [--data DIR --table spec.yaml]
+    demo ui  --airflow-venv DIR --home DIR
 
 `run` uses the real DAG: an Airflow of its own below `--home` (SQLite) runs `ingest.<table>`, which submits the Spark
 job. Nothing outside `--home` is touched, and a second run starts from what the first one left.
@@ -19,6 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import yaml
 
@@ -26,9 +28,12 @@ from lakehouse.cli.output import show
 from lakehouse.cli.table import describe_table, open_table
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.ingest.ride_hailing import generate
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.instant import Instant
 from lakehouse.spec.table import load_spec
 
 _ROOT = Path(__file__).resolve().parents[2]
+_SPECS = _ROOT / "dags" / "tables"
 _HOURS, _ORDERS_PER_HOUR = 48, 2_000
 _TAIL_LINES = 40
 
@@ -74,7 +79,12 @@ def demo(words: Sequence[str]) -> int:
     running.add_argument("--home", type=Path, required=True)
     running.add_argument("--data", type=Path, help="your files instead of generated ones; needs --table")
     running.add_argument("--table", type=Path, help="your table spec; needs an ingest section")
+    looking = verbs.add_parser("ui", help="Airflow's pages over the demo's DAGs, until Ctrl-C")
+    looking.add_argument("--airflow-venv", type=Path, required=True)
+    looking.add_argument("--home", type=Path, required=True)
     given = parser.parse_args(list(words))
+    if given.verb == "ui":
+        _serve(DemoHome(path=given.home.absolute(), airflow_venv=given.airflow_venv.absolute(), specs=_SPECS))
     if given.verb == "generate":
         made = generate(given.out, hours=given.hours, orders_per_hour=given.orders_per_hour, seed=given.seed)
         print(f"{len(made.files)} files, {made.orders} order events, {made.trips} trip events in {given.out}")
@@ -98,7 +108,7 @@ def _run(airflow_venv: Path, home: Path, data: Path | None, table: Path | None) 
         _ingest(place, load_spec(spec).table, "2 of 2", None)
         _show(place, [spec])
         return 0
-    place = DemoHome(path=home, airflow_venv=airflow_venv, specs=_ROOT / "dags" / "tables")
+    place = DemoHome(path=home, airflow_venv=airflow_venv, specs=_SPECS)
     _step("1 of 5", f"ride-hailing events: {_HOURS} hours, {_ORDERS_PER_HOUR} orders an hour, some late, some twice")
     made = home / "generated"
     if not made.exists():
@@ -108,7 +118,7 @@ def _run(airflow_venv: Path, home: Path, data: Path | None, table: Path | None) 
     _ingest(place, "ride_orders", "3 of 5", None, "day one of the orders")
     _land(made, home / "landing", "2026-01-02")
     _ingest(place, "ride_orders", "4 of 5", None, "day two: new orders, and changes of yesterday's")
-    _ingest(place, "ride_trips", "5 of 5", "2026-01-01", "the trips of one data interval, as a backfill would")
+    _ingest(place, "ride_trips", "5 of 5", "2026-01-02", "the trips of the data interval that ended then")
     _show(place, [place.specs / "ride_orders.yaml", place.specs / "ride_trips.yaml"])
     return 0
 
@@ -139,10 +149,16 @@ def _prepare_airflow(place: DemoHome, number: int, steps: int) -> None:
 def _ingest(place: DemoHome, table: str, step: str, date: str | None, what: str = "your files") -> None:
     _step(step, f"Airflow runs ingest.{table}: {what}")
     words = ["dags", "test", f"ingest.{table}", *([date] if date else [])]
-    output = _airflow(place, words, f"ingest.{table}.log")
-    for line in output.splitlines():
-        if "committed" in line and place.path.name in line:
-            print(f"      {line.split(']', 1)[-1].strip()}")
+    spec = next(path for path in sorted(place.specs.glob("*.y*ml")) if load_spec(path).table == table)
+    before = _commits(spec)
+    _airflow(place, words, f"ingest.{table}.log")
+    after = _commits(spec)
+    if len(after) == len(before):
+        print("      nothing new: what a commit holds already is not ingested again")
+        return
+    instant, metadata = after[-1]
+    inserts, updates = (sum(getattr(s, f"num_{name}") for s in metadata.stats) for name in ("inserts", "updates"))
+    print(f"      commit {instant.requested}: {inserts} inserted, {updates} updated, {len(metadata.stats)} files")
 
 
 def _airflow(place: DemoHome, words: Sequence[str], log: str) -> str:
@@ -161,6 +177,14 @@ def _airflow(place: DemoHome, words: Sequence[str], log: str) -> str:
         raise LakehouseError(f"`airflow {' '.join(words)}` failed; the whole log is in {path}\n{tail}")
     print(f"      done in {time.perf_counter() - started:.0f} s, log in {os.path.relpath(path)}", flush=True)
     return done.stdout
+
+
+def _commits(spec: Path) -> Sequence[tuple[Instant, CommitMetadata]]:
+    try:
+        return open_table(str(spec)).commits()
+    except UserError:
+        # The first ingest makes the table.
+        return ()
 
 
 def _land(made: Path, landing: Path, day: str) -> None:
@@ -188,6 +212,17 @@ Where to look next
   make ui        Airflow's pages with these DAGs, at http://127.0.0.1:8080
   any Hudi reader: {open_table(str(specs[0])).location}"""
     )
+
+
+def _serve(place: DemoHome) -> NoReturn:
+    """Become `airflow standalone`, for this machine only and without a password."""
+    variables = {
+        **place.environment(),
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "15",
+    }
+    os.execve(place.airflow_venv / "bin" / "airflow", ["airflow", "standalone"], variables)
 
 
 def _step(number: str, text: str) -> None:

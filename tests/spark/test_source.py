@@ -1,0 +1,119 @@
+"""`format("lakehouse")`: batch with pushed filters and chosen columns, and the stream of commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse import Table
+from lakehouse.spark.source import register
+
+pytestmark = pytest.mark.spark
+
+
+def _rows(first: int, count: int, *, value: float = 1.0) -> pa.Table:
+    ids = list(range(first, first + count))
+    return pa.table(
+        {
+            "id": [f"k{i:04d}" for i in ids],
+            "day": [f"2026-01-{1 + i % 3:02d}" for i in ids],
+            "ts": pa.array(ids, pa.int64()),
+            "value": pa.array([value] * count, pa.float64()),
+        }
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = Table.create(
+        str(tmp_path / "t"), name="t", record_key=["id"], partition_by=["day"], ordering="ts", schema=_rows(0, 1).schema
+    )
+    made.upsert(_rows(0, 30))
+    return made
+
+
+def _read(spark: Any, table: Table, **options: str) -> Any:
+    register(spark)
+    return spark.read.format("lakehouse").options(**options).load(table.location)
+
+
+def test_batch_read_returns_meta_and_data_columns(spark: Any, table: Table) -> None:
+    frame = _read(spark, table)
+    assert frame.columns[:2] == ["_hoodie_commit_time", "_hoodie_commit_seqno"]
+    assert frame.count() == 30
+
+
+def test_filters_are_pushed_and_still_exact(spark: Any, table: Table) -> None:
+    frame = _read(spark, table).where("day = '2026-01-02' AND ts >= 10 AND value IS NOT NULL")
+    expected = [i for i in range(10, 30) if i % 3 == 1]
+    assert sorted(row.ts for row in frame.collect()) == expected
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "BatchScan" in plan
+    assert "Filter (" not in plan, "Spark would filter again what the source has taken"
+
+
+def test_columns_option_and_schema_both_prune_columns(spark: Any, table: Table) -> None:
+    assert _read(spark, table, columns="id, value").columns == ["id", "value"]
+    narrow = spark.read.format("lakehouse").schema("id string, ts long").load(table.location)
+    assert narrow.columns == ["id", "ts"]
+    assert narrow.where("ts = 7").collect()[0].id == "k0007"
+
+
+def test_time_travel_and_incremental_use_hudis_option_names(spark: Any, table: Table) -> None:
+    first = table.commits()[-1][0]
+    table.upsert(_rows(25, 10, value=2.0))
+    assert _read(spark, table).count() == 35
+    assert _read(spark, table, **{"as.of.instant": first.requested}).count() == 30
+    changed = _read(
+        spark,
+        table,
+        **{
+            "hoodie.datasource.query.type": "incremental",
+            "hoodie.datasource.read.begin.instanttime": str(first.completed),
+        },
+    )
+    assert sorted(row.ts for row in changed.collect()) == list(range(25, 35))
+
+
+def test_a_misspelt_option_and_an_unknown_column_name_the_nearest(spark: Any, table: Table) -> None:
+    with pytest.raises(Exception, match=r"as\.of\.instant"):
+        _read(spark, table, **{"as.of.instnt": "20260101"}).schema  # noqa: B018
+    with pytest.raises(Exception, match="Did you mean 'value'"):
+        _read(spark, table, columns="valu").schema  # noqa: B018
+
+
+def test_scan_to_spark_prunes_files_before_any_is_opened(spark: Any, table: Table) -> None:
+    scan = table.scan(where="day = '2026-01-02'")
+    assert len(scan.plan().plan.files) == 1
+    frame = scan.to_spark(spark)
+    assert frame.count() == 10
+    assert "FileScan parquet" in frame._jdf.queryExecution().toString()
+
+
+def test_a_stream_delivers_every_commit_once_across_restarts(spark: Any, table: Table, tmp_path: Path) -> None:
+    register(spark)
+
+    def run() -> None:
+        query = (
+            spark.readStream.format("lakehouse")
+            .option("columns", "id,ts,value")
+            .load(table.location)
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    run()
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 30
+    table.upsert(_rows(28, 4, value=9.0))
+    run()
+    run()
+    delivered = spark.read.parquet(str(tmp_path / "out"))
+    assert delivered.count() == 34
+    assert sorted(row.ts for row in delivered.where("value = 9").collect()) == [28, 29, 30, 31]
