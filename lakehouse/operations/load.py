@@ -159,7 +159,8 @@ def list_base_files(table: LoadedTable, partitions: Iterable[str] | None = None)
             found = [file for listing in listings for file in listing]
         else:
             found, directories = storage.list_dir("")
-            visible = [name for name in directories if not name.startswith((".", "_"))]
+            # Any other name may be a partition's, that of null values begins with an underscore.
+            visible = [name for name in directories if name != ".hoodie"]
             found = found + [file for listing in pool.map(storage.list, visible) for file in listing]
     return [base for file in found if (base := _base_file(table, file)) is not None]
 
