@@ -1,0 +1,25 @@
+"""The Spark part of README's tour runs after the first part, as a reader would paste it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.spark
+def test_both_parts_of_the_tour_run(spark: Any, tmp_path: Path) -> None:
+    first, second = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    told: list[Any] = []
+    names: dict[str, Any] = {"print": told.append}
+    exec(compile(first.replace("/tmp/tour", str(tmp_path)), "README.md", "exec"), names)
+    exec(compile(second, "README.md", "exec"), names)
+    assert names["spark"].version == spark.version
+    assert names["table"].scan(where="day = '2026-01-03'").count() == 1000
+    assert 300 < told[-1] < 700, "about half of the fares are above 0.5"
+    assert names["stream"].isStreaming
+    assert names["stream"].columns == ["order_id", "fare"]
