@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
-from lakehouse.index.bucket import bucket_file_id
 from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.context import WriteContext
 from lakehouse.model.commit import Operation, WriteStat
@@ -26,7 +25,6 @@ from lakehouse.rows.combine import check_orderable
 from lakehouse.rows.keys import required_columns
 from lakehouse.spec.options import IndexPolicy, Policies
 from lakehouse.state.table_config import WRITABLE_VERSIONS
-from lakehouse.txn.env import Env
 
 _KEY = META_COLUMNS[2]
 _SIZED_FILE_SHARE = 0.1
@@ -117,11 +115,6 @@ def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
         for task in tasks
         if task.base
     )
-
-
-def bucket_file_ids(env: Env) -> Callable[[int], str]:
-    """Return a function from bucket number to a fresh file id."""
-    return lambda bucket: bucket_file_id(bucket, env.ids.uuid())
 
 
 def _check_writable(table: LoadedTable) -> None:

@@ -29,12 +29,13 @@ from lakehouse.io.staging import stage_shard
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.operations.load import LoadedTable, list_base_files, load_slices, pending_clustering, pending_writes
-from lakehouse.operations.prepare import Prepared, bucket_file_ids, prepare, profile_stats
+from lakehouse.operations.prepare import Prepared, prepare, profile_stats
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
 from lakehouse.operations.tidy import delete_files, marked_files, pending_rollback, tidy
 from lakehouse.plan.conflict import find_conflict
-from lakehouse.plan.write import GroupTask, Sizing, StagedEntry, TagResult, plan_buckets, plan_groups, plan_tags
+from lakehouse.plan.index import BucketIndex, Index, SimpleIndex
+from lakehouse.plan.write import GroupTask, Sizing
 from lakehouse.spec.options import Policies
 from lakehouse.txn.heartbeat import Heartbeat
 from lakehouse.txn.lock import table_lock
@@ -78,8 +79,15 @@ def write(
     except CommitStateUnknownError:
         heartbeat.stop()
         raise
-    except BaseException:
-        _abandon(table, policies, instant, heartbeat)
+    except BaseException as error:
+        lost = _abandon(table, policies, instant, heartbeat)
+        if lost and isinstance(error, Exception) and not isinstance(error, RetryableError):
+            # Files vanish under a write that is being rolled back, and what then fails is not the caller's fault.
+            raise RetryableError(
+                f"{table.env.storage.root}: {instant.requested} was taken for dead and rolled back by another writer; "
+                "run the operation again",
+                instant=instant.requested,
+            ) from error
         raise
     if not isinstance(outcome, Committed):
         _abandon(table, policies, instant, heartbeat)
@@ -161,10 +169,12 @@ def _write_staged(
         return NothingToDo(reason="the batch has no rows")
     partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
     slices = () if request.operation in _REPLACING else load_slices(table, partitions)
-    tasks = _plan(table, engine, context, request.operation, entries, slices)
+    index, held = _index(context, request.operation), pending_clustering(table)
+    lookups = index.lookups(entries, slices, parallelism=engine.parallelism)
+    tags = [tag for found in engine.run(partial(tag_files, context), lookups) for tag in found]
+    tasks = index.groups(entries, slices, tags, held=frozenset(held), new_uuid=table.env.ids.uuid)
     if not tasks:
         return NothingToDo(reason="no stored row matches the batch")
-    held = pending_clustering(table)
     for task in tasks:
         prepared.refuse_if_held(held, task.partition, task.file_id)
     _start(table, instant, request.operation, tasks)
@@ -175,28 +185,17 @@ def _write_staged(
     return stats, frozenset((task.partition, task.file_id) for task in tasks if task.base)
 
 
-def _plan(
-    table: LoadedTable,
-    engine: Engine,
-    context: WriteContext,
-    operation: Operation,
-    entries: list[StagedEntry],
-    slices: Sequence[Any],
-) -> tuple[GroupTask, ...]:
+def _index(context: WriteContext, operation: Operation) -> Index:
     looks_up = operation in (Operation.UPSERT, Operation.DELETE)
     if context.buckets:
-        return plan_buckets(entries, slices, context.buckets, bucket_file_ids(table.env), looks_up=looks_up)
-    tags: list[TagResult] = []
-    if looks_up:
-        lookups = plan_tags(entries, slices, global_keys=context.global_keys, parallelism=engine.parallelism)
-        tags = [tag for found in engine.run(partial(tag_files, context), lookups) for tag in found]
+        return BucketIndex(buckets=context.buckets, looks_up=looks_up)
     sizing = Sizing(
         rows_per_file=context.rows_per_file,
         bytes_per_row=context.bytes_per_row,
         max_file_bytes=context.policy.max_file_bytes,
         small_file_bytes=context.policy.small_file_bytes,
     )
-    return plan_groups(entries, slices, tags, sizing, lambda: f"{table.env.ids.uuid()}-0")
+    return SimpleIndex(sizing=sizing, looks_up=looks_up, global_keys=context.global_keys)
 
 
 def _replaced(table: LoadedTable, request: WriteRequest, stats: list[WriteStat]) -> Mapping[str, tuple[str, ...]]:
@@ -261,12 +260,17 @@ def _completed_since(before: Timeline, now: Timeline) -> list[Instant]:
     return [instant for instant in now.writes() if instant.requested not in known]
 
 
-def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat: Heartbeat) -> None:
-    """Undo a write that ended without a commit. If that fails, the next writer does it: the heartbeat is gone."""
+def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat: Heartbeat) -> bool:
+    """Undo a write that ended without a commit; return whether somebody else was there first.
+
+    If it fails, the next writer does it: the heartbeat is gone.
+    """
     heartbeat.stop()
+    lost = False
     try:
         table = table.reload()
         current = table.timeline.find(instant.requested)
+        lost = current is None or pending_rollback(table, table.timeline, instant.requested) is not None
         if current is None:
             # Somebody took us for dead and rolled us back; what we wrote since then has nobody else to delete it.
             files = [file.path for file in list_base_files(table) if file.instant == instant.requested]
@@ -278,6 +282,7 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
         logger.warning("%s: %s was not rolled back yet: %s", table.env.storage.root, instant.requested, error)
     finally:
         heartbeat.discard()
+    return lost
 
 
 def _tidy(

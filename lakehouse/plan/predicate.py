@@ -32,7 +32,7 @@ def parse_predicate(text: str) -> Predicate:
 
 
 def check_columns(predicate: Predicate, schema: pa.Schema) -> None:
-    """Raise UserError for a column that is not in `schema`, naming the nearest, and for literals that do not fit theirs."""
+    """Raise UserError for a column not in `schema`, naming the nearest, and for literals that do not fit theirs."""
     for name in columns_of(predicate):
         if name not in schema.names:
             raise UserError(f"column {name!r} is not in the table.{nearest(name, schema.names)}", column=name)

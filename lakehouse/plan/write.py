@@ -168,8 +168,8 @@ def plan_buckets(
         bucket = bucket_of(file_slice.file_id)
         if bucket >= buckets or (file_slice.partition, bucket) in groups:
             raise UserError(
-                f"file group {file_slice.file_id} of partition {file_slice.partition!r} does not fit {buckets} buckets; "
-                "hoodie.bucket.index.num.buckets must stay what it was when the table was made"
+                f"file group {file_slice.file_id} of partition {file_slice.partition!r} does not fit {buckets} "
+                "buckets; hoodie.bucket.index.num.buckets must stay what it was when the table was made"
             )
         groups[(file_slice.partition, bucket)] = file_slice.base
     staged: dict[tuple[str, int], list[StagedEntry]] = {}
