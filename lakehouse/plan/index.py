@@ -1,0 +1,85 @@
+"""The index protocol: how a write finds the file groups of its rows. One test suite holds implementations equal.
+
+lookups   which base files to ask for which staged keys (none, where the key itself tells its group)
+groups    with the answers, one task per file group that changes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakehouse.index.bucket import bucket_file_id
+from lakehouse.model.files import FileSlice
+from lakehouse.plan.write import (
+    GroupTask,
+    Sizing,
+    StagedEntry,
+    TagResult,
+    TagTask,
+    plan_buckets,
+    plan_groups,
+    plan_tags,
+)
+
+NewId = Callable[[], str]
+Entries = Sequence[StagedEntry]
+Slices = Sequence[FileSlice]
+Tags = Sequence[TagResult]
+
+
+class Index(Protocol):
+    """Where the rows of a batch belong; pure, so the same batch and table give the same tasks."""
+
+    def lookups(self, entries: Entries, slices: Slices, *, parallelism: int) -> tuple[TagTask, ...]:
+        """Return the look-ups that have to run before `groups` can tell."""
+        ...
+
+    def groups(
+        self, entries: Entries, slices: Slices, tags: Tags, *, held: frozenset[tuple[str, str]], new_uuid: NewId
+    ) -> tuple[GroupTask, ...]:
+        """Return one task per file group that changes; groups in `held` take no rows that have a choice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleIndex:
+    """Keys are looked for in the base files of their partition, or of all partitions (`global_keys`)."""
+
+    sizing: Sizing
+    looks_up: bool
+    global_keys: bool = False
+
+    def lookups(self, entries: Entries, slices: Slices, *, parallelism: int) -> tuple[TagTask, ...]:
+        """Return look-ups in the files that may hold the keys; none for rows that are only added."""
+        if not self.looks_up:
+            return ()
+        return plan_tags(entries, slices, global_keys=self.global_keys, parallelism=parallelism)
+
+    def groups(
+        self, entries: Entries, slices: Slices, tags: Tags, *, held: frozenset[tuple[str, str]], new_uuid: NewId
+    ) -> tuple[GroupTask, ...]:
+        """Rewrite the files that were hit; let inserts fill small files, then new groups."""
+        free = [s for s in slices if (s.partition, s.file_id) not in held]
+        return plan_groups(entries, free, tags, self.sizing, lambda: f"{new_uuid()}-0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketIndex:
+    """The hash of a key names its file group, so nothing is looked up and nothing depends on the table's size."""
+
+    buckets: int
+    looks_up: bool
+
+    def lookups(self, entries: Entries, slices: Slices, *, parallelism: int) -> tuple[TagTask, ...]:
+        """Return nothing: the task of a bucket finds the matches in its one file itself."""
+        return ()
+
+    def groups(
+        self, entries: Entries, slices: Slices, tags: Tags, *, held: frozenset[tuple[str, str]], new_uuid: NewId
+    ) -> tuple[GroupTask, ...]:
+        """Return one task per bucket that gets rows; a row has no choice of bucket, so `held` changes nothing."""
+        return plan_buckets(
+            entries, slices, self.buckets, lambda bucket: bucket_file_id(bucket, new_uuid()), looks_up=self.looks_up
+        )
