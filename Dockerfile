@@ -1,0 +1,34 @@
+# Airflow with lakehouse, and beside it a virtual environment of its own for Spark: the Spark provider of Airflow and
+# pyspark overwrite each other's files, so they never share one.
+#
+#   Airflow's Python   what the base image pins, plus the Spark provider and the light core of lakehouse
+#   /opt/spark-env     lakehouse[spark]; tasks reach it through LAKEHOUSE_SPARK_HOME
+ARG AIRFLOW_VERSION=3.3.2
+ARG PYTHON_VERSION=3.11
+FROM apache/airflow:${AIRFLOW_VERSION}-python${PYTHON_VERSION}
+ARG SPARK_PROVIDER_VERSION=6.3.4
+
+USER root
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/* \
+    && install --directory --owner=airflow --group=0 --mode=0775 \
+        /opt/spark-env /opt/lakehouse /var/lib/lakehouse /var/lib/lakehouse-reports
+
+USER airflow
+WORKDIR /opt/lakehouse
+COPY --chown=airflow:0 pyproject.toml constraints-spark.txt README.md LICENSE ./
+COPY --chown=airflow:0 lakehouse ./lakehouse
+RUN python -m venv /opt/spark-env \
+    && /opt/spark-env/bin/pip install --no-cache-dir --constraint constraints-spark.txt '.[spark]' \
+    && /opt/spark-env/bin/python -c "import lakehouse.table, pyspark, pyarrow"
+# --no-deps: the base image has what the provider needs, but for pyspark-client, which must not come in.
+RUN pip install --no-cache-dir --no-deps "apache-airflow-providers-apache-spark==${SPARK_PROVIDER_VERSION}" . \
+    && python -c "import airflow.providers.apache.spark.operators.spark_submit, lakehouse.spec.table"
+
+COPY --chown=airflow:0 plugins /opt/airflow/plugins
+COPY --chown=airflow:0 dags /opt/airflow/dags
+ENV LAKEHOUSE_SPARK_HOME=/opt/spark-env \
+    LAKEHOUSE_HOME=/var/lib/lakehouse \
+    LAKEHOUSE_REPORTS=/var/lib/lakehouse-reports
+WORKDIR /opt/airflow

@@ -1,0 +1,58 @@
+"""docker-compose.yml and Dockerfile, as far as a machine without Docker can tell."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lakehouse.spec.table import load_spec
+
+ROOT = Path(__file__).resolve().parents[2]
+AIRFLOW = ("init", "api-server", "scheduler", "dag-processor", "triggerer")
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    """Read the services with anchors and merges resolved."""
+    parsed: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    return parsed
+
+
+def test_every_part_of_airflow_is_there_and_has_a_health_check(services: dict[str, Any]) -> None:
+    assert set(services) == {"postgres", "demo-data", *AIRFLOW}
+    assert [name for name in ("postgres", *AIRFLOW[1:]) if "healthcheck" not in services[name]] == []
+
+
+def test_all_parts_share_their_secrets_and_have_none_by_default(services: dict[str, Any]) -> None:
+    for key in ("AIRFLOW__API_AUTH__JWT_SECRET", "AIRFLOW__API__SECRET_KEY", "AIRFLOW__CORE__FERNET_KEY"):
+        values = {services[name]["environment"][key] for name in AIRFLOW}
+        assert len(values) == 1
+        assert re.fullmatch(r"\$\{LAKEHOUSE_\w+_SECRET:\?[^}]+\}", values.pop())
+
+
+def test_parts_wait_for_the_migrated_database(services: dict[str, Any]) -> None:
+    waiting = [services[name]["depends_on"]["init"]["condition"] for name in AIRFLOW[1:]]
+    assert waiting == ["service_completed_successfully"] * 4
+    assert services["init"]["environment"]["_AIRFLOW_DB_MIGRATE"] == "true"
+
+
+def test_the_pools_that_specs_use_are_made(services: dict[str, Any]) -> None:
+    pools = {
+        spec.ingest.pool
+        for spec in map(load_spec, sorted((ROOT / "dags" / "tables").glob("*.yaml")))
+        if spec.ingest is not None
+    }
+    assert pools == {services["init"]["command"][2]}
+
+
+def test_the_image_keeps_pyspark_out_of_airflows_environment() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    version = re.search(r"^apache-airflow==(\S+)$", (ROOT / "constraints-airflow.txt").read_text(), re.MULTILINE)
+    assert version is not None
+    assert f"AIRFLOW_VERSION={version[1]}" in text
+    assert "LAKEHOUSE_SPARK_HOME=/opt/spark-env" in text
+    assert re.search(r"^RUN pip install .*--no-deps .*providers-apache-spark", text, re.MULTILINE) is not None
