@@ -137,7 +137,10 @@ def _write(
         outcome = _write_staged(table, engine, context, prepared, request, instant)
         if isinstance(outcome, NothingToDo) and request.operation is not Operation.INSERT_OVERWRITE_TABLE:
             return outcome
-        stats, touched = ([], touched) if isinstance(outcome, NothingToDo) else outcome
+        if isinstance(outcome, NothingToDo):
+            _start(table, instant, request.operation, ())
+        else:
+            stats, touched = outcome
     else:
         _start(table, instant, request.operation, ())
         stats = engine.exchange(request.frame, partial(write_shard, context), by=prepared.partition_by, hint="balanced")
