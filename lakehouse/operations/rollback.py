@@ -15,7 +15,7 @@ from lakehouse.format.rollback import encode_rollback_metadata, encode_rollback_
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan, RollbackRequest
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.operations.load import LoadedTable, pending_writes
-from lakehouse.operations.tidy import delete_files, marked_files, pending_rollback, stored_plan, sweep, tidy
+from lakehouse.operations.tidy import delete_files, marked_files, rollback_of, stored_plan, sweep, tidy
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.txn.heartbeat import living_writes
 from lakehouse.txn.lock import table_lock
@@ -69,8 +69,8 @@ def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> 
         if current is None or current.is_completed:
             return None
         lock.check()
-        rollback = pending_rollback(table, timeline, requested)
-        if rollback is None:
+        rollback = rollback_of(table, timeline, requested)
+        if rollback is None or rollback.is_completed:
             data = encode_rollback_plan(plan, base_path=table.env.storage.root)
             rollback = table.store.request(timeline, Action.ROLLBACK, data)
     _execute(table, policy, rollback, plan)

@@ -59,12 +59,13 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
         storage.delete_many([file.path for file in found if is_temporary(file.name) and f"_{requested}" in file.name])
 
 
-def pending_rollback(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
-    """Return the rollback of `requested` that somebody began and did not finish."""
-    for rollback in timeline.where(action=Action.ROLLBACK, pending=True):
-        plan = stored_plan(table, rollback)
-        if plan is not None and plan.target == requested:
-            return rollback
+def rollback_of(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
+    """Return the newest rollback of the write `requested`, finished or not; it is younger than what it undoes."""
+    for rollback in reversed(tuple(timeline.where(action=Action.ROLLBACK))):
+        if rollback.requested > requested:
+            plan = stored_plan(table, rollback)
+            if plan is not None and plan.target == requested:
+                return rollback
     return None
 
 
@@ -114,9 +115,7 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
     instant = timeline.find(requested)
     named: set[str] = set()
     if instant is None:
-        rollbacks = timeline.where(action=Action.ROLLBACK, state=State.COMPLETED)
-        plans = (stored_plan(table, rollback) for rollback in rollbacks if rollback.requested > requested)
-        if not any(plan is not None and plan.target == requested for plan in plans):
+        if rollback_of(table, timeline, requested) is None:
             return
     elif instant.action in WRITE_ACTIONS:
         named = {stat.path for stat in table.store.commit(instant).stats}

@@ -32,7 +32,7 @@ from lakehouse.operations.load import LoadedTable, list_base_files, load_slices,
 from lakehouse.operations.prepare import Prepared, prepare, profile_stats
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
-from lakehouse.operations.tidy import delete_files, marked_files, pending_rollback, tidy
+from lakehouse.operations.tidy import delete_files, marked_files, rollback_of, tidy
 from lakehouse.plan.conflict import find_conflict
 from lakehouse.plan.index import BucketIndex, Index, SimpleIndex
 from lakehouse.plan.write import GroupTask, Sizing
@@ -244,10 +244,10 @@ def _complete(
         for winner, other in others:
             if other.extra.get("schema", prepared.avro_schema) != prepared.avro_schema:
                 return Conflict(winner=winner, reason=f"{winner.requested} wrote with another schema")
-        rollback = pending_rollback(table, timeline, instant.requested)
+        rollback = rollback_of(table, timeline, instant.requested)
         if rollback is not None:
             raise RetryableError(
-                f"{table.env.storage.root}: {instant.requested} was taken for dead and is being rolled back by "
+                f"{table.env.storage.root}: {instant.requested} was taken for dead and rolled back by "
                 f"{rollback.requested}; run the operation again",
                 instant=rollback.requested,
             )
@@ -273,7 +273,7 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
     try:
         table = table.reload()
         current = table.timeline.find(instant.requested)
-        lost = current is None or pending_rollback(table, table.timeline, instant.requested) is not None
+        lost = current is None or rollback_of(table, table.timeline, instant.requested) is not None
         if current is None:
             # Somebody took us for dead and rolled us back; what we wrote since then has nobody else to delete it.
             files = [file.path for file in list_base_files(table) if file.instant == instant.requested]

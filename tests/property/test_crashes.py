@@ -1,0 +1,237 @@
+"""A writer may die at every line that touches storage; the next one finds a whole table and leaves no trace of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from lakehouse.errors import CommitStateUnknownError, RetryableError
+from lakehouse.operations.create import update_properties
+from lakehouse.operations.load import load_config
+from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage
+from lakehouse.txn import lock
+from lakehouse.txn.env import Env
+from tests.support.killed import (
+    BASE,
+    INDEXES,
+    RECOVERY,
+    VERBS,
+    Rows,
+    base_table,
+    batch,
+    copy_of,
+    create,
+    leftovers,
+    open_as,
+    rows_of,
+    writes_of,
+)
+
+#: Every step of every verb, instead of those that leave storage in a different state.
+EXHAUSTIVE = "LAKEHOUSE_EXAMPLES" in os.environ
+DEAD, SURVIVOR, THIRD = 101, 102, 103
+CHANGING = ("create", "put", "delete", "open_output", "close")
+
+
+@cache
+def base(index: str) -> Storage:
+    """The table before the write; tests work on copies."""
+    return base_table(MemoryStorage(), index)
+
+
+@cache
+def trace(index: str, verb: str) -> tuple[str, ...]:
+    """The steps of a write that succeeds."""
+    storage = FaultyStorage(copy_of(base(index)))
+    VERBS[verb].run(open_as(storage, DEAD))
+    return tuple(storage.trace)
+
+
+def points(steps: tuple[str, ...], *, every: bool = EXHAUSTIVE) -> Iterator[tuple[int, FaultMode]]:
+    """Yield where to crash. Storage is the same before a step and after the one before it, and reads change nothing."""
+    for number, step in enumerate(steps, start=1):
+        if every or number == 1:
+            yield number, FaultMode.CRASH_BEFORE
+        if every or step.startswith(CHANGING):
+            yield number, FaultMode.CRASH_AFTER
+
+
+def die(storage: Storage, verb: str, step: int, mode: FaultMode, pid: int = DEAD, dead: tuple[int, ...] = ()) -> None:
+    faulty = FaultyStorage(storage, step, mode)
+    with pytest.raises(SimulatedCrash):
+        VERBS[verb].run(open_as(faulty, pid, dead))
+
+
+def expected(storage: Storage, verb: str, before: Rows, writes: int) -> Rows:
+    """What the table must hold: all of the write if its instant completed, nothing of it otherwise."""
+    return VERBS[verb].after(before) if writes_of(storage) > writes else before
+
+
+def recover(storage: Storage, rows: Rows, dead: tuple[int, ...] = (DEAD,), pid: int = SURVIVOR) -> None:
+    """Write as the next process, and check that the table is right and nothing is left of the dead."""
+    assert rows_of(storage) == rows
+    open_as(storage, pid, dead).upsert(batch(RECOVERY))
+    assert rows_of(storage) == {**rows, **RECOVERY}
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("verb", VERBS)
+def test_after_a_crash_at_any_step_a_write_is_whole_or_absent_and_the_next_one_cleans_up(index: str, verb: str) -> None:
+    outcomes = set()
+    for step, mode in points(trace(index, verb), every=EXHAUSTIVE or (index, verb) == ("SIMPLE", "upsert")):
+        storage = copy_of(base(index))
+        die(storage, verb, step, mode)
+        rows = expected(storage, verb, BASE, 2)
+        outcomes.add(rows == BASE)
+        recover(storage, rows)
+    assert outcomes == {True, False}, "some crashes come before the commit and some after it"
+
+
+def test_a_crash_while_a_table_is_created_leaves_no_table_or_a_whole_one() -> None:
+    whole = FaultyStorage(MemoryStorage())
+    create(whole, "SIMPLE")
+    for step in range(1, whole.steps + 1):
+        for mode in (FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER):
+            storage = MemoryStorage()
+            with pytest.raises(SimulatedCrash):
+                create(FaultyStorage(storage, step, mode), "SIMPLE", DEAD)
+            create(storage, "SIMPLE", SURVIVOR, [DEAD]).upsert(batch(RECOVERY))
+            assert rows_of(storage) == RECOVERY
+            assert leftovers(storage) == []
+
+
+def test_a_crash_while_properties_change_leaves_the_old_ones_or_the_new_ones() -> None:
+    seen = set()
+    for step in range(1, 6):
+        for mode in (FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER):
+            storage = copy_of(base("SIMPLE"))
+            faulty = Env(storage=FaultyStorage(storage, step, mode))
+            try:
+                update_properties(faulty, {"hoodie.index.type": "GLOBAL_SIMPLE"})
+            except SimulatedCrash:
+                seen.add(load_config(storage).raw.get("hoodie.index.type"))
+            update_properties(Env(storage=storage), {"hoodie.index.type": "SIMPLE"})
+            assert load_config(storage).raw["hoodie.index.type"] == "SIMPLE"
+            assert rows_of(storage) == BASE
+    assert seen == {None, "GLOBAL_SIMPLE"}
+
+
+def test_the_writer_that_cleans_up_after_a_dead_one_may_die_itself() -> None:
+    for verb, first in (("upsert", 0.5), ("upsert", 0.8), ("upsert", 0.9), ("insert_overwrite", 0.6)):
+        steps = list(points(trace("SIMPLE", verb)))
+        step, mode = steps[int(len(steps) * first)]
+        crashed = copy_of(base("SIMPLE"))
+        die(crashed, verb, step, mode)
+        rows, writes = expected(crashed, verb, BASE, 2), writes_of(crashed)
+        whole = FaultyStorage(copy_of(crashed))
+        open_as(whole, SURVIVOR, [DEAD]).delete(["b0"])
+        for again, (step, mode) in enumerate(points(tuple(whole.trace))):
+            if again % 2 and not EXHAUSTIVE:
+                continue
+            storage = copy_of(crashed)
+            with pytest.raises(SimulatedCrash):
+                open_as(FaultyStorage(storage, step, mode), SURVIVOR, [DEAD]).delete(["b0"])
+            done = writes_of(storage) > writes
+            left = {key: value for key, value in rows.items() if key != ("b", "b0")} if done else rows
+            recover(storage, left, (DEAD, SURVIVOR), THIRD)
+
+
+@pytest.mark.parametrize("verb", ["upsert", "insert_overwrite"])
+def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_committed(verb: str) -> None:
+    for step in range(1, len(trace("SIMPLE", verb)) + 1):
+        storage = copy_of(base("SIMPLE"))
+        try:
+            VERBS[verb].run(open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD))
+            succeeded = True
+        except RetryableError:
+            succeeded = False
+        rows = expected(storage, verb, BASE, 2)
+        assert (rows != BASE) == succeeded, trace("SIMPLE", verb)[step - 1]
+        # The same process goes on: it is alive, so nobody may have to wait for its lease to end.
+        recover(storage, rows, dead=(), pid=DEAD)
+
+
+class Unanswered(FaultyStorage):
+    """A store that stops answering at the commit, which may have landed or not; it tells what was deleted since."""
+
+    def __init__(self, inner: Storage, *, lands: bool) -> None:
+        super().__init__(inner)
+        self.lands = lands
+        self.commit = ""
+        self.deleted: list[str] = []
+
+    def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
+        if path.endswith(".commit"):
+            self.commit = path
+            if self.lands:
+                self.inner.create(path, data)
+            raise CommitStateUnknownError("no answer")
+        return super().create(path, data, unique=unique)
+
+    def get(self, path: str) -> bytes:
+        if path == self.commit:
+            raise RetryableError("no answer")
+        return super().get(path)
+
+    def delete(self, path: str) -> bool:
+        if self.commit:
+            self.deleted.append(path)
+        return super().delete(path)
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_commit_of_unknown_fate_deletes_nothing_and_is_settled_by_the_timeline(lands: bool) -> None:
+    storage = copy_of(base("SIMPLE"))
+    unanswered = Unanswered(storage, lands=lands)
+    with pytest.raises(CommitStateUnknownError):
+        VERBS["upsert"].run(open_as(unanswered, DEAD))
+    assert unanswered.deleted == [".hoodie/lock"]
+    if not lands:
+        # It may land yet, so while the writer lives and its lease lasts, nobody may roll it back.
+        with pytest.raises(RetryableError, match="its writer is alive"):
+            open_as(storage, SURVIVOR).upsert(batch(RECOVERY))
+    rows = VERBS["upsert"].after(BASE) if lands else BASE
+    recover(storage, rows)
+
+
+class Suspended(FaultyStorage):
+    """A store whose user is stopped at one step for so long that a rival takes it for dead, and then goes on."""
+
+    def __init__(self, inner: Storage, at: int, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(inner)
+        self.at, self.patch = at, patch
+
+    def step(self, name: str, call):  # type: ignore[no-untyped-def]
+        self.at -= 1
+        if self.at == 0:
+            # Another process does not see the locks this one holds in memory.
+            with self.patch.context() as other_process:
+                other_process.setattr(lock, "_in_process", {})
+                open_as(self.inner, SURVIVOR, [DEAD]).upsert(batch(RECOVERY))
+        return super().step(name, call)
+
+
+@pytest.mark.parametrize("verb", ["upsert", "bulk_insert", "insert_overwrite_table", "delete_partitions"])
+def test_a_writer_taken_for_dead_that_goes_on_commits_all_or_nothing(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate(trace("SIMPLE", verb), start=1):
+        if name.startswith("create") and name.endswith("commit"):
+            # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
+            continue
+        storage = copy_of(base("SIMPLE"))
+        try:
+            VERBS[verb].run(open_as(Suspended(storage, number, monkeypatch), DEAD))
+            succeeded = True
+        except RetryableError:
+            succeeded = False
+        orders = [VERBS[verb].after({**BASE, **RECOVERY}), {**VERBS[verb].after(BASE), **RECOVERY}]
+        assert rows_of(storage) in (orders if succeeded else [{**BASE, **RECOVERY}]), name
+        open_as(storage, THIRD, [DEAD, SURVIVOR]).upsert(batch({("e", "e1"): 3}))
+        assert leftovers(storage) == [], name
