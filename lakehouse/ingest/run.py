@@ -7,7 +7,8 @@
     write     one commit that carries rows, checkpoint, interval and counts together
 
 A run that is killed at any line leaves a table that does not know of it, so the next run plans the same files again:
-what was ingested is said by completed commits alone. Dead letters of a repeated run replace those of the earlier try.
+what was ingested is said by completed commits alone. Dead letters have a folder per set of files, so a retry replaces
+those of the earlier try, and no commit loses its own.
 Two runs of one table at the same time are not told apart by the checkpoint: run one at a time, as the ingest DAG does.
 """
 
@@ -26,6 +27,7 @@ from lakehouse.ingest.paths import fill_interval, interval_text, location_of, re
 from lakehouse.ingest.read import Batch, DeadLetterBox, ingest_of, open_batch
 from lakehouse.ingest.source import IngestPlan, SourceListing, list_source, plan_ingest
 from lakehouse.operations.results import Committed, NothingToDo
+from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import (
     Frame,
     Schema,
@@ -103,7 +105,8 @@ def run_ingest(
 def write_batch(table: Table, frame: Frame, operation: str, extra: Mapping[str, str]) -> Committed | NothingToDo:
     """Write the rows by the spec's operation, in one commit that carries `extra`."""
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
-    return verbs[operation](frame, commit_metadata=extra)
+    with spark_failures("writing the rows"):
+        return verbs[operation](frame, commit_metadata=extra)
 
 
 def _until_no_race(run: IngestContext) -> JobReport:
@@ -200,16 +203,15 @@ def _extra(run: IngestContext, plan: IngestPlan, batch: Batch, box: DeadLetterBo
 
 
 def _dead_letter_box(run: IngestContext, plan: IngestPlan) -> DeadLetterBox:
-    """Return the run's own folder beside the table; interval, run id or files name it, so a retry has the same."""
+    """Return the folder beside the table for exactly these files: a retry has the same, another commit another."""
     location = run.spec.location.rstrip("/")
     is_bucket = "://" in location and "/" not in location.partition("://")[2]
     place = f"{location}/.dead_letters" if is_bucket else f"{location}_dead_letters"
     entries = b"".join(b"%d:%s" % file.entry for file in plan.files)
-    files = f"files-{len(plan.files)}-{hashlib.blake2b(entries, digest_size=6).hexdigest()}"
-    name = (plan.interval or run.command.run_id or files).replace("/", "_")
-    return DeadLetterBox(
-        storage=open_storage(place, run.storage_options), folder=re.sub(r"[^\w.+=-]", "-", name).lstrip(".") or files
-    )
+    digest = hashlib.blake2b(entries, digest_size=6).hexdigest()
+    run_name = (plan.interval or run.command.run_id or "run").replace("/", "_")
+    name = re.sub(r"[^\w.+=-]", "-", run_name).lstrip(".")
+    return DeadLetterBox(storage=open_storage(place, run.storage_options), folder=f"{name}-{digest}")
 
 
 def _nothing(run: IngestContext, reason: str, bad_records: int = 0) -> JobReport:

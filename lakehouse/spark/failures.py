@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException, PySparkException, PythonException
 
-from lakehouse.errors import RetryableError, UserError
+from lakehouse import errors
+from lakehouse.errors import LakehouseError, RetryableError, UserError
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*)(?:\.[A-Z0-9_.]+)?\]\s*([^\n]*)")
+_OURS = re.compile(r"^lakehouse\.[\w.]+\.(\w+): (.*?)(?:\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\.?\s*$")
 #: Error conditions of Spark that an engineer mends in the files or in the spec.
 _USERS = frozenset(
@@ -37,14 +39,17 @@ _VANISHED = frozenset({"FILE_NOT_EXIST", "PATH_NOT_FOUND"})
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Raise UserError or RetryableError for failures that Spark names so; others pass unchanged.
+    """Raise an error of this package for a failure that is one; others pass unchanged.
 
-    `doing` tells the reader of the message what was going on.
+    That is what code of this package raised in a worker, with its class and message, and what Spark itself calls a
+    fault of the query or the files. `doing` tells the reader of the message what was going on.
     """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         text = _java_text(error) if isinstance(error, Py4JJavaError) else str(error)
+        if isinstance(error, PythonException) and (own := _raised_in_worker(text)) is not None:
+            raise own from error
         found = _CONDITION.search(text)
         condition, sentence = (found[1], found[2]) if found else ("", text.partition("\n")[0])
         sentence = _SQLSTATE.sub("", sentence)
@@ -55,6 +60,15 @@ def spark_failures(doing: str) -> Iterator[None]:
         if condition in _USERS or isinstance(error, AnalysisException | ParseException):
             raise UserError(f"{doing}: {sentence}{because}", condition=condition) from error
         raise
+
+
+def _raised_in_worker(trace: str) -> LakehouseError | None:
+    """Return the last error of this package in the text of a worker's traceback."""
+    for name, message in reversed(_OURS.findall(trace)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, LakehouseError):
+            return kind(message.strip())
+    return None
 
 
 def _java_text(error: Py4JJavaError) -> str:

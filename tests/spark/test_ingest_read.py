@@ -1,0 +1,242 @@
+"""Files become rows, and what cannot become one is kept with its reason."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import UserError
+from lakehouse.ingest.read import Batch, DeadLetterBox, open_batch
+from lakehouse.ingest.source import list_source
+from lakehouse.spark.sources import schema_of_arrow
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.table import TableSpec
+from lakehouse.storage.locate import open_storage
+from tests.support.s3 import S3Server
+
+pytestmark = pytest.mark.spark
+_numbers = itertools.count(1)
+
+
+class Landing:
+    """A landing zone, local or on S3, and the dead letters beside it."""
+
+    def __init__(self, spark: SparkSession, root: str, options: Mapping[str, str]) -> None:
+        self.spark, self.root, self.options = spark, root, options
+        self.files = open_storage(f"{root}/landing", options)
+        self.box = DeadLetterBox(storage=open_storage(f"{root}/dead", options), folder="run")
+
+    def read(self, known: pa.Schema | None = None, **ingest: Any) -> tuple[list[dict[str, Any]], Batch]:
+        """Return the good rows as mappings, ordered by their text, and the batch."""
+        schema = ingest.pop("schema", {})
+        key = ingest.pop("record_key", ("id",))
+        path = f"{self.root}/landing/"
+        spec = TableSpec(
+            table="t", location="/nowhere", record_key=key, schema=schema, ingest=IngestSpec(path=path, **ingest)
+        )
+        listing = list_source(path, self.options)
+        known_schema = None if known is None else schema_of_arrow(known)
+        with open_batch(
+            self.spark, listing.storage, listing.files, spec, known_schema=known_schema, dead_letters=self.box
+        ) as batch:
+            assert batch is not None
+            rows = [row.asDict(recursive=True) for row in batch.frame.collect()]
+            assert len(rows) == batch.rows
+            return sorted(rows, key=str), batch
+
+    def letters(self) -> list[dict[str, str]]:
+        """Return the dead letters, ordered by record."""
+        files = self.box.storage.list(self.box.folder)
+        lines = [line for file in files for line in self.box.storage.get(file.path).decode().splitlines()]
+        return sorted((json.loads(line) for line in lines), key=lambda letter: str(letter["record"]))
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def landing(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Landing:
+    if request.param == "local":
+        return Landing(spark, str(tmp_path), {})
+    server: S3Server = request.getfixturevalue("s3_server")
+    return Landing(spark, f"s3://{server.bucket}/read-{next(_numbers)}", server.options)
+
+
+IDS = {"id": "bigint", "name": "string"}
+
+
+def test_json_lines_are_read_and_bad_ones_kept_as_they_were(landing: Landing) -> None:
+    landing.files.put("a.json", b'{"id": 1, "name": "x"}\n\n{"id": "no number", "name": "y"}\nnonsense\r\n{"id": 2}\n')
+    landing.files.put("b.json.gz", gzip.compress('{"id": 3, "name": "z\u00e9"}\n{"name": "no key"}'.encode()))
+    rows, batch = landing.read(schema=IDS, max_bad_records=3)
+    assert rows == [{"id": 1, "name": "x"}, {"id": 2, "name": None}, {"id": 3, "name": "z\u00e9"}]
+    assert batch.bad_records == 3
+    root = landing.files.root
+    assert {tuple(letter.values()) for letter in landing.letters()} == {
+        ("no record key: id is null or empty", f"{root}/b.json.gz", '{"id":null,"name":"no key"}'),
+        ("does not parse", f"{root}/a.json", "nonsense"),
+        ("does not parse", f"{root}/a.json", '{"id": "no number", "name": "y"}'),
+    }
+
+
+def test_csv_columns_are_matched_by_the_header_of_each_file(landing: Landing, caplog: pytest.LogCaptureFixture) -> None:
+    landing.files.put("a.csv", b"id,name,ts\r\n1,x,2026-01-01 10:00:00\r\n2,,2026-01-01 11:00:00\r\n")
+    landing.files.put("b.csv.gz", gzip.compress(b'name,more,ID\n"a, b",q,3\n'))
+    with caplog.at_level(logging.WARNING):
+        rows, _ = landing.read(format="csv", schema={**IDS, "ts": "timestamp"})
+    assert [(row["id"], row["name"], str(row["ts"])) for row in rows] == [
+        (1, "x", "2026-01-01 10:00:00"),
+        (2, None, "2026-01-01 11:00:00"),
+        (3, "a, b", "None"),
+    ]
+    assert "columns that the schema does not have, and they are left out: more" in caplog.text
+
+
+def test_csv_lines_with_too_few_or_too_many_values_are_bad(landing: Landing) -> None:
+    landing.files.put("a.csv", b"id,name\n1,x\n2\n3,y,z\nfour,w\n5,v\n")
+    rows, batch = landing.read(format="csv", schema=IDS, max_bad_records=3)
+    assert [row["id"] for row in rows] == [1, 5]
+    assert batch.bad_records == 3
+    assert [letter["record"] for letter in landing.letters()] == ["2", "3,y,z", "four,w"]
+
+
+def test_csv_without_a_header_takes_the_declared_columns_in_order(landing: Landing) -> None:
+    landing.files.put("a.csv", b"1;NA\n2;x\n")
+    rows, _ = landing.read(format="csv", schema=IDS, options={"header": "false", "sep": ";", "nullValue": "NA"})
+    assert rows == [{"id": 1, "name": None}, {"id": 2, "name": "x"}]
+
+
+def test_parquet_files_bring_their_columns_along(landing: Landing) -> None:
+    for name, table in (
+        ("a.parquet", pa.table({"id": pa.array([1, None]), "name": ["x", "no key"]})),
+        ("b.parquet", pa.table({"id": [2], "name": ["y"], "more": pa.array([7], pa.int32())})),
+    ):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        landing.files.put(name, sink.getvalue().to_pybytes())
+    rows, batch = landing.read(format="parquet", max_bad_records=1)
+    assert rows == [{"id": 1, "name": "x", "more": None}, {"id": 2, "name": "y", "more": 7}]
+    assert batch.bad_records == 1
+    assert landing.letters()[0]["record"] == '{"id":null,"name":"no key","more":null}'
+    assert landing.letters()[0]["source_file"] == f"{landing.files.root}/a.parquet"
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_columns_are_inferred_with_a_warning_where_nobody_declares_them(
+    landing: Landing, caplog: pytest.LogCaptureFixture, format: str
+) -> None:
+    if format == "json":
+        landing.files.put("a.json", b'{"id": 1, "name": "x"}\n{"id": 2, "price": 1.5}\n')
+    else:
+        landing.files.put("a.csv", b"id,name\n1,x\n")
+        landing.files.put("b.csv", b"price,id\n1.5,2\n")
+    with caplog.at_level(logging.WARNING):
+        rows, batch = landing.read(format=format)
+    assert rows == [{"id": 1, "name": "x", "price": None}, {"id": 2, "name": None, "price": 1.5}]
+    assert {column.name for column in batch.schema} == {"id", "name", "price"}
+    assert "columns and types were inferred" in caplog.text
+    assert "price: double" in caplog.text
+
+
+def test_known_columns_are_kept_and_unknown_ones_are_said_to_be_left_out(
+    landing: Landing, caplog: pytest.LogCaptureFixture
+) -> None:
+    landing.files.put("a.json", b'{"id": 1, "name": "x", "new": true}\n')
+    known = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    with caplog.at_level(logging.WARNING):
+        rows, _ = landing.read(known)
+    assert rows == [{"id": 1, "name": "x"}]
+    assert "left out: new" in caplog.text
+
+
+def test_select_computes_columns_that_may_be_keys(landing: Landing) -> None:
+    landing.files.put("a.json", b'{"id": 1, "name": "a b"}\n{"id": 2, "name": null}\n')
+    select = ("*", "split(name, ' ')[0] as first", "id + 1 as next")
+    rows, batch = landing.read(schema=IDS, select=select, record_key=("first",), max_bad_records=1)
+    assert rows == [{"id": 1, "name": "a b", "first": "a", "next": 2}]
+    assert batch.bad_records == 1
+    rows, _ = landing.read(schema=IDS, select=("id as key",), record_key=("key",))
+    assert rows == [{"key": 1}, {"key": 2}]
+
+
+def test_several_key_columns_are_bad_only_when_all_are_empty(landing: Landing) -> None:
+    landing.files.put("a.json", b'{"id": 1, "name": null}\n{"id": null, "name": "x"}\n{"id": null, "name": ""}\n')
+    rows, batch = landing.read(schema=IDS, record_key=("id", "name"), max_bad_records=1)
+    assert [(row["id"], row["name"]) for row in rows] == [(1, None), (None, "x")]
+    assert batch.bad_records == 1
+
+
+def test_too_many_bad_records_end_the_run_and_show_one(landing: Landing) -> None:
+    landing.files.put("a.json", b'{"id": 1}\n{"id": }\n')
+    with pytest.raises(UserError) as raised:
+        landing.read(schema=IDS)
+    message = str(raised.value)
+    assert "1 bad record, max_bad_records is 0; nothing was written" in message
+    assert f"does not parse, in {landing.files.root}/a.json: '{{\"id\": }}'" in message
+    assert message.endswith(landing.box.url)
+    assert [letter["record"] for letter in landing.letters()] == ['{"id": }']
+
+
+def test_letters_of_an_earlier_try_go_when_the_files_are_mended(landing: Landing) -> None:
+    landing.files.put("a.json", b"nonsense\n")
+    with pytest.raises(UserError):
+        landing.read(schema=IDS)
+    landing.files.put("a.json", b'{"id": 1}\n')
+    landing.read(schema=IDS)
+    assert landing.letters() == []
+
+
+@pytest.mark.parametrize(
+    ("ingest", "message"),
+    [
+        ({"options": {"headr": "true"}, "format": "csv"}, "'headr' is no option of the csv reader.*'header'"),
+        ({"options": {"mode": "DROPMALFORMED"}}, "'mode' cannot be set: max_bad_records"),
+        ({"schema": {"id": "bigin"}}, "column 'id' has the type 'bigin'"),
+        ({"schema": IDS, "select": ("*", "nam as x")}, r"ingest.select: 'nam as x': .*nam.*cannot be resolved"),
+        ({"schema": IDS, "select": ("id +",)}, r"ingest.select: 'id \+'"),
+        ({"schema": IDS, "record_key": ("nam",)}, "record key column 'nam' is not among.*Did you mean 'name'"),
+    ],
+)
+def test_a_spec_that_does_not_fit_is_refused_by_name(
+    spark: SparkSession, tmp_path: Path, ingest: dict[str, Any], message: str
+) -> None:
+    landing = Landing(spark, str(tmp_path), {})
+    landing.files.put("a", b"id,name\n1,x\n" if ingest.get("format") == "csv" else b'{"id": 1}\n')
+    with pytest.raises(UserError, match=message):
+        landing.read(**ingest)
+
+
+def test_a_gzip_file_that_ends_early_is_named(landing: Landing) -> None:
+    lines = b"".join(b'{"id": %d, "name": "%d"}\n' % (n, n * 7919 % 10007) for n in range(50_000))
+    landing.files.put("good.json", lines)
+    landing.files.put("short.json.gz", gzip.compress(lines)[:-20_000])
+    with pytest.raises(UserError, match=r"short\.json\.gz"):
+        landing.read(schema=IDS)
+
+
+@pytest.mark.parametrize("name", ["a b%20c[1]{x}+.json", "2026-01-01T10:00:00.json", "dir=1/é*?.json", "x:y.csv"])
+def test_a_file_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    landing = Landing(spark, str(tmp_path), {})
+    is_csv = name.endswith("csv")
+    landing.files.put(name, b"id,name\n1,x\n,y\n" if is_csv else b'{"id": 1, "name": "x"}\n{"name": "y"}\n')
+    rows, _ = landing.read(schema=IDS, format="csv" if is_csv else "json", max_bad_records=1)
+    assert rows == [{"id": 1, "name": "x"}]
+    assert landing.letters()[0]["source_file"] == f"{tmp_path}/landing/{name}"
+
+
+def test_records_that_span_lines_are_read_from_local_files_only(landing: Landing) -> None:
+    landing.files.put("a.csv", b'id,name\n1,"two\nlines"\n')
+    options = {"multiLine": "true"}
+    if "://" in landing.root:
+        with pytest.raises(UserError, match="multiLine is not possible"):
+            landing.read(format="csv", schema=IDS, options=options)
+    else:
+        rows, _ = landing.read(format="csv", schema=IDS, options=options)
+        assert rows == [{"id": 1, "name": "two\nlines"}]

@@ -1,0 +1,440 @@
+"""Whole runs: nothing twice, nothing lost, and the checkpoint in the very commit it speaks of."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.ingest import run as run_module
+from lakehouse.ingest.ride_hailing import generate
+from lakehouse.ingest.run import BAD_RECORDS, CHECKPOINT, DEAD_LETTERS, FILES, INTERVAL, RUN_ID, SCHEMA, run_ingest
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.table import PartitionField, TableSpec, load_spec
+from lakehouse.table import Table
+from tests.support.s3 import S3Server
+from tests.support.shared import shared_dir
+
+pytestmark = pytest.mark.spark
+SPECS = Path(__file__).parents[1] / "support" / "specs"
+
+
+class Ingestion:
+    """A spec over a landing folder, run again and again."""
+
+    def __init__(self, spark: SparkSession, root: Path, spec: TableSpec, environ: Mapping[str, str] | None = None):
+        self.spark, self.root, self.spec = spark, root, spec
+        self.landing = root / "landing"
+        self.landing.mkdir(exist_ok=True)
+        self.environ = {"LAKEHOUSE_HOME": str(root), **(environ or {})}
+
+    def land(self, name: str, *records: object, modified_s: int | None = None) -> Path:
+        """Write a file of JSON lines; a text stands there as it is."""
+        path = self.landing / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
+        if modified_s is not None:
+            os.utime(path, (modified_s, modified_s))
+        return path
+
+    def run(self, start: str | None = None, end: str | None = None, **command: Any) -> JobReport:
+        """Run once."""
+        wanted = JobCommand(verb="ingest", action="run", table="x", interval_start=start, interval_end=end, **command)
+        return run_ingest(self.spark, self.spec, wanted, environ=self.environ)
+
+    def change(self, **ingest: Any) -> None:
+        """Change the ingest part of the spec."""
+        assert self.spec.ingest is not None
+        self.spec = replace(self.spec, ingest=replace(self.spec.ingest, **ingest))
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return Table.open(self.spec.location.replace("${LAKEHOUSE_HOME}", str(self.root)))
+
+    def rows(self) -> dict[int, object]:
+        """The table as a mapping of id to name."""
+        rows = self.table.scan(columns=["id", "name"]).to_arrow()
+        assert rows.num_rows == len(set(rows.column("id").to_pylist()))
+        return dict(zip(rows.column("id").to_pylist(), rows.column("name").to_pylist(), strict=True))
+
+    def extra(self) -> Mapping[str, str]:
+        """What the newest commit says."""
+        return self.table.commits()[-1][1].extra
+
+
+@pytest.fixture
+def ingestion(spark: SparkSession, tmp_path: Path) -> Ingestion:
+    spec = TableSpec(
+        table="t",
+        location="${LAKEHOUSE_HOME}/table",
+        record_key=("id",),
+        schema={"id": "bigint", "name": "string"},
+        ingest=IngestSpec(path="landing"),
+    )
+    return Ingestion(spark, tmp_path, spec)
+
+
+def test_new_files_are_ingested_once_however_often_it_runs(ingestion: Ingestion) -> None:
+    ingestion.land("a.json", {"id": 1, "name": "a"}, {"id": 2, "name": "a"})
+    first = ingestion.run(run_id="manual-1")
+    assert (first.status, first.rows, first.inserts, first.files) == (JobStatus.COMMITTED, 2, 2, 1)
+    assert first.instant == ingestion.table.commits()[-1][0].requested
+    assert ingestion.run().status is JobStatus.NOTHING_TO_DO
+    ingestion.land("b.json", {"id": 2, "name": "b"}, {"id": 3, "name": "b"})
+    second = ingestion.run()
+    assert (second.rows, second.inserts, second.updates) == (2, 1, 1)
+    assert ingestion.run().status is JobStatus.NOTHING_TO_DO
+    assert ingestion.rows() == {1: "a", 2: "b", 3: "b"}
+    assert len(ingestion.table.commits()) == 2
+
+
+def test_the_commit_tells_what_it_ingested(ingestion: Ingestion) -> None:
+    path = ingestion.land("a.json", {"id": 1, "name": "a"})
+    ingestion.run(run_id="manual-1")
+    extra = ingestion.extra()
+    assert json.loads(extra[FILES]) == {"count": 1, "bytes": path.stat().st_size, "names": [str(path)]}
+    assert (extra[BAD_RECORDS], extra[RUN_ID]) == ("0", "manual-1")
+    assert json.loads(extra[CHECKPOINT])["files"] == 1
+    assert extra.keys().isdisjoint({INTERVAL, DEAD_LETTERS, SCHEMA})
+
+
+def test_a_late_file_with_an_old_time_and_a_file_written_again_are_ingested(ingestion: Ingestion) -> None:
+    ingestion.land("b.json", {"id": 1, "name": "first"}, modified_s=2_000_000)
+    ingestion.run()
+    ingestion.land("a.json", {"id": 2, "name": "late"}, modified_s=1_000_000)
+    assert ingestion.run().inserts == 1
+    ingestion.land("b.json", {"id": 1, "name": "again"}, modified_s=2_000_001)
+    assert ingestion.run().updates == 1
+    assert ingestion.rows() == {1: "again", 2: "late"}
+
+
+def test_an_interval_takes_its_own_files_and_is_in_its_commit(ingestion: Ingestion) -> None:
+    ingestion.change(path="landing/{start:%Y-%m-%d}.json")
+    ingestion.land("2026-01-01.json", {"id": 1, "name": "a"})
+    ingestion.land("2026-01-02.json", {"id": 2, "name": "b"})
+    # A backfill runs in whatever order.
+    second, first = ("2026-01-02", "2026-01-03"), ("2026-01-01", "2026-01-02T00:00:00Z")
+    assert ingestion.run(*second).inserts == 1
+    assert ingestion.run(*first).inserts == 1
+    assert ingestion.extra()[INTERVAL] == "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z"
+    assert CHECKPOINT not in ingestion.extra()
+    assert ingestion.run(*second).status is JobStatus.NOTHING_TO_DO
+    assert ingestion.run(*first).status is JobStatus.NOTHING_TO_DO
+    assert ingestion.rows() == {1: "a", 2: "b"}
+
+
+def test_an_interval_is_ingested_again_where_the_spec_or_the_command_says_so(ingestion: Ingestion) -> None:
+    ingestion.change(path="landing/{start:%Y-%m-%d}.json")
+    ingestion.land("2026-01-01.json", {"id": 1, "name": "a"})
+    day = ("2026-01-01", "2026-01-02")
+    ingestion.run(*day)
+    ingestion.land("2026-01-01.json", {"id": 1, "name": "mended"})
+    assert ingestion.run(*day).status is JobStatus.NOTHING_TO_DO
+    assert ingestion.run(*day, full_refresh=True).updates == 1
+    ingestion.land("2026-01-01.json", {"id": 1, "name": "mended again"})
+    ingestion.change(replace=True)
+    assert ingestion.run(*day).updates == 1
+    assert ingestion.rows() == {1: "mended again"}
+
+
+def test_a_path_without_placeholders_is_read_by_checkpoint_even_with_an_interval(ingestion: Ingestion) -> None:
+    ingestion.land("a.json", {"id": 1, "name": "a"})
+    ingestion.run("2026-01-01", "2026-01-02")
+    ingestion.land("b.json", {"id": 2, "name": "b"})
+    assert ingestion.run("2026-01-01", "2026-01-02").status is JobStatus.NOTHING_TO_DO
+    assert ingestion.run("2026-01-02", "2026-01-03").rows == 1
+    assert ingestion.rows() == {1: "a", 2: "b"}
+
+
+def test_bad_records_within_the_limit_are_counted_in_commit_and_report(ingestion: Ingestion) -> None:
+    ingestion.change(max_bad_records=2)
+    ingestion.land("a.json", {"id": 1, "name": "a"}, "nonsense", {"name": "no key"})
+    report = ingestion.run(run_id="manual/2026:1")
+    assert (report.rows, report.bad_records) == (1, 2)
+    folder = Path(ingestion.extra()[DEAD_LETTERS])
+    assert folder.parent == ingestion.root / "table_dead_letters"
+    assert folder.name.startswith("manual_2026-1-")
+    assert ingestion.extra()[BAD_RECORDS] == "2"
+    letters = [json.loads(line) for file in folder.iterdir() for line in file.read_text().splitlines()]
+    assert {letter["record"] for letter in letters} == {"nonsense", '{"id":null,"name":"no key"}'}
+
+
+def test_no_run_removes_the_dead_letters_of_an_earlier_commit(ingestion: Ingestion) -> None:
+    ingestion.change(max_bad_records=1)
+    ingestion.land("a.json", {"id": 1, "name": "a"}, "nonsense")
+    ingestion.run(run_id="same")
+    ingestion.land("b.json", {"id": 2, "name": "b"})
+    ingestion.run(run_id="same")
+    boxes = [metadata.extra.get(DEAD_LETTERS) for _, metadata in ingestion.table.commits()]
+    assert boxes[1] is None
+    assert boxes[0] is not None and len(list(Path(boxes[0]).iterdir())) == 1
+
+
+def test_too_many_bad_records_leave_no_table_and_the_mended_file_is_ingested(ingestion: Ingestion) -> None:
+    ingestion.land("a.json", {"id": 1, "name": "a"}, "nonsense")
+    with pytest.raises(UserError, match="1 bad record, max_bad_records is 0"):
+        ingestion.run()
+    assert not (ingestion.root / "table").exists()
+    ingestion.land("a.json", {"id": 1, "name": "a"})
+    assert ingestion.run().rows == 1
+
+
+def test_inferred_columns_are_remembered(ingestion: Ingestion) -> None:
+    ingestion.spec = replace(ingestion.spec, schema={})
+    ingestion.change(select=("id", "upper(name) as name"))
+    ingestion.land("a.json", {"id": 1, "name": "a"})
+    ingestion.run()
+    # Inferred alone, this id would be a text.
+    ingestion.land("b.json", {"id": "2", "name": "b"})
+    with pytest.raises(UserError, match="does not parse"):
+        ingestion.run()
+    ingestion.land("b.json", {"id": 2, "name": "b"})
+    ingestion.run()
+    assert ingestion.rows() == {1: "A", 2: "B"}
+    assert [column["name"] for column in json.loads(ingestion.extra()[SCHEMA])["fields"]] == ["id", "name"]
+
+
+def test_an_empty_folder_and_empty_files_are_nothing_to_do(ingestion: Ingestion) -> None:
+    assert ingestion.run().status is JobStatus.NOTHING_TO_DO
+    ingestion.land("a.json")
+    ingestion.land("b.json", "", "")
+    assert ingestion.run().status is JobStatus.NOTHING_TO_DO
+    assert not (ingestion.root / "table").exists()
+
+
+def test_what_contradicts_the_table_or_is_not_done_yet_is_refused(ingestion: Ingestion) -> None:
+    ingestion.land("a.json", {"id": 1, "name": "a"})
+    good = ingestion.spec
+    ingestion.spec = replace(good, type="MERGE_ON_READ")
+    with pytest.raises(UnsupportedError, match="MERGE_ON_READ is not supported yet"):
+        ingestion.run()
+    ingestion.spec = good
+    ingestion.run()
+    ingestion.land("b.json", {"id": 2, "name": "b"})
+    for changed in (
+        replace(good, record_key=("name",)),
+        replace(good, partition_by=(PartitionField(name="name"),)),
+        replace(good, ordering=("name",)),
+    ):
+        ingestion.spec = changed
+        with pytest.raises(UserError, match=r"but the table at .* was made with"):
+            ingestion.run()
+    ingestion.spec = replace(good, options={"hoodie.parquet.max.file.sise": "1"})
+    with pytest.raises(UserError, match=r"hoodie\.parquet\.max\.file\.size"):
+        ingestion.run()
+    ingestion.spec = replace(good, ingest=None)
+    with pytest.raises(UserError, match="declares no ingestion"):
+        ingestion.run()
+
+
+@pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
+def test_rows_are_written_by_the_operation_of_the_spec(ingestion: Ingestion, operation: str) -> None:
+    ingestion.change(operation=operation)
+    ingestion.land("a.json", {"id": 1, "name": "a"})
+    ingestion.run()
+    ingestion.land("b.json", {"id": 1, "name": "b"})
+    ingestion.run()
+    assert sorted(ingestion.table.scan(columns=["name"]).to_arrow().column("name").to_pylist()) == ["a", "b"]
+
+
+def test_a_value_that_an_expression_refuses_is_an_error_of_the_input(ingestion: Ingestion) -> None:
+    table = pa.table({"id": pa.array([1, 2]), "name": ["7", "seven"]})
+    pq.write_table(table, ingestion.landing / "a.parquet")
+    ingestion.spec = replace(ingestion.spec, schema={})
+    ingestion.change(format="parquet", select=("id", "cast(name as int) as name"))
+    with pytest.raises(UserError, match=r"writing the rows: .*'seven'"):
+        ingestion.run()
+    ingestion.change(select=("id", "try_cast(name as int) as name"))
+    ingestion.run()
+    assert ingestion.rows() == {1: 7, 2: None}
+
+
+def test_times_without_a_zone_are_utc_whatever_the_session_says(ingestion: Ingestion) -> None:
+    ingestion.spec = replace(
+        ingestion.spec, schema={"id": "bigint", "at": "timestamp"}, partition_by=(PartitionField(name="name"),)
+    )
+    ingestion.change(select=("*", "date_format(at, 'yyyy-MM-dd') as name"))
+    ingestion.land("a.json", {"id": 1, "at": "2026-01-01 23:30:00"})
+    ingestion.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        ingestion.run()
+        assert ingestion.spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        ingestion.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert ingestion.rows() == {1: "2026-01-01"}
+
+
+def test_a_lost_race_is_planned_anew(ingestion: Ingestion, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingestion.land("a.json", {"id": 1, "name": "a"})
+    ingestion.run()
+    ingestion.land("b.json", {"id": 1, "name": "b"})
+    original = run_module.write_batch
+    rivals = [ingestion.run]
+
+    def racing(*arguments: Any) -> Any:
+        if rivals:
+            rivals.pop()()
+            raise run_module.RetryableError("another writer won", winner="x")
+        return original(*arguments)
+
+    monkeypatch.setattr(run_module, "write_batch", racing)
+    report = ingestion.run()
+    assert report.status is JobStatus.NOTHING_TO_DO
+    assert ingestion.rows() == {1: "b"}
+    assert len(ingestion.table.commits()) == 2
+
+
+@pytest.mark.s3
+def test_the_same_runs_on_s3(spark: SparkSession, s3_server: S3Server, tmp_path: Path) -> None:
+    root = f"s3://{s3_server.bucket}/ingest-run"
+    spec = TableSpec(
+        table="t",
+        location=f"{root}/table",
+        record_key=("id",),
+        ingest=IngestSpec(path=f"{root}/landing/", max_bad_records=1),
+    )
+    from lakehouse.storage.locate import open_storage
+
+    landing = open_storage(f"{root}/landing", s3_server.options)
+    landing.put("a.json", b'{"id": 1, "name": "a"}\nnonsense\n')
+    command = JobCommand(verb="ingest", action="run", table="x", run_id="r1")
+
+    def run() -> JobReport:
+        return run_ingest(spark, spec, command, environ={}, storage_options=s3_server.options)
+
+    assert (run().rows, run().status) == (1, JobStatus.NOTHING_TO_DO)
+    landing.put("b.json", b'{"id": 1, "name": "b"}\n{"id": 2, "name": "b"}\n')
+    assert (run().rows, run().status) == (2, JobStatus.NOTHING_TO_DO)
+    table = Table.open(spec.location, storage_options=s3_server.options)
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 2]
+    letters = open_storage(f"{root}/table_dead_letters", s3_server.options)
+    assert [json.loads(letters.get(file.path))["record"] for file in letters.list("")] == ["nonsense"]
+
+
+def test_stock_ticks_batch_by_batch_leave_197_rows(spark: SparkSession, tmp_path: Path) -> None:
+    shared = shared_dir()
+    environ = {"LAKEHOUSE_TABLES": str(tmp_path), "LAKEHOUSE_LANDING": str(tmp_path / "landing")}
+    ticks = Ingestion(spark, tmp_path, load_spec(SPECS / "stock_ticks.yaml"), environ)
+    (ticks.landing / "stock_ticks").mkdir()
+    for batch, inserts, updates in ((1, 197, 0), (2, 0, 99)):
+        shutil.copy(shared / f"data/stock_ticks/batch_{batch}.json", ticks.landing / "stock_ticks")
+        report = ticks.run()
+        assert (report.inserts, report.updates) == (inserts, updates)
+    table = Table.open(str(tmp_path / "stock_ticks"))
+    rows = table.scan(columns=["key", "ts"]).to_arrow()
+    assert rows.num_rows == 197
+    assert pc.max(rows.column("ts")).as_py() == "2018-08-31 10:59:00"
+    assert table.partitions() == ("2018/08/31",)
+
+
+def test_taxi_months_are_backfilled_and_voided_trips_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    environ = {"LAKEHOUSE_TABLES": str(tmp_path), "LAKEHOUSE_SHARED": str(shared_dir())}
+    taxi = Ingestion(spark, tmp_path, load_spec(SPECS / "nyc_taxi.yaml"), environ)
+    for month in (("2018-11-01", "2018-12-01"), ("2019-01-01", "2019-02-01")):
+        assert taxi.run(*month).inserts == 10_000
+        assert taxi.run(*month).status is JobStatus.NOTHING_TO_DO
+    table = Table.open(str(tmp_path / "nyc_taxi"))
+    rows = table.scan().to_arrow()
+    assert rows.num_rows == 20_000
+    surcharge = rows.filter(pc.less(rows.column("pickup_date"), "2018-12-01")).column("congestion_surcharge")
+    assert surcharge.null_count == len(surcharge) == 10_000
+    voided = rows.filter(pc.less(rows.column("total_amount"), 0))
+    assert 12 <= voided.num_rows <= 30
+    table.delete(voided)
+    assert table.scan().count() == 20_000 - voided.num_rows
+
+
+def test_generated_rides_end_in_the_last_state_of_every_order(spark: SparkSession, tmp_path: Path) -> None:
+    generate(tmp_path / "landing", hours=6, orders_per_hour=100, seed=5)
+    spec = TableSpec(
+        table="rides.orders",
+        location=str(tmp_path / "orders"),
+        record_key=("order_id",),
+        ordering=("updated_at",),
+        partition_by=(PartitionField(name="order_date"),),
+        ingest=IngestSpec(path="landing/orders/{start:%Y-%m-%d}/{start:%H}.json"),
+    )
+    rides = Ingestion(spark, tmp_path, spec)
+    newest: dict[str, dict[str, Any]] = {}
+    for hour in range(6):
+        rides.run(f"2026-01-01T{hour:02}:00:00", f"2026-01-01T{hour + 1:02}:00:00")
+        for line in (tmp_path / f"landing/orders/2026-01-01/{hour:02}.json").read_text().splitlines():
+            event = json.loads(line)
+            if event["order_id"] not in newest or event["updated_at"] > newest[event["order_id"]]["updated_at"]:
+                newest[event["order_id"]] = event
+    rows = Table.open(str(tmp_path / "orders")).scan(columns=["order_id", "status", "fare"]).to_arrow().to_pylist()
+    assert {row["order_id"]: (row["status"], row["fare"]) for row in rows} == {
+        order: (event["status"], event["fare"]) for order, event in newest.items()
+    }
+    assert len(rows) == len(newest)
+
+
+KILLED_RUN = """
+import os, signal, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from lakehouse.ingest import run
+from lakehouse.spec.job import JobCommand
+from lakehouse.spec.table import load_spec
+from lakehouse.txn.timeline_store import TimelineStore
+
+moment = sys.argv[2]
+def die(*arguments, **named):
+    os.kill(os.getpid(), signal.SIGKILL)
+def die_after(function):
+    def wrapped(*arguments, **named):
+        function(*arguments, **named)
+        die()
+    return wrapped
+if moment == "before the write":
+    run.write_batch = die
+elif moment == "before the commit":
+    TimelineStore.complete = die
+else:
+    TimelineStore.complete = die_after(TimelineStore.complete)
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+command = JobCommand(verb="ingest", action="run", table="x")
+run.run_ingest(spark, load_spec(Path(sys.argv[1])), command, environ=os.environ)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moment", "left"), [("before the write", 2), ("before the commit", 2), ("after the commit", 0)]
+)
+def test_a_killed_run_is_repaired_by_the_next_one(ingestion: Ingestion, moment: str, left: int) -> None:
+    ingestion.change(operation="insert")
+    ingestion.land("a.json", {"id": 1, "name": "a"}, {"id": 2, "name": "a"})
+    spec = ingestion.root / "spec.yaml"
+    spec.write_text(
+        "table: t\nlocation: ${LAKEHOUSE_HOME}/table\nrecord_key: id\nschema: {id: bigint, name: string}\n"
+        "ingest: {path: landing, operation: insert}\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_RUN, str(spec), moment],
+        env={**os.environ, **ingestion.environ},
+        capture_output=True,
+        timeout=180,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    assert ingestion.run().inserts == left
+    assert ingestion.run().status is JobStatus.NOTHING_TO_DO
+    assert ingestion.rows() == {1: "a", 2: "a"}
+    assert len(ingestion.table.commits()) == 1
