@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 
+import pyarrow as pa
 import pytest
 
 from lakehouse.errors import CommitStateUnknownError, RetryableError
@@ -200,12 +203,12 @@ def test_a_commit_of_unknown_fate_deletes_nothing_and_is_settled_by_the_timeline
     recover(storage, rows)
 
 
-class Suspended(FaultyStorage):
-    """A store whose user is stopped at one step for so long that a rival takes it for dead, and then goes on."""
+class Interrupted(FaultyStorage):
+    """A store whose user is stopped at one step while `rival`, in another process, has its turn, and then goes on."""
 
-    def __init__(self, inner: Storage, at: int, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, inner: Storage, at: int, rival: Callable[[Storage], object], patch: pytest.MonkeyPatch) -> None:
         super().__init__(inner)
-        self.at, self.patch = at, patch
+        self.at, self.rival, self.patch = at, rival, patch
 
     def step(self, name: str, call):  # type: ignore[no-untyped-def]
         self.at -= 1
@@ -213,7 +216,7 @@ class Suspended(FaultyStorage):
             # Another process does not see the locks this one holds in memory.
             with self.patch.context() as other_process:
                 other_process.setattr(lock, "_in_process", {})
-                open_as(self.inner, SURVIVOR, [DEAD]).upsert(batch(RECOVERY))
+                self.rival(self.inner)
         return super().step(name, call)
 
 
@@ -221,13 +224,16 @@ class Suspended(FaultyStorage):
 def test_a_writer_taken_for_dead_that_goes_on_commits_all_or_nothing(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def rival(storage: Storage) -> None:
+        open_as(storage, SURVIVOR, [DEAD]).upsert(batch(RECOVERY))
+
     for number, name in enumerate(trace("SIMPLE", verb), start=1):
         if name.startswith("create") and name.endswith("commit"):
             # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
             continue
         storage = copy_of(base("SIMPLE"))
         try:
-            VERBS[verb].run(open_as(Suspended(storage, number, monkeypatch), DEAD))
+            VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
             succeeded = True
         except RetryableError:
             succeeded = False
@@ -235,3 +241,54 @@ def test_a_writer_taken_for_dead_that_goes_on_commits_all_or_nothing(
         assert rows_of(storage) in (orders if succeeded else [{**BASE, **RECOVERY}]), name
         open_as(storage, THIRD, [DEAD, SURVIVOR]).upsert(batch({("e", "e1"): 3}))
         assert leftovers(storage) == [], name
+
+
+@pytest.mark.parametrize("verb", ["upsert", "insert_overwrite", "bulk_insert"])
+def test_a_rival_at_any_step_of_a_living_writer_waits_its_turn_and_nothing_is_lost(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[bool] = []
+
+    def rival(storage: Storage) -> None:
+        table = open_as(storage, SURVIVOR, **{"hoodie.write.lock.wait_time_ms": "0"})
+        try:
+            table.upsert(batch(RECOVERY))
+            turns.append(True)
+        except RetryableError as error:
+            named = re.search(r"\d{17}", str(error)) or f'"pid": {DEAD}' in str(error)
+            assert named, f"{error} does not say who is in the way"
+            turns.append(False)
+
+    for number, name in enumerate(trace("SIMPLE", verb), start=1):
+        storage = copy_of(base("SIMPLE"))
+        VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
+        rows, first = VERBS[verb].after(BASE), VERBS[verb].after({**BASE, **RECOVERY})
+        assert rows_of(storage) in ([first, {**rows, **RECOVERY}] if turns[-1] else [rows]), name
+        assert leftovers(storage) == [], name
+    assert len(turns) == number
+    assert turns[0] and turns[-1], "before the other one has begun, and when it has committed, the way is free"
+    assert not all(turns)
+
+
+def test_a_column_that_a_rival_adds_while_a_write_prepares_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    wider = batch(RECOVERY).append_column("w", pa.array(["new"] * len(RECOVERY)))
+    turns = 0
+
+    def rival(storage: Storage) -> None:
+        nonlocal turns
+        with suppress(RetryableError):
+            open_as(storage, SURVIVOR, **{"hoodie.write.lock.wait_time_ms": "0"}).upsert(wider)
+            turns += 1
+
+    narrow = batch({("a", "a1"): 2})
+    options = {"hoodie.write.set.null.for.missing.columns": "true"}
+    for number, name in enumerate(trace("SIMPLE", "upsert"), start=1):
+        storage = copy_of(base("SIMPLE"))
+        before = turns
+        open_as(Interrupted(storage, number, rival, monkeypatch), DEAD, **options).upsert(narrow)
+        rows = open_as(storage, SURVIVOR).scan().to_arrow()
+        if turns == before:
+            break
+        assert rows.column_names[-1] == "w", name
+        assert sorted(rows.column("w").to_pylist(), key=str) == [None] * 9 + ["new"] * 3, name
+    assert turns > 3, "the rival had its turn at several steps before the instant was made"

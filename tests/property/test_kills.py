@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,11 @@ from tests.support.killed import (
     VERBS,
     base_table,
     batch,
+    insist,
     killed,
     leftovers,
     rows_of,
+    share,
     writes_of,
 )
 
@@ -57,3 +61,25 @@ def test_a_killed_writer_is_known_to_be_dead_and_leaves_nothing(verb: str, index
         assert rows_of(table) == {**rows, **RECOVERY}
         assert leftovers(table) == [], f"killed at {storage.trace[step - 1]}"
     assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_writers_that_race_for_one_table_are_told_to_retry_and_lose_nothing(kind: str, tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    base_table(LocalStorage(place), "SIMPLE")
+    writers = 3
+    if kind == "threads":
+        with ThreadPoolExecutor(writers) as pool:
+            assert list(pool.map(insist, [place] * writers, range(writers))) == [None] * writers
+    else:
+        processes = multiprocessing.get_context("forkserver")
+        children = [processes.Process(target=insist, args=(place, number)) for number in range(writers)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join()
+        assert [child.exitcode for child in children] == [0] * writers
+    shares = {key: value for number in range(writers) for key, value in share(number).items()}
+    assert rows_of(LocalStorage(place)) == {**BASE, **shares}
+    Table.open(place).upsert(batch(RECOVERY))
+    assert leftovers(LocalStorage(place)) == []

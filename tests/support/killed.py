@@ -6,11 +6,13 @@ Every verb is told twice: as a call on a table, and as what it does to a dict {(
 from __future__ import annotations
 
 import multiprocessing
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakehouse.errors import RetryableError
 from lakehouse.format.names import parse_base_file
 from lakehouse.model.instant import Timeline
 from lakehouse.storage.faults import FaultyStorage
@@ -18,7 +20,7 @@ from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.protocol import Storage, is_temporary
 from lakehouse.table import Table
-from lakehouse.txn.env import Env
+from lakehouse.txn.env import Env, SystemClock
 
 Rows = dict[tuple[str, str], int]
 
@@ -180,3 +182,21 @@ def killed(root: str, index: str, verb: str, step: int, mode: str) -> int | None
     child.start()
     child.join()
     return child.exitcode
+
+
+def share(number: int) -> Rows:
+    """Return what one of several racing writers brings: a row of its own in a partition they all write to."""
+    return {("a", f"n{number}"): number, ("n", f"n{number}"): number}
+
+
+def insist(root: str, number: int) -> None:
+    """Upsert a share into a local table as often as it takes; whatever is not `try again` is an error."""
+    table = Table.open(root)
+    for _ in range(500):
+        try:
+            table.upsert(batch(share(number)))
+            return
+        except RetryableError as error:
+            assert re.search(r"\d{17}|lock", str(error)), f"{error} does not say who is in the way"
+            SystemClock().sleep(0.01)
+    raise AssertionError("never had a turn")
