@@ -1,0 +1,376 @@
+"""A table as a plain dict, and random histories of all verbs.
+
+The model knows the rules of merging (format: data.md 5.2, 7.2) and nothing of files:
+
+    {(partition path, record key): [version, ...]}       more than one version only if a key was inserted twice
+
+`Run` applies each verb of a history to a real table and to the model, and compares every way of reading.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.model.instant import Instant
+from lakehouse.operations.results import Committed, NothingToDo
+from lakehouse.table import Table
+from tests.support.tables import DELETED, KEYS, SCHEMA, Shape, batch, check_storage
+
+COMMIT_TIME, _, KEY, PATH, _ = META_COLUMNS
+Row = dict[str, Any]
+#: A row as it is read: path, key, requested time of the commit that wrote it, values of SCHEMA.
+Read = tuple[Any, ...]
+_ESCAPED = "\"#%'*/:=?\\{[]^"
+
+
+def key_of(shape: Shape, row: Mapping[str, Any]) -> str:
+    """Return the record key of a row (format: data.md 2.1)."""
+    fields, partition_by = KEYS[shape.keys]
+    generator_is_complex = len(partition_by) > 1 and shape.keys.startswith("complex")
+    if len(fields) > 1 or (generator_is_complex and shape.version >= 9):
+        return ",".join(f"{name}:{row[name]}" for name in fields)
+    return str(row[fields[0]])
+
+
+def path_of(shape: Shape, row: Mapping[str, Any]) -> str:
+    """Return the partition path of a row (format: data.md 2.3, 2.4)."""
+    segments = []
+    for entry in KEYS[shape.keys][1]:
+        name, _, kind = entry.partition(":")
+        value = row[name]
+        if kind == "TIMESTAMP":
+            value = f"{dt.datetime.fromtimestamp((value or 1) / 1000, dt.UTC):%Y/%m/%d}"
+        text = str(value or "__HIVE_DEFAULT_PARTITION__")
+        if shape.url_encode:
+            text = "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in text)
+        segments.append(f"{name}={text}" if shape.hive_style else text)
+    return "/".join(segments)
+
+
+@dataclass(slots=True)
+class Version:
+    """One stored row; `written` is the requested time of its commit, "" while that is not known yet."""
+
+    path: str
+    row: Row
+    written: str = ""
+
+
+@dataclass(slots=True)
+class Model:
+    """What a table of this shape must hold."""
+
+    shape: Shape
+    stored: dict[tuple[str, str], list[Version]] = field(default_factory=dict)
+
+    def upsert(self, rows: Iterable[Row]) -> None:
+        """Insert, update, and delete what is flagged so."""
+        for row in self.combined(rows):
+            path, key, dead = path_of(self.shape, row), key_of(self.shape, row), bool(row[DELETED])
+            settled = False
+            for version in self._copies(path, key):
+                if self.shape.is_global and self.shape.moves and not dead and version.path != path:
+                    if self._wins(row, version, dead=False):
+                        self._remove(key, version)
+                    else:
+                        settled = True
+                    continue
+                settled = True
+                if self._wins(row, version, dead=dead):
+                    if dead:
+                        self._remove(key, version)
+                    else:
+                        version.row, version.written = row, ""
+            if not settled and not dead:
+                self._add(path, key, row)
+
+    def insert(self, rows: Iterable[Row]) -> None:
+        """Add rows without looking for their keys."""
+        for row in self.combined(rows) if self.shape.combines_inserts else rows:
+            if not row[DELETED]:
+                self._add(path_of(self.shape, row), key_of(self.shape, row), row)
+
+    def insert_overwrite(self, rows: Iterable[Row]) -> None:
+        """Replace the partitions that the rows lie in."""
+        kept = [row for row in rows if not row[DELETED]]
+        self.delete_partitions({path_of(self.shape, row) for row in kept})
+        self.insert(kept)
+
+    def insert_overwrite_table(self, rows: Iterable[Row]) -> None:
+        """Replace everything."""
+        self.stored.clear()
+        self.insert(rows)
+
+    def delete(self, rows: Iterable[Row], *, everywhere: bool) -> None:
+        """Remove the keys of the rows, in the rows' partitions or `everywhere`."""
+        for row in rows:
+            path, key = path_of(self.shape, row), key_of(self.shape, row)
+            for version in self._copies(path, key, everywhere=everywhere):
+                self._remove(key, version)
+
+    def delete_partitions(self, paths: Iterable[str]) -> None:
+        """Remove whole partitions."""
+        gone = set(paths)
+        self.stored = {where: versions for where, versions in self.stored.items() if where[0] not in gone}
+
+    def committed(self, requested: str) -> None:
+        """Say when the rows of the last verb were written."""
+        for versions in self.stored.values():
+            for version in versions:
+                version.written = version.written or requested
+
+    def snapshot(self) -> Counter[Read]:
+        """Return what a reader sees."""
+        return Counter(
+            (path, key, version.written, *(version.row[name] for name in SCHEMA.names))
+            for (path, key), versions in self.stored.items()
+            for version in versions
+        )
+
+    def has(self, row: Row) -> bool:
+        """Whether the row's key is stored, in its partition or, with a global index, anywhere."""
+        return bool(self._copies(path_of(self.shape, row), key_of(self.shape, row)))
+
+    def combined(self, rows: Iterable[Row]) -> list[Row]:
+        """Return one row per key: the greatest by ordering value, then by path, then by the other columns in order."""
+        best: dict[Any, Row] = {}
+        for row in rows:
+            key = key_of(self.shape, row)
+            where = key if self.shape.is_global else (path_of(self.shape, row), key)
+            if where not in best or self._rank(row) >= self._rank(best[where]):
+                best[where] = row
+        return list(best.values())
+
+    def _rank(self, row: Row) -> tuple[Any, ...]:
+        ordering = row["ts"] if self.shape.ordering else None
+        values = [ordering, path_of(self.shape, row), *(row[name] for name in SCHEMA.names)]
+        return tuple((value is not None, 0 if value is None else value) for value in values)
+
+    def _wins(self, row: Row, version: Version, *, dead: bool) -> bool:
+        new, old = row["ts"], version.row["ts"]
+        if self.shape.merge != "event" or old is None or (dead and new is None):
+            return True
+        return new is not None and new >= old
+
+    def _copies(self, path: str, key: str, *, everywhere: bool = False) -> list[Version]:
+        if not (everywhere or self.shape.is_global):
+            return list(self.stored.get((path, key), ()))
+        return [version for (_, other), versions in self.stored.items() if other == key for version in versions]
+
+    def _add(self, path: str, key: str, row: Row) -> None:
+        self.stored.setdefault((path, key), []).append(Version(path, row))
+
+    def _remove(self, key: str, version: Version) -> None:
+        rest = [other for other in self.stored[(version.path, key)] if other is not version]
+        if rest:
+            self.stored[(version.path, key)] = rest
+        else:
+            del self.stored[(version.path, key)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """One step of a history: the name of a method of Table, and rows; `way` picks among the ways to call it."""
+
+    name: str
+    rows: tuple[Row, ...] = ()
+    way: int = 0
+
+
+def apply_verb(table: Table, model: Model, verb: Verb, *, unique: bool) -> Committed | NothingToDo:
+    """Run one verb on the table and on the model; with `unique` no key is inserted while it is stored."""
+    rows = list(verb.rows)
+    if unique and verb.name in ("insert", "bulk_insert"):
+        rows = [row for row in model.combined(rows) if not model.has(row)]
+    if unique and verb.name.startswith("insert_overwrite"):
+        rows = _overwriting(model, rows, verb.name)
+    if verb.name == "upsert":
+        model.upsert(rows)
+        return table.upsert(_in_ways(rows, verb.way))
+    if verb.name in ("insert", "bulk_insert"):
+        model.insert(rows)
+        return getattr(table, verb.name)(_in_ways(rows, verb.way))
+    if verb.name == "insert_overwrite":
+        model.insert_overwrite(rows)
+        return table.insert_overwrite(_in_ways(rows, verb.way))
+    if verb.name == "insert_overwrite_table":
+        model.insert_overwrite_table(rows)
+        return table.insert_overwrite_table(_in_ways(rows, verb.way))
+    if verb.name == "delete_partitions":
+        chosen = table.partitions()[: 1 + verb.way % 2]
+        model.delete_partitions(chosen)
+        return table.delete_partitions(chosen)
+    return _delete(table, model, rows, verb.way)
+
+
+@dataclass(slots=True)
+class Run:
+    """A table, its model, and what was true after each commit."""
+
+    table: Table
+    shape: Shape
+    unique: bool = True
+    model: Model = field(init=False)
+    commits: list[tuple[Instant, Counter[Read]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model = Model(self.shape)
+
+    def step(self, verb: Verb) -> None:
+        """Apply one verb and compare every reading that ends at it."""
+        before = self.model.snapshot()
+        outcome = apply_verb(self.table, self.model, verb, unique=self.unique)
+        if isinstance(outcome, Committed):
+            self.model.committed(outcome.instant.requested)
+            self.commits.append((outcome.instant, self.model.snapshot()))
+        else:
+            assert self.model.snapshot() == before, f"{verb.name} did nothing: {outcome.reason}"
+        check_storage(self.table, unique=self.unique)
+        assert read(self.table) == self.model.snapshot(), verb.name
+        for instant, expected in self.commits:
+            assert read(self.table, as_of=instant.requested) == expected, ("as of", instant.requested)
+        if isinstance(outcome, Committed):
+            self.compare_incremental(ends=self.commits[-1:])
+
+    def compare_incremental(self, ends: Sequence[tuple[Instant, Counter[Read]]]) -> None:
+        """Compare the changes between every earlier commit, and the beginning, and each of `ends`."""
+        for end, expected in ends:
+            done = [instant for instant, _ in self.commits if instant.completion <= end.completion]
+            for first in range(len(done)):
+                begin = "000" if first == 0 else done[first - 1].completion
+                wanted = {instant.requested for instant in done[first:]}
+                changed = Counter({version: n for version, n in expected.items() if version[2] in wanted})
+                found = read_incremental(self.table, "earliest" if first == 0 else begin, end.completion)
+                assert found == changed, ("incremental", begin, end.completion)
+
+
+def read(table: Table, **scan: Any) -> Counter[Read]:
+    """Return the rows of a snapshot as the model shows them."""
+    return as_read(table.scan(**scan).to_arrow())
+
+
+def read_incremental(table: Table, begin: str | None, end: str | None) -> Counter[Read]:
+    """Return the rows that commits completed in (begin, end] wrote."""
+    return as_read(table.incremental(begin, end).to_arrow())
+
+
+def as_read(rows: pa.Table) -> Counter[Read]:
+    """Return rows as the model shows them; columns the table does not have yet are null."""
+    names = [PATH, KEY, COMMIT_TIME, *SCHEMA.names]
+    missing = [pa.nulls(rows.num_rows)] * len(names)
+    columns = [rows.column(n).to_pylist() if n in rows.column_names else missing[0].to_pylist() for n in names]
+    return Counter(zip(*columns, strict=True))
+
+
+def shapes(**fixed: Any) -> st.SearchStrategy[Shape]:
+    """Return random shapes; `fixed` fields keep their values."""
+    choices: dict[str, st.SearchStrategy[Any]] = {
+        "version": st.sampled_from([9, 8]),
+        "keys": st.sampled_from(sorted(KEYS)),
+        "hive_style": st.booleans(),
+        "url_encode": st.sampled_from([True, False]),
+        "index": st.sampled_from(["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"]),
+        "moves": st.booleans(),
+        "buckets": st.integers(1, 3),
+        "merge": st.sampled_from(["event", "commit", "commit_ordered"]),
+        "rows_per_file": st.integers(1, 5),
+        "fills_small_files": st.booleans(),
+        "combines_inserts": st.booleans(),
+        "budget": st.sampled_from([64 << 20, 2_000]),
+    }
+    return st.builds(Shape, **{**choices, **{name: st.just(value) for name, value in fixed.items()}})
+
+
+def rows(*, partitions: Sequence[str | None] = ("a", "b/c d=ü", None), deletes: bool = True) -> st.SearchStrategy[Row]:
+    """Return random rows of SCHEMA over few keys, so that they meet."""
+    flags = st.sampled_from([None, None, False, False, True]) if deletes else st.none()
+    return st.fixed_dictionaries(
+        {
+            "id": st.sampled_from([f"k{number}" for number in range(10)]),
+            "region": st.sampled_from(["eu", "us"]),
+            "p": st.sampled_from(list(partitions)),
+            "at": st.sampled_from([0, 86_400_000, 1_750_000_000_000]),
+            "ts": st.one_of(st.none(), st.integers(-1, 4)),
+            "v": st.one_of(st.none(), st.text(max_size=4)),
+            "amount": st.floats(-1e6, 1e6, width=32).map(lambda x: x + 0.0),
+            DELETED: flags,
+        }
+    )
+
+
+def verbs(*, names: Sequence[str] | None = None, row: st.SearchStrategy[Row] | None = None) -> st.SearchStrategy[Verb]:
+    """Return random verbs, upserts more often than others."""
+    many = st.lists(row if row is not None else rows(), max_size=14).map(tuple)
+    upserts = st.builds(Verb, name=st.just("upsert"), rows=many, way=st.integers(0, 3))
+    others = st.builds(Verb, name=st.sampled_from(list(names or VERBS)), rows=many, way=st.integers(0, 3))
+    return st.one_of(upserts, others) if names is None or "upsert" in names else others
+
+
+VERBS = (
+    "upsert",
+    "insert",
+    "bulk_insert",
+    "delete",
+    "insert_overwrite",
+    "insert_overwrite_table",
+    "delete_partitions",
+)
+
+
+def histories(max_size: int = 6, **choice: Any) -> st.SearchStrategy[list[Verb]]:
+    """Return random sequences of verbs."""
+    return st.lists(verbs(**choice), min_size=1, max_size=max_size)
+
+
+def without_url_hazards(shape: Shape) -> Shape:
+    """Return the shape with url-encoding where values with `/` would make two partitions one."""
+    return shape if shape.url_encode else replace(shape, url_encode=True)
+
+
+def _overwriting(model: Model, rows: list[Row], name: str) -> list[Row]:
+    """Return rows of distinct keys that, under a global index, stand nowhere but in what they replace."""
+    rows = [row for row in model.combined(rows) if not row[DELETED]]
+    if not model.shape.is_global or name == "insert_overwrite_table":
+        return rows
+    replaced = {path_of(model.shape, row) for row in rows}
+    elsewhere = {key for path, key in model.stored if path not in replaced}
+    kept = [row for row in rows if key_of(model.shape, row) not in elsewhere]
+    return kept if {path_of(model.shape, row) for row in kept} == replaced else []
+
+
+def _delete(table: Table, model: Model, rows: list[Row], way: int) -> Committed | NothingToDo:
+    """Delete by key and partition columns, by key columns alone, or by keys as text."""
+    fields, partition_by = KEYS[model.shape.keys]
+    needed = list(dict.fromkeys([*fields, *(entry.partition(":")[0] for entry in partition_by)]))
+    frame = batch(rows)
+    if way == 0:
+        model.delete(rows, everywhere=False)
+        return table.delete(frame.select(needed))
+    if way == 1:
+        model.delete(rows, everywhere=False)
+        return table.delete(frame)
+    # Key columns that are partition columns too would say where to look.
+    partitioned = any(entry.partition(":")[0] not in fields for entry in partition_by)
+    model.delete(rows, everywhere=partitioned or not partition_by or way == 3)
+    if way == 2:
+        return table.delete(frame.select(list(fields)))
+    return table.delete([key_of(model.shape, row) for row in rows])
+
+
+def _in_ways(rows: list[Row], way: int) -> pa.Table | pa.RecordBatchReader:
+    """Return rows as one table, or as a stream of small batches."""
+    table = batch(rows)
+    if way % 2 == 0:
+        return table
+    return pa.RecordBatchReader.from_batches(SCHEMA, table.to_batches(max_chunksize=3))
+
+
+Comparison = Callable[[Run], None]

@@ -1,0 +1,285 @@
+"""Tables to test on: built through the real write path from orthogonal choices, in a world whose clock and ids repeat.
+
+A `Shape` is one point of the product (version, key generator, index, merge mode, sizes); `make_table` builds it, in
+memory unless a place is given. `check_storage` holds the laws of what a write leaves behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from hypothesis import Phase, settings
+
+from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.format.bloom import BloomFilter
+from lakehouse.format.names import parse_base_file, parse_instant
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.files import BaseFile
+from lakehouse.model.keys import TimestampFormat
+from lakehouse.model.merge import MergeMode
+from lakehouse.operations.load import load_slices
+from lakehouse.plan.ranges import RANGES_KEY, decode_ranges
+from lakehouse.storage.locate import open_storage
+from lakehouse.storage.protocol import Storage
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+
+COMMIT_TIME, _, KEY, PATH, FILE_NAME = META_COLUMNS
+DELETED = "_hoodie_is_deleted"
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("region", pa.string()),
+        ("p", pa.string()),
+        ("at", pa.int64()),
+        ("ts", pa.int64()),
+        ("v", pa.string()),
+        ("amount", pa.float64()),
+        (DELETED, pa.bool_()),
+    ]
+)
+#: Columns of the record key and entries of `partition_by` for each kind of keys a shape may have.
+KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "simple": (("id",), ("p",)),
+    "complex": (("id", "region"), ("p", "region")),
+    "complex_single": (("id",), ("p", "region")),
+    "timestamp": (("id",), ("at:TIMESTAMP",)),
+    "custom": (("id", "region"), ("p:SIMPLE", "at:TIMESTAMP")),
+    "non_partition": (("id",), ()),
+    "non_partition_pair": (("id", "region"), ()),
+}
+_START_MS = 1_750_000_000_000
+_numbers = itertools.count(1)
+
+
+class SteadyClock:
+    """A clock that moves by a few milliseconds whenever it is asked, and by what is slept."""
+
+    def __init__(self, step_ms: int = 3) -> None:
+        self.now, self._step = _START_MS, step_ms
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> int:
+        """Return the time and move on."""
+        with self._lock:
+            self.now += self._step
+            return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Move on without waiting."""
+        with self._lock:
+            self.now += int(seconds * 1000)
+
+
+class SeededIds:
+    """Version 4 UUIDs that repeat from run to run."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def uuid(self) -> str:
+        """Return the next UUID."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
+def make_env(location: str | None = None, *, storage: Storage | None = None) -> Env:
+    """Return a world with its own clock and ids around a store, a fresh one in memory unless told otherwise."""
+    found = storage or open_storage(location or f"memory://tables-{next(_numbers)}/t")
+    return Env(storage=found, clock=SteadyClock(), ids=SeededIds())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One kind of table. `merge`: commit (no ordering column), commit_ordered or event.
+
+    `rows_per_file` is the first commit's idea of a full file; later ones learn from real sizes. `budget` in bytes.
+    """
+
+    version: int = 9
+    keys: str = "simple"
+    hive_style: bool = False
+    url_encode: bool = True
+    index: str = "SIMPLE"
+    moves: bool = True
+    buckets: int = 2
+    merge: str = "event"
+    rows_per_file: int = 3
+    fills_small_files: bool = True
+    combines_inserts: bool = False
+    budget: int = 64 << 20
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a key is unique in the whole table."""
+        return self.index == "GLOBAL_SIMPLE"
+
+    @property
+    def ordering(self) -> str | None:
+        """The ordering column."""
+        return None if self.merge == "commit" else "ts"
+
+    def table_options(self) -> dict[str, str]:
+        """Return the options of the table and its writes."""
+        largest = 30_000
+        return {
+            "hoodie.write.table.version": str(self.version),
+            "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
+            "hoodie.datasource.write.partitionpath.urlencode": str(self.url_encode).lower(),
+            "hoodie.index.type": self.index,
+            "hoodie.simple.index.update.partition.path": str(self.moves).lower(),
+            "hoodie.bucket.index.num.buckets": str(self.buckets),
+            "hoodie.parquet.max.file.size": str(largest),
+            "hoodie.parquet.small.file.limit": str(largest * 2 // 3 if self.fills_small_files else 0),
+            "hoodie.copyonwrite.record.size.estimate": str(largest // self.rows_per_file),
+            "hoodie.combine.before.insert": str(self.combines_inserts).lower(),
+            "hoodie.index.bloom.fpp": "0.01",
+            "lakehouse.write.memory.budget": str(self.budget),
+            **self.options,
+        }
+
+
+def make_table(shape: Shape | None = None, *, env: Env | None = None, schema: pa.Schema | None = SCHEMA) -> Table:
+    """Create an empty table of this shape."""
+    shape, env = shape or Shape(), env or make_env()
+    record_key, partition_by = KEYS[shape.keys]
+    timed = any(":TIMESTAMP" in entry for entry in partition_by)
+    return Table.create(
+        env.storage.root,
+        name="events",
+        record_key=record_key,
+        partition_by=partition_by,
+        ordering=shape.ordering,
+        schema=schema,
+        merge_mode=MergeMode.EVENT_TIME_ORDERING if shape.merge == "event" else MergeMode.COMMIT_TIME_ORDERING,
+        timestamp=TimestampFormat(output_format="yyyy/MM/dd") if timed else None,
+        options=shape.table_options(),
+        env=env,
+    )
+
+
+def batch(rows: Iterable[Mapping[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Return rows as an Arrow table; columns a row lacks are null."""
+    listed = list(rows)
+    return pa.table({f.name: pa.array([row.get(f.name) for row in listed], f.type) for f in schema}, schema=schema)
+
+
+def row(id: str, **values: Any) -> dict[str, Any]:
+    """Return a row of SCHEMA with defaults that need no thought."""
+    return {"id": id, "region": "eu", "p": "a", "at": 0, "ts": 1, "v": None, "amount": 0.0, DELETED: None} | values
+
+
+def data_rows(table: Table, columns: Sequence[str] | None = None, **scan: Any) -> list[dict[str, Any]]:
+    """Return rows without meta columns, sorted by their text."""
+    rows: list[dict[str, Any]] = table.scan(columns, **scan).to_arrow().to_pylist()
+    plain = [{name: value for name, value in row.items() if name not in META_COLUMNS} for row in rows]
+    return sorted(plain, key=repr)
+
+
+def examples(number: int) -> settings:
+    """Return hypothesis settings: few examples that repeat, or LAKEHOUSE_EXAMPLES times as many that do not."""
+    factor = os.environ.get("LAKEHOUSE_EXAMPLES")
+    return settings(
+        max_examples=number * int(factor or 1),
+        derandomize=factor is None,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        phases=[Phase.generate, Phase.shrink],
+    )
+
+
+def base_files(storage: Storage) -> list[BaseFile]:
+    """Return every base file on storage, committed or not."""
+    found = []
+    for file in storage.list(""):
+        partition, _, name = file.path.rpartition("/")
+        base = parse_base_file(name, partition, file.size_bytes)
+        if base is not None:
+            found.append(base)
+    return found
+
+
+def strays(storage: Storage) -> list[str]:
+    """Return the files that a table at rest does not have: staged rows, markers, heartbeats, locks, half-made files."""
+    known = {".hoodie/hoodie.properties"}
+    return [
+        file.path
+        for file in storage.list("")
+        if file.path not in known
+        and file.name != ".hoodie_partition_metadata"
+        and parse_base_file(file.name, "", 0) is None
+        and not (file.path.startswith(".hoodie/timeline/") and parse_instant(file.name))
+    ]
+
+
+def check_storage(table: Table, *, unique: bool = True) -> None:
+    """Assert the laws of a table at rest; `unique` says that no key was inserted twice."""
+    loaded = table.refresh()
+    storage = loaded.env.storage
+    assert not tuple(loaded.timeline.where(pending=True)), "an instant is still pending"
+    assert strays(storage) == []
+    commits = table.commits()
+    named = {stat.path: stat for _, metadata in commits for stat in metadata.stats}
+    found = {base.path: base for base in base_files(storage)}
+    assert sorted(found) == sorted(named), "files on storage and files in commits differ"
+    for path, stat in named.items():
+        assert found[path].size_bytes == stat.size_bytes, path
+        assert storage.get(f"{stat.partition}/.hoodie_partition_metadata".lstrip("/"))
+    if commits:
+        check_files(storage, commits[-1][1], loaded.config.keys.record_key_fields)
+    if unique:
+        check_unique(storage, [s.base for s in load_slices(loaded) if s.base])
+
+
+def check_unique(storage: Storage, bases: Sequence[BaseFile]) -> None:
+    """Assert that no key stands twice in a partition, in one file group or in two."""
+    seen: dict[tuple[str, str], str] = {}
+    for base in bases:
+        for key in pq.read_table(storage.open_input(base.path), columns=[KEY]).column(0).to_pylist():
+            where = (base.partition, key)
+            assert where not in seen, f"key {key} of {base.partition!r} is in {seen[where]} and {base.file_id}"
+            seen[where] = base.file_id
+
+
+def check_files(storage: Storage, metadata: CommitMetadata, record_key: Sequence[str]) -> None:
+    """Assert that the files of a commit are what it says of them, footers and column ranges included."""
+    for stat in metadata.stats:
+        with storage.open_input(stat.path) as source:
+            file = pq.ParquetFile(source)
+            rows, footer = file.read(), file.metadata.metadata or {}
+        assert rows.num_rows == stat.num_writes, stat.path
+        assert stat.num_inserts + stat.num_updates <= stat.num_writes, stat.path
+        assert set(rows.column(FILE_NAME).to_pylist()) <= {stat.path.rpartition("/")[2]}
+        assert set(rows.column(PATH).to_pylist()) <= {stat.partition}
+        assert b"parquet.avro.schema" in footer
+        keys = rows.column(KEY)
+        if rows.num_rows:
+            low, high = footer[b"hoodie_min_record_key"].decode(), footer[b"hoodie_max_record_key"].decode()
+            # Bounds may be wider than the rows only where rows were removed.
+            bounds = pc.min_max(keys).as_py()
+            assert low == bounds["min"] and high == bounds["max"], stat.path
+        code = footer.get(b"hoodie_bloom_filter_type_code")
+        bloom = BloomFilter.from_text(footer[b"org.apache.hudi.bloomfilter"].decode(), code and code.decode())
+        assert bloom.might_contain(keys).all() if rows.num_rows else True, stat.path
+        _check_ranges(stat, rows, metadata)
+
+
+def _check_ranges(stat: WriteStat, rows: pa.Table, metadata: CommitMetadata) -> None:
+    ranges = decode_ranges(metadata.extra[RANGES_KEY], rows.schema).get(stat.path, {})
+    for name, (low, high, nulls) in ranges.items():
+        column = rows.column(name)
+        column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        bounds = pc.min_max(column).as_py()
+        assert column.null_count == nulls, (stat.path, name)
+        assert bounds["min"] is None or (low <= bounds["min"] and bounds["max"] <= high), (stat.path, name)
