@@ -149,8 +149,8 @@ class Table:
         return pa.schema([]) if schema is None else schema
 
     def refresh(self) -> LoadedTable:
-        """Load the table anew; metadata of commits already read is kept."""
-        self._loaded = self._loaded.reload()
+        """Load the table anew, properties included; metadata of commits already read is kept."""
+        self._loaded = self._loaded.refresh()
         return self._loaded
 
     def upsert(self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str) -> Outcome:

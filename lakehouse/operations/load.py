@@ -42,9 +42,23 @@ class LoadedTable:
         """Return the table as it is now; metadata of commits already read is kept."""
         return LoadedTable(env=self.env, config=self.config, store=self.store, timeline=self.store.load())
 
+    def refresh(self) -> LoadedTable:
+        """Return the table as it is now, its properties read again: another writer may have upgraded it."""
+        config = _readable_config(self.env)
+        if config == self.config:
+            return self.reload()
+        store = TimelineStore(self.env, config)
+        return LoadedTable(env=self.env, config=config, store=store, timeline=store.load())
+
 
 def load_table(env: Env) -> LoadedTable:
     """Read config and timeline; raise UserError if there is no table, UnsupportedError for what cannot be read."""
+    config = _readable_config(env)
+    store = TimelineStore(env, config)
+    return LoadedTable(env=env, config=config, store=store, timeline=store.load())
+
+
+def _readable_config(env: Env) -> TableConfig:
     config = load_config(env.storage)
     if config.table_type != "COPY_ON_WRITE":
         raise UnsupportedError(
@@ -54,8 +68,7 @@ def load_table(env: Env) -> LoadedTable:
         raise UnsupportedError(
             f"{env.storage.root}: base file format {config.base_file_format} is not supported; PARQUET is"
         )
-    store = TimelineStore(env, config)
-    return LoadedTable(env=env, config=config, store=store, timeline=store.load())
+    return config
 
 
 def load_config(storage: Storage) -> TableConfig:
