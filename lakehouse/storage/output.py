@@ -49,10 +49,11 @@ class AtomicOutput:
         """Append any bytes-like object and return its length in bytes."""
         if self._closed:
             raise ValueError("write to a closed output file")
-        length = memoryview(data).nbytes
-        self._sink.write(data)
-        self._position += length
-        return length
+        # Arrow's buffers call their bytes signed, which obstore refuses.
+        view = memoryview(data).cast("B")
+        self._sink.write(view)
+        self._position += view.nbytes
+        return view.nbytes
 
     def tell(self) -> int:
         """Return the number of bytes written."""

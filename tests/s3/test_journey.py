@@ -1,0 +1,114 @@
+"""A table on an object store behaves as one on a local disk does: the whole journey, side by side."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.errors import RetryableError
+from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.storage.locate import open_storage
+from lakehouse.storage.protocol import Storage
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+from tests.support.killed import Host, batch, leftovers
+from tests.support.s3 import S3Server
+
+pytestmark = pytest.mark.s3
+_numbers = itertools.count(1)
+DEAD, SURVIVOR = 101, 102
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str]]:
+    """An empty location and what it takes to reach it; `local` is the measure of `s3`."""
+    if request.param == "local":
+        return str(tmp_path / "table"), {}
+    server: S3Server = request.getfixturevalue("s3_server")
+    return f"s3://{server.bucket}/journey-{next(_numbers)}/table", server.options
+
+
+def made(place: tuple[str, dict[str, str]], **declared: Any) -> Table:
+    location, reach = place
+    return Table.create(
+        location, name="j", record_key=["id"], partition_by=["p"], ordering="ts", storage_options=reach, **declared
+    )
+
+
+def content(rows: pa.Table) -> dict[str, int]:
+    found = rows.select(["id", "v"]).to_pydict()
+    assert len(set(found["id"])) == len(found["id"])
+    return dict(zip(found["id"], found["v"], strict=True))
+
+
+def test_a_table_is_written_changed_and_read_at_every_instant(place: tuple[str, dict[str, str]]) -> None:
+    table = made(place)
+    table.bulk_insert(batch({("a", "a1"): 1, ("a", "a2"): 1, ("b", "b 1%/ü"): 1}))
+    first = table.timeline.latest_time()
+    table.upsert(batch({("a", "a1"): 2, ("a b", "c1"): 2}, deleted=[("b", "b 1%/ü")]))
+    second = table.timeline.latest_time()
+    table.insert(batch({("a", "a3"): 3}))
+    table.delete(["a2"])
+    third = table.timeline.latest_time()
+    table.insert_overwrite(batch({("a", "a9"): 9}))
+
+    location, reach = place
+    table = Table.open(location, storage_options=reach)
+    assert content(table.scan().to_arrow()) == {"a9": 9, "c1": 2}
+    assert content(table.scan(["id", "v"], "v = 2").to_arrow()) == {"c1": 2}
+    assert content(table.scan(as_of=first).to_arrow()) == {"a1": 1, "a2": 1, "b 1%/ü": 1}
+    assert content(table.scan(as_of=second).to_arrow()) == {"a1": 2, "a2": 1, "c1": 2}
+    assert content(table.incremental(first, second).to_arrow()) == {"a1": 2, "c1": 2}
+    assert content(table.incremental(third).to_arrow()) == {"a9": 9}
+    assert table.partitions() == ("a", "a b", "b")
+    table.delete_partitions(["a b"])
+    assert content(table.scan().to_arrow()) == {"a9": 9}
+    table.insert_overwrite_table(batch({("z", "z1"): 1}))
+    assert content(table.scan().to_arrow()) == {"z1": 1}
+    assert leftovers(open_storage(location, reach)) == []
+
+
+def test_a_bucketed_table_is_updated_in_place(place: tuple[str, dict[str, str]]) -> None:
+    table = made(place, options={"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"})
+    table.upsert(batch({("a", f"a{i}"): 1 for i in range(20)}))
+    table.upsert(batch({("a", f"a{i}"): 2 for i in range(10, 25)}))
+    assert content(table.scan().to_arrow()) == {f"a{i}": 1 + (i >= 10) for i in range(25)}
+    assert {stat.num_updates + stat.num_inserts > 0 for stat in table.commits()[-1][1].stats} == {True}
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9, 1.0])
+def test_a_dead_write_is_rolled_back_by_the_next_one(place: tuple[str, dict[str, str]], share: float) -> None:
+    location, reach = place
+    made(place).bulk_insert(batch({("a", "a1"): 1, ("b", "b1"): 1}))
+    storage = open_storage(location, reach)
+    rehearsal = FaultyStorage(storage)
+    opened(rehearsal, DEAD).upsert(batch({("a", "a1"): 2, ("c", "c1"): 2}))
+    before = {"a1": 2, "b1": 1, "c1": 2}
+    change = batch({("a", "a1"): 3, ("c", "c1"): 3})
+    with pytest.raises(SimulatedCrash):
+        opened(FaultyStorage(storage, int(rehearsal.steps * share), FaultMode.CRASH_BEFORE), DEAD).upsert(change)
+    committed = len(opened(storage, SURVIVOR).timeline.writes()) == 3
+    rows = {**before, "a1": 3, "c1": 3} if committed else before
+    assert content(opened(storage, SURVIVOR).scan().to_arrow()) == rows
+    opened(storage, SURVIVOR).upsert(batch({("b", "b1"): 7}))
+    assert content(opened(storage, SURVIVOR).scan().to_arrow()) == {**rows, "b1": 7}
+    assert leftovers(storage) == []
+
+
+def test_a_living_write_keeps_others_out(place: tuple[str, dict[str, str]]) -> None:
+    location, reach = place
+    made(place).bulk_insert(batch({("a", "a1"): 1}))
+    storage = open_storage(location, reach)
+    with pytest.raises(SimulatedCrash):
+        opened(FaultyStorage(storage, 12, FaultMode.CRASH_BEFORE), DEAD).upsert(batch({("a", "a1"): 3}))
+    with pytest.raises(RetryableError, match="its writer is alive"):
+        Table.open(location, env=Env(storage=storage, processes=Host(SURVIVOR))).upsert(batch({("a", "a1"): 4}))
+    assert content(opened(storage, SURVIVOR).scan().to_arrow()) == {"a1": 1}
+
+
+def opened(storage: Storage, pid: int) -> Table:
+    return Table.open(storage.root, env=Env(storage=storage, processes=Host(pid, frozenset({DEAD} - {pid}))))
