@@ -15,6 +15,8 @@ HUDI_VERSION := 1.2.0
 HUDI_SPARK := 3.5.9
 HUDI_JAR := .jars/$(HUDI_BUNDLE)-$(HUDI_VERSION).jar
 
+S3A_READY := .jars/s3a/.ready
+
 SPARK_READY := .venv/.ready
 AIRFLOW_READY := .venv-airflow/.ready
 HUDI_READY := .venv-hudi/.ready
@@ -28,7 +30,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 .PHONY: help demo ui test check unit airflow-tests referee bench venvs preflight clean distclean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: venvs ## Airflow ingests files into a table through Spark, then prints it (DATA=dir TABLE=spec.yaml for your own)
 	.venv/bin/python -m lakehouse demo run --airflow-venv .venv-airflow --home .demo \
@@ -49,6 +51,13 @@ unit: $(SPARK_READY) ## the tests that run in .venv, without Apache Hudi
 
 airflow-tests: $(SPARK_READY) $(AIRFLOW_READY) ## the tests that run in .venv-airflow
 	.venv-airflow/bin/python -m pytest $(PYTEST_FLAGS) tests/airflow
+
+# Tests of Spark on S3 read through jars that mvn fetches; without mvn they skip on a laptop and fail in CI.
+ifneq ($(or $(shell command -v mvn),$(filter true,$(CI))),)
+unit: $(S3A_READY)
+endif
+
+s3a: $(S3A_READY) ## the jars with which Spark opens s3a:// in tests (needs mvn)
 
 # Only here may something be missing: without mvn there is no jar. In CI that is a failure, on a laptop a sentence.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
@@ -89,6 +98,12 @@ $(HUDI_JAR):
 	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches Apache Hudi's bundle" >&2; exit 1; }
 	mvn -q org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
 		-Dartifact=org.apache.hudi:$(HUDI_BUNDLE):$(HUDI_VERSION) -DoutputDirectory=.jars
+	@touch $@
+
+$(S3A_READY): tests/s3/s3a.pom.xml
+	@command -v mvn >/dev/null || { echo "mvn is missing: install maven, it fetches the jars of S3A" >&2; exit 1; }
+	mvn -q -f $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.jars/s3a
 	@touch $@
 
 # Says everything that is missing at once, in words.

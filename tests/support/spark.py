@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+#: Where `make s3a` puts the jars that let Spark's own readers open s3a:// paths; the session takes what is there.
+S3A_JARS = Path(__file__).resolve().parents[2] / ".jars" / "s3a"
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -15,6 +18,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     home: Path = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(map(str, sorted(S3A_JARS.glob("*.jar")))))
         .appName("lakehouse-tests")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
