@@ -194,14 +194,15 @@ class Table:
         Raises UserError naming a path that is no partition.
         """
         wanted = [partition.strip("/") for partition in partitions]
-        known = set(self.partitions())
+        table = self.refresh()
+        known = {file_slice.partition for file_slice in load_slices(table, wanted)}
         for partition in wanted:
             if partition not in known:
                 raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
         request = WriteRequest(
             operation=Operation.DELETE_PARTITION, partitions=tuple(wanted), extra=dict(commit_metadata or {})
         )
-        return _settled(write(self.refresh(), LocalEngine(), self._policies, request))
+        return _settled(write(table, LocalEngine(), self._policies, request))
 
     def scan(
         self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: str | None = None

@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from lakehouse.format.names import parse_marker
+from lakehouse.format.names import marker_name, parse_marker
 from lakehouse.format.rollback import decode_rollback_plan
-from lakehouse.model.commit import RollbackPlan
+from lakehouse.model.commit import RollbackPlan, WriteStat
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
 from lakehouse.operations.load import LoadedTable
 from lakehouse.spec.options import TransactionPolicy
@@ -34,6 +34,14 @@ def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
         if marker is not None:
             marked[file.path] = marker[0]
     return marked
+
+
+def markers_of(requested: str, stats: Iterable[WriteStat]) -> list[str]:
+    """Return the markers of the files that a write reported."""
+    return [
+        f".hoodie/.temp/{requested}/{marker_name(stat.path, 'MERGE' if stat.prev_base_file else 'CREATE')}"
+        for stat in stats
+    ]
 
 
 def tidy(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = None, staged: bool = True) -> None:

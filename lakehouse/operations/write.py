@@ -32,7 +32,7 @@ from lakehouse.operations.load import LoadedTable, list_base_files, load_slices,
 from lakehouse.operations.prepare import Prepared, prepare, profile_stats
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
-from lakehouse.operations.tidy import delete_files, marked_files, rollback_of, tidy
+from lakehouse.operations.tidy import delete_files, marked_files, markers_of, rollback_of, tidy
 from lakehouse.plan.conflict import find_conflict
 from lakehouse.plan.index import BucketIndex, Index, SimpleIndex
 from lakehouse.plan.write import GroupTask, Sizing
@@ -92,7 +92,7 @@ def write(
     if not isinstance(outcome, Committed):
         _abandon(table, policies, instant, heartbeat)
     else:
-        _tidy(table, request, instant, outcome, heartbeat)
+        _tidy(prepared, request, outcome, heartbeat)
     return outcome
 
 
@@ -133,7 +133,7 @@ def _write(
     touched: frozenset[tuple[str, str]] = frozenset()
     if request.operation is Operation.DELETE_PARTITION:
         _start(table, instant, request.operation, ())
-    elif request.operation in _STAGED or context.buckets or context.combine:
+    elif _is_staged(request, context):
         outcome = _write_staged(table, engine, context, prepared, request, instant)
         if isinstance(outcome, NothingToDo) and request.operation is not Operation.INSERT_OVERWRITE_TABLE:
             return outcome
@@ -219,11 +219,19 @@ def _start(table: LoadedTable, instant: Instant, operation: Operation, tasks: Se
     table.store.start(instant, encode_inflight(profile, table_version=table.config.version))
 
 
+def _is_staged(request: WriteRequest, context: WriteContext) -> bool:
+    if request.operation is Operation.DELETE_PARTITION:
+        return False
+    return request.operation in _STAGED or context.buckets > 0 or context.combine
+
+
 def _delete_duplicates(table: LoadedTable, instant: Instant, metadata: CommitMetadata) -> None:
     """Delete files of attempts that did not make it into the stats, before any reader could take them for ours."""
     written = {stat.path for stat in metadata.stats}
-    marked = marked_files(table, instant.requested).values()
-    delete_files(table, instant.requested, [path for path in marked if path not in written])
+    marked = marked_files(table, instant.requested)
+    stray = {marker: path for marker, path in marked.items() if path not in written}
+    delete_files(table, instant.requested, list(stray.values()))
+    table.env.storage.delete_many(stray)
 
 
 def _complete(
@@ -288,13 +296,13 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
     return lost
 
 
-def _tidy(
-    table: LoadedTable, request: WriteRequest, instant: Instant, outcome: Committed, heartbeat: Heartbeat
-) -> None:
+def _tidy(prepared: Prepared, request: WriteRequest, outcome: Committed, heartbeat: Heartbeat) -> None:
     """Tidy up after a commit. It is true whatever happens here; what stays is swept up by the next write."""
     heartbeat.stop()
+    table, requested = prepared.table, outcome.instant.requested
     try:
-        tidy(table, instant.requested)
+        markers = markers_of(requested, outcome.metadata.stats)
+        tidy(table, requested, markers=markers, staged=_is_staged(request, prepared.template))
     except LakehouseError as error:
-        logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, instant.requested, error)
+        logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, requested, error)
         heartbeat.discard()
