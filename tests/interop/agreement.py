@@ -1,0 +1,34 @@
+"""Whether two implementations read one table alike."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyarrow as pa
+
+from lakehouse.table import Table
+from tests.support.fixture_tables import canonical_rows
+from tests.support.hudi_rs import like
+from tests.support.referee import Referee
+
+
+def assert_same(ours: pa.Table, theirs: pa.Table) -> None:
+    """Compare rows, keys and commit times; the order of rows and of columns is free."""
+    assert sorted(theirs.column_names) == sorted(ours.column_names)
+    wanted = canonical_rows(ours, with_meta=True)
+    assert canonical_rows(like(theirs, ours.schema), with_meta=True) == wanted
+
+
+def assert_hudi_reads_like_us(referee: Referee, table: Table, *, past: bool = False) -> pa.Table:
+    """Compare the snapshot and, with `past`, every instant and every step between; return the snapshot."""
+    now = table.scan().to_arrow()
+    assert_same(now, referee.read(table.location))
+    if past:
+        commits = [instant for instant, _ in table.commits()]
+        for instant in commits:
+            shown = referee.read_as_of(table.location, instant.requested)
+            assert_same(table.scan(as_of=instant.requested).to_arrow(), shown)
+        for before, after in pairwise(instant.completion for instant in commits):
+            changed = referee.read_incremental(table.location, before, after)
+            assert_same(table.incremental(before, after).to_arrow(), changed)
+    return now

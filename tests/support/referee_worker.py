@@ -1,0 +1,121 @@
+"""The other side of the referee: Apache Hudi on its own Spark, told what to do by JSON lines.
+
+Runs in the referee's environment, which has pyspark and nothing else: no import of this project, no pyarrow. Each line
+on stdin is a request, each line on stdout its answer; rows travel as parquet. It ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any, TextIO
+
+from pyspark.sql import DataFrame, SparkSession
+
+EXTENSIONS = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
+CATALOG = "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
+
+
+def start(jar: str, home: str) -> SparkSession:
+    """Return a session of two threads with Hudi's bundle."""
+    settings = {
+        "spark.jars": jar,
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.catalog.spark_catalog": CATALOG,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -Dderby.system.home={home} -XX:TieredStopAtLevel=1",
+        "spark.local.dir": f"{home}/local",
+        "spark.sql.warehouse.dir": f"{home}/warehouse",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("referee")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+class Worker:
+    """Runs requests on one session; tables registered for SQL are known by their location."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._names: dict[str, str] = {}
+
+    def run(self, request: dict[str, Any]) -> None:
+        """Run one request; rows it gives back go to the path `output`."""
+        if request["verb"] == "read":
+            reader = self._spark.read.format("hudi").options(**request["options"])
+            _give(reader.load(request["location"]), request["output"])
+        elif request["verb"] == "write":
+            rows = self._spark.read.parquet(request["input"])
+            rows.write.format("hudi").options(**request["options"]).mode(request["mode"]).save(request["location"])
+        else:
+            self._sql(request)
+
+    def _sql(self, request: dict[str, Any]) -> None:
+        for key, value in request["settings"].items():
+            self._spark.conf.set(key, value)
+        try:
+            text = request["text"]
+            if request["rows"]:
+                self._spark.read.parquet(request["rows"]).createOrReplaceTempView("incoming")
+            if request["location"]:
+                text = text.replace("{table}", self._registered(request["location"]))
+            _give(self._spark.sql(text), request["output"])
+        finally:
+            for key in request["settings"]:
+                self._spark.conf.unset(key)
+
+    def _registered(self, location: str) -> str:
+        if location not in self._names:
+            name = f"referee_{len(self._names)}"
+            self._spark.sql(f"CREATE TABLE {name} USING hudi LOCATION '{location}'")
+            self._names[location] = name
+        self._spark.sql(f"REFRESH TABLE {self._names[location]}")
+        return self._names[location]
+
+
+def _give(rows: DataFrame, output: str) -> None:
+    if output:
+        rows.coalesce(1).write.parquet(output)
+
+
+def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
+    """Answer requests until there are no more."""
+    for line in requests:
+        try:
+            worker.run(json.loads(line))
+            answer = {}
+        except Exception as error:  # the caller raises it again
+            traceback.print_exc()
+            answer = {"error": str(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def main() -> None:
+    """Serve on the stdout we were given; whatever else prints goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    spark = start(*sys.argv[1:3])
+    answers.write(json.dumps({"spark": spark.version}) + "\n")
+    answers.flush()
+    serve(Worker(spark), sys.stdin, answers)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
