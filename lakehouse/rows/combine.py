@@ -80,4 +80,4 @@ def _comparable(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray
         # Arrow has no order for lists and maps. Only rows whose key repeats in the batch come here, and their text
         # decides only where all before it is equal.
         return {name: pa.chunked_array([pa.array([repr(value) for value in column.to_pylist()], pa.string())])}
-    return {name: column.dictionary_decode() if pa.types.is_dictionary(kind) else column}
+    return {name: column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column}
