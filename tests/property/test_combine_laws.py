@@ -1,0 +1,99 @@
+"""Laws of combining a batch: one row per key, the same one however rows arrived and were split."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.rows.combine import combine
+from tests.support.tables import examples
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("path", pa.string()),
+        ("ts", pa.int64()),
+        ("text", pa.string()),
+        ("inner", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.int32()))])),
+        ("tags", pa.map_(pa.string(), pa.int32())),
+    ]
+)
+small = st.integers(0, 2)
+row = st.fixed_dictionaries(
+    {
+        "key": st.sampled_from(["a", "b", "c", "é"]),
+        "path": st.sampled_from(["", "x"]),
+        "ts": st.one_of(st.none(), small),
+        "text": st.one_of(st.none(), st.sampled_from(["", "u", "v"])),
+        "inner": st.one_of(
+            st.none(),
+            st.fixed_dictionaries({"a": st.one_of(st.none(), small), "b": st.one_of(st.none(), st.lists(small))}),
+        ),
+        "tags": st.one_of(st.none(), st.lists(st.tuples(st.sampled_from("mn"), small), max_size=2)),
+    }
+)
+batches = st.lists(row, min_size=1, max_size=20)
+keys_of = st.sampled_from([("key",), ("key", "path")])
+orderings = st.sampled_from([None, "ts"])
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows as they would be staged: in chunks, with the path dictionary-encoded."""
+    half = len(rows) // 2
+    parts = [pa.Table.from_pylist(part, schema=SCHEMA) for part in (rows[:half], rows[half:])]
+    joined = pa.concat_tables(parts)
+    return joined.set_column(1, "path", joined.column("path").dictionary_encode())
+
+
+def content(rows: pa.Table) -> list[str]:
+    """Rows in an order of their own."""
+    return sorted(map(repr, rows.to_pylist()))
+
+
+@examples(50)
+@given(rows=batches, keys=keys_of, ordering=orderings, seed=st.integers(0, 99))
+def test_the_winner_does_not_depend_on_arrival(
+    rows: list[dict[str, Any]], keys: tuple[str, ...], ordering: str | None, seed: int
+) -> None:
+    shuffled = random.Random(seed).sample(rows, len(rows))
+    assert content(combine(table(rows), keys=keys, ordering=ordering)) == content(
+        combine(table(shuffled), keys=keys, ordering=ordering)
+    )
+
+
+@examples(50)
+@given(rows=batches, keys=keys_of, ordering=orderings, cut=st.integers(0, 20))
+def test_combining_parts_first_changes_nothing(
+    rows: list[dict[str, Any]], keys: tuple[str, ...], ordering: str | None, cut: int
+) -> None:
+    parts = [part for part in (rows[:cut], rows[cut:]) if part]
+    combined = pa.concat_tables([combine(table(part), keys=keys, ordering=ordering) for part in parts])
+    once = combine(table(rows), keys=keys, ordering=ordering)
+    assert content(combine(combined, keys=keys, ordering=ordering)) == content(once)
+
+
+@examples(50)
+@given(rows=batches, keys=keys_of, ordering=orderings)
+def test_one_row_per_key_survives_and_it_is_the_greatest(
+    rows: list[dict[str, Any]], keys: tuple[str, ...], ordering: str | None
+) -> None:
+    kept = combine(table(rows), keys=keys, ordering=ordering).to_pylist()
+    identities = [tuple(row[key] for key in keys) for row in kept]
+    assert len(set(identities)) == len(identities)
+    assert set(identities) == {tuple(row[key] for key in keys) for row in rows}
+    if ordering:
+        for survivor in kept:
+            rivals = [row["ts"] for row in rows if all(row[key] == survivor[key] for key in keys)]
+            known = [ts for ts in rivals if ts is not None]
+            assert survivor["ts"] == (max(known) if known else None)
+
+
+@examples(30)
+@given(rows=batches, keys=keys_of)
+def test_combining_what_is_combined_changes_nothing(rows: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
+    once = combine(table(rows), keys=keys, ordering="ts")
+    assert combine(once, keys=keys, ordering="ts").equals(once)

@@ -1,0 +1,216 @@
+"""Laws of the planners of a write: every insert has one place, small files first, and the same plan twice."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.index.bucket import bucket_file_id, bucket_of
+from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.plan.write import (
+    GroupTask,
+    Sizing,
+    StagedEntry,
+    TagResult,
+    plan_buckets,
+    plan_groups,
+    plan_tags,
+)
+from tests.support.tables import SeededIds, examples
+
+PARTITIONS = ("", "a", "b/c")
+
+
+@st.composite
+def staged(draw: st.DrawFn, bucket: bool = False) -> list[StagedEntry]:
+    """Entries of some runs; rows of one run stand one after the other."""
+    entries = []
+    for run in range(draw(st.integers(1, 3))):
+        offset = 0
+        for partition in draw(st.lists(st.sampled_from(PARTITIONS), unique=True, min_size=1)):
+            buckets = draw(st.lists(st.integers(0, 3), unique=True, min_size=1)) if bucket else [-1]
+            for number in buckets:
+                rows = draw(st.integers(1, 40))
+                deletes = draw(st.integers(0, rows))
+                entries.append(
+                    StagedEntry(
+                        run=f"run-{run}", partition=partition, bucket=number, offset=offset, rows=rows, deletes=deletes
+                    )
+                )
+                offset += rows
+    return entries
+
+
+@st.composite
+def stored(draw: st.DrawFn, bucket: bool = False) -> list[FileSlice]:
+    """Slices with bases of random sizes, one per bucket where there are buckets."""
+    slices = []
+    for partition in PARTITIONS:
+        for number in range(draw(st.integers(0, 4))):
+            uuid = f"{number:08d}-0000-4000-8000-{len(slices):012d}"
+            file_id = bucket_file_id(number, uuid) if bucket else f"{uuid}-0"
+            base = BaseFile(
+                partition=partition,
+                file_id=file_id,
+                write_token="0-0-0",
+                instant="20260101000000000",
+                size_bytes=draw(st.integers(0, 1200)),
+            )
+            slices.append(FileSlice(partition=partition, file_id=file_id, base_instant=base.instant, base=base))
+    return slices
+
+
+@st.composite
+def sizings(draw: st.DrawFn) -> Sizing:
+    """Files of at most 1000 bytes."""
+    bytes_per_row = draw(st.floats(1, 300))
+    return Sizing(
+        rows_per_file=max(int(1000 / bytes_per_row), 1),
+        bytes_per_row=bytes_per_row,
+        max_file_bytes=1000,
+        small_file_bytes=draw(st.sampled_from([0, 500, 900])),
+    )
+
+
+@st.composite
+def found(draw: st.DrawFn, entries: list[StagedEntry], slices: list[FileSlice]) -> list[TagResult]:
+    """What look-ups may have found: no partition has more rows used up than it has upserts."""
+    tags = []
+    for partition in PARTITIONS:
+        left = sum(entry.upserts for entry in entries if entry.partition == partition)
+        for file_slice in slices:
+            if file_slice.partition != partition or file_slice.base is None:
+                continue
+            used = draw(st.integers(0, left))
+            left -= used
+            hits = used + draw(st.integers(0, 2))
+            tags.append(
+                TagResult(
+                    base=file_slice.base,
+                    hits=f"hits/{file_slice.file_id}" if hits else None,
+                    hit_rows=hits,
+                    consumed={partition: used} if used else None,
+                )
+            )
+    return tags
+
+
+def groups(entries: list[StagedEntry], slices: list[FileSlice], tags: list[TagResult], sizing: Sizing):
+    """Plan with ids that repeat."""
+    ids = SeededIds()
+    return plan_groups(entries, slices, tags, sizing, lambda: f"{ids.uuid()}-0")
+
+
+def of_partition(tasks: tuple[GroupTask, ...], partition: str) -> list[GroupTask]:
+    """The tasks that insert into a partition, in the order of the rows they take."""
+    inserting = [task for task in tasks if task.partition == partition and task.insert_range is not None]
+    return sorted(inserting, key=lambda task: task.insert_range[0])
+
+
+@examples(60)
+@given(data=st.data())
+def test_every_insert_goes_to_exactly_one_group(data: st.DataObject) -> None:
+    entries, slices, sizing = data.draw(staged()), data.draw(stored()), data.draw(sizings())
+    tags = data.draw(found(entries, slices))
+    tasks = groups(entries, slices, tags, sizing)
+    assert len({(task.partition, task.file_id) for task in tasks}) == len(tasks)
+    for partition in PARTITIONS:
+        upserts = sum(entry.upserts for entry in entries if entry.partition == partition)
+        used = sum((tag.consumed or {}).get(partition, 0) for tag in tags)
+        inserting = of_partition(tasks, partition)
+        if upserts == used:
+            # Several files that use rows up may have counted one row twice: one task looks whether a row is left.
+            several = sum(bool((tag.consumed or {}).get(partition)) for tag in tags) > 1
+            assert len(inserting) == (1 if several else 0)
+            continue
+        ranges = [task.insert_range for task in inserting]
+        assert ranges[0][0] == 0 and ranges[-1][1] is None
+        assert all(end == start for (_, end), (start, _) in pairwise(ranges))
+        assert ranges[-1][0] < upserts - used
+        assert all(task.entries == tuple(e for e in entries if e.partition == partition) for task in inserting)
+
+
+@examples(60)
+@given(data=st.data())
+def test_small_files_are_filled_first_and_one_new_file_at_most_stays_small(data: st.DataObject) -> None:
+    entries, slices, sizing = data.draw(staged()), data.draw(stored()), data.draw(sizings())
+    tasks = groups(entries, slices, [], sizing)
+    for partition in PARTITIONS:
+        inserting = of_partition(tasks, partition)
+        bases = [s.base for s in slices if s.partition == partition and s.base]
+        rooms = {base.file_id: sizing.room(base) for base in bases if sizing.room(base)}
+        fresh = [task for task in inserting if task.base is None]
+        filled = [task for task in inserting if task.base is not None]
+        for task in filled:
+            assert task.base.size_bytes < sizing.small_file_bytes
+            start, stop = task.insert_range
+            assert stop is None or stop - start <= rooms[task.file_id]
+        if fresh:
+            assert {task.file_id for task in filled} == set(rooms), "a small file was passed over"
+            assert all(t.insert_range[1] - t.insert_range[0] == sizing.rows_per_file for t in fresh[:-1])
+        assert all(stop is not None for _, stop in [task.insert_range for task in inserting[:-1]])
+        sizes = [task.base.size_bytes for task in filled]
+        assert sizes == sorted(sizes)
+
+
+@examples(40)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_planning_twice_gives_the_same_plan_however_files_were_listed(data: st.DataObject, seed: int) -> None:
+    entries, slices, sizing = data.draw(staged()), data.draw(stored()), data.draw(sizings())
+    tags = data.draw(found(entries, slices))
+    once = groups(entries, slices, tags, sizing)
+    shuffled = random.Random(seed)
+    again = [shuffled.sample(entries, len(entries)), shuffled.sample(slices, len(slices))]
+    assert groups(again[0], again[1], tags, sizing) == once
+    assert plan_tags(again[0], slices, global_keys=False, parallelism=2) == plan_tags(
+        entries, slices, global_keys=False, parallelism=2
+    )
+
+
+@examples(60)
+@given(data=st.data(), global_keys=st.booleans(), parallelism=st.integers(1, 4))
+def test_every_file_that_may_hold_a_key_is_looked_into_once(
+    data: st.DataObject, global_keys: bool, parallelism: int
+) -> None:
+    entries, slices = data.draw(staged()), data.draw(stored())
+    tasks = plan_tags(entries, slices, global_keys=global_keys, parallelism=parallelism)
+    looked = [base.path for task in tasks for base in task.bases]
+    touched = {entry.partition for entry in entries}
+    wanted = [s.base.path for s in slices if s.base and (global_keys or s.partition in touched)]
+    assert sorted(looked) == sorted(wanted)
+    for task in tasks:
+        partitions = touched if global_keys else {task.bases[0].partition}
+        assert {base.partition for base in task.bases} == {task.bases[0].partition}
+        assert sorted(task.entries, key=repr) == sorted((e for e in entries if e.partition in partitions), key=repr)
+    assert len(tasks) <= 4 * parallelism + len(PARTITIONS)
+
+
+@examples(60)
+@given(data=st.data(), looks_up=st.booleans())
+def test_a_bucket_is_one_group_whoever_writes_it(data: st.DataObject, looks_up: bool) -> None:
+    entries, slices = data.draw(staged(bucket=True)), data.draw(stored(bucket=True))
+    ids = SeededIds()
+    tasks = plan_buckets(entries, slices, 4, lambda bucket: bucket_file_id(bucket, ids.uuid()), looks_up=looks_up)
+    stored_ids = {(s.partition, bucket_of(s.file_id)): s.file_id for s in slices}
+    wanted = {(e.partition, e.bucket) for e in entries if e.upserts or (e.partition, e.bucket) in stored_ids}
+    assert [(task.partition, bucket_of(task.file_id)) for task in tasks] == sorted(wanted)
+    for task in tasks:
+        where = (task.partition, bucket_of(task.file_id))
+        assert task.file_id == stored_ids.get(where, task.file_id)
+        assert task.finds_matches == (looks_up and where in stored_ids)
+        assert set(task.entries) == {e for e in entries if (e.partition, e.bucket) == where}
+
+
+@examples(30)
+@given(data=st.data())
+def test_hits_always_rewrite_their_file(data: st.DataObject) -> None:
+    entries, slices, sizing = data.draw(staged()), data.draw(stored()), data.draw(sizings())
+    tags = data.draw(found(entries, slices))
+    tasks = {(task.partition, task.file_id): task for task in groups(entries, slices, tags, sizing)}
+    for tag in tags:
+        task = tasks.get((tag.base.partition, tag.base.file_id))
+        assert (task is not None and task.hits == tag.hits) or not tag.hit_rows
+    assert all(task.hits is not None or task.insert_range is not None for task in tasks.values())
