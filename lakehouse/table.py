@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -61,6 +61,18 @@ class TableScan:
     def count(self) -> int:
         """Return the number of rows."""
         return sum(batch.num_rows for batch in self.to_batches())
+
+
+class WriteCall(TypedDict, total=False):
+    """What every writing verb takes beside its rows.
+
+    `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
+    `allow_empty` makes a commit even if no row changes, for the sake of its metadata.
+    """
+
+    commit_metadata: Mapping[str, str]
+    options: Mapping[str, str]
+    allow_empty: bool
 
 
 class Table:
@@ -153,38 +165,34 @@ class Table:
         self._loaded = self._loaded.refresh()
         return self._loaded
 
-    def upsert(self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str) -> Outcome:
+    def upsert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Insert rows with new keys and update stored ones, by the table's merge mode."""
-        return self._write(Operation.UPSERT, rows, commit_metadata, options)
+        return self._write(Operation.UPSERT, rows, call)
 
-    def insert(self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str) -> Outcome:
+    def insert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Add rows without looking their keys up; small files are filled first."""
-        return self._write(Operation.INSERT, rows, commit_metadata, options)
+        return self._write(Operation.INSERT, rows, call)
 
-    def bulk_insert(self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str) -> Outcome:
+    def bulk_insert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Add rows straight into new files, the fastest way to load much."""
-        return self._write(Operation.BULK_INSERT, rows, commit_metadata, options)
+        return self._write(Operation.BULK_INSERT, rows, call)
 
-    def delete(self, keys: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str) -> Outcome:
+    def delete(self, keys: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Delete rows: a frame with the record key columns (and partition columns, else all partitions are searched).
 
         A list of record keys as text works too.
         """
         if isinstance(keys, Sequence) and not isinstance(keys, str):
             keys = pa.table({META_COLUMNS[2]: pa.array(list(keys), pa.string())})
-        return self._write(Operation.DELETE, keys, commit_metadata, options)
+        return self._write(Operation.DELETE, keys, call)
 
-    def insert_overwrite(
-        self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str
-    ) -> Outcome:
+    def insert_overwrite(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Replace the partitions that occur in `rows` by them."""
-        return self._write(Operation.INSERT_OVERWRITE, rows, commit_metadata, options)
+        return self._write(Operation.INSERT_OVERWRITE, rows, call)
 
-    def insert_overwrite_table(
-        self, rows: Any, *, commit_metadata: Mapping[str, str] | None = None, **options: str
-    ) -> Outcome:
+    def insert_overwrite_table(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Replace the whole table by `rows`."""
-        return self._write(Operation.INSERT_OVERWRITE_TABLE, rows, commit_metadata, options)
+        return self._write(Operation.INSERT_OVERWRITE_TABLE, rows, call)
 
     def delete_partitions(
         self, partitions: Sequence[str], *, commit_metadata: Mapping[str, str] | None = None
@@ -248,11 +256,14 @@ class Table:
                 return instant
         return None
 
-    def _write(
-        self, operation: Operation, rows: Any, extra: Mapping[str, str] | None, options: Mapping[str, str]
-    ) -> Outcome:
-        policies = _overridden(self._policies, {key.replace("__", "."): value for key, value in options.items()})
-        request = WriteRequest(operation=operation, frame=rows, extra=dict(extra or {}))
+    def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
+        policies = _overridden(self._policies, call.get("options") or {})
+        request = WriteRequest(
+            operation=operation,
+            frame=rows,
+            extra=dict(call.get("commit_metadata") or {}),
+            allow_empty=call.get("allow_empty", False),
+        )
         return _settled(write(self.refresh(), _engine(rows), policies, request))
 
 

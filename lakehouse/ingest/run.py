@@ -106,7 +106,8 @@ def write_batch(table: Table, frame: Frame, operation: str, extra: Mapping[str, 
     """Write the rows by the spec's operation, in one commit that carries `extra`."""
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
     with spark_failures("writing the rows"):
-        return verbs[operation](frame, commit_metadata=extra)
+        # Without good rows the commit is empty, and still says that these files were read.
+        return verbs[operation](frame, commit_metadata=extra, allow_empty=True)
 
 
 def _until_no_race(run: IngestContext) -> JobReport:

@@ -54,6 +54,7 @@ class WriteRequest:
     frame: Any = None
     partitions: tuple[str, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
+    allow_empty: bool = False
 
 
 def write(
@@ -135,7 +136,8 @@ def _write(
         _start(table, instant, request.operation, ())
     elif _is_staged(request, context):
         outcome = _write_staged(table, engine, context, prepared, request, instant)
-        if isinstance(outcome, NothingToDo) and request.operation is not Operation.INSERT_OVERWRITE_TABLE:
+        empties = request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE
+        if isinstance(outcome, NothingToDo) and not empties:
             return outcome
         if isinstance(outcome, NothingToDo):
             _start(table, instant, request.operation, ())
@@ -145,7 +147,7 @@ def _write(
         _start(table, instant, request.operation, ())
         stats = engine.exchange(request.frame, partial(write_shard, context), by=prepared.partition_by, hint="balanced")
     replaced = _replaced(table, request, stats) if replaces else {}
-    if not stats and not replaced:
+    if not stats and not replaced and not request.allow_empty:
         return NothingToDo(reason="the batch has no rows and there is nothing to replace")
     metadata = CommitMetadata(
         operation=request.operation.value,
@@ -287,8 +289,14 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
             files = [file.path for file in list_base_files(table) if file.instant == instant.requested]
             delete_files(table, instant.requested, [*files, *marked_files(table, instant.requested).values()])
             tidy(table, instant.requested)
-        elif not current.is_completed:
+        elif not current.is_completed and marked_files(table, instant.requested):
             roll_back(table, policies.transaction, instant.requested)
+        elif not current.is_completed:
+            # Nothing was written, so there is nothing for a rollback to tell others about.
+            with table_lock(table.env, policies.transaction) as lock:
+                lock.check()
+                table.store.remove_pending(current)
+            tidy(table, instant.requested, markers=())
     except LakehouseError as error:
         logger.warning("%s: %s was not rolled back yet: %s", table.env.storage.root, instant.requested, error)
     finally:

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lakehouse.engine.protocol import R, ShardFunction, T, TaskFunction
 from lakehouse.model.attempt import Attempt
+from lakehouse.spark.failures import spark_failures
 
 _RESULT = pa.schema([pa.field("result", pa.binary())])
 
@@ -45,7 +46,8 @@ class SparkEngine:
             results = [pickle.dumps(result) for result in function(_attempt(), batches)]
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], schema=_RESULT)
 
-        collected = frame.mapInArrow(run, "result binary").collect()
+        with spark_failures("reading the batch"):
+            collected = frame.mapInArrow(run, "result binary").collect()
         return [pickle.loads(bytes(row.result)) for row in collected]
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T]) -> list[R]:
@@ -53,7 +55,8 @@ class SparkEngine:
         if not tasks:
             return []
         numbered = self._spark.sparkContext.parallelize(list(tasks), len(tasks))
-        return list(numbered.map(lambda task: function(_attempt(), task)).collect())
+        with spark_failures("writing"):
+            return list(numbered.map(lambda task: function(_attempt(), task)).collect())
 
 
 def is_data_frame(rows: Any) -> bool:

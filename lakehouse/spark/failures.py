@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException, PythonException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from lakehouse import errors
 from lakehouse.errors import LakehouseError, RetryableError, UserError
@@ -48,7 +48,7 @@ def spark_failures(doing: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as error:
         text = _java_text(error) if isinstance(error, Py4JJavaError) else str(error)
-        if isinstance(error, PythonException) and (own := _raised_in_worker(text)) is not None:
+        if (own := _raised_in_worker(text)) is not None:
             raise own from error
         found = _CONDITION.search(text)
         condition, sentence = (found[1], found[2]) if found else ("", text.partition("\n")[0])

@@ -273,7 +273,8 @@ class _TranslatedSink:
 
     def write(self, data: Any) -> int:
         with translated(self._path, self._root):
-            written: int = self._writer.write(data)
+            # Arrow's buffers are of signed bytes, which the client does not take.
+            written: int = self._writer.write(memoryview(data).cast("B"))
         return written
 
 
