@@ -95,6 +95,7 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, rollback: Instant, p
         delete_files(table, plan.target, request.files)
     dead = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
     store.remove_pending(dead)
+    store.remove_unfinished(dead.requested)
     metadata = RollbackMetadata(
         start_time=rollback.requested,
         seconds=(env.clock.now_ms() - started) / 1000,

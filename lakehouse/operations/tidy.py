@@ -17,12 +17,14 @@ from lakehouse.model.commit import RollbackPlan, WriteStat
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
 from lakehouse.operations.load import LoadedTable
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.protocol import is_temporary
+from lakehouse.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.txn.heartbeat import living_writes, remove_heartbeat
+from lakehouse.txn.ownership import is_alive
 
 logger = logging.getLogger(__name__)
 
 _LEFT_IN = (".staging", ".temp", ".heartbeat")
+_PARTITION_METADATA = "hoodie_partition_metadata"
 
 
 def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
@@ -64,7 +66,8 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
     storage.delete_many(files)
     for partition in sorted({file.rpartition("/")[0] for file in files}):
         found, _ = storage.list_dir(partition)
-        storage.delete_many([file.path for file in found if is_temporary(file.name) and f"_{requested}" in file.name])
+        unfinished = [file for file in found if is_temporary(file.name)]
+        storage.delete_many([f.path for f in unfinished if f"_{requested}" in f.name or _PARTITION_METADATA in f.name])
 
 
 def rollback_of(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
@@ -92,7 +95,8 @@ def sweep(table: LoadedTable, policy: TransactionPolicy) -> None:
     order, so one that looks dead here is dead, and one that looks unknown was rolled back.
     """
     storage = table.env.storage
-    _, directories = storage.list_dir(".hoodie")
+    found, directories = storage.list_dir(".hoodie")
+    storage.delete_many([file.path for file in found if is_temporary(file.name) and _is_dead(table, policy, file)])
     left: set[str] = set()
     unfinished: list[str] = []
     for directory in _LEFT_IN:
@@ -110,8 +114,18 @@ def sweep(table: LoadedTable, policy: TransactionPolicy) -> None:
         if instant is not None and not instant.is_completed:
             continue
         _delete_stray_files(table, timeline, requested)
+        table.store.remove_unfinished(requested)
         tidy(table, requested)
         logger.info("%s: tidied up after %s, whose writer died", storage.root, requested)
+
+
+def _is_dead(table: LoadedTable, policy: TransactionPolicy, file: FileInfo) -> bool:
+    """Return whether nobody is about to give this unfinished file (a lock, as a rule) its name."""
+    try:
+        data = table.env.storage.get(file.path)
+    except NotFoundError:
+        return False
+    return not is_alive(table.env, data, expires_ms=file.modified_ms + policy.lock_lease_ms)
 
 
 def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:

@@ -17,7 +17,7 @@ from lakehouse.format.names import instant_name, parse_instant
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.state.table_config import TableConfig
-from lakehouse.storage.protocol import NotFoundError
+from lakehouse.storage.protocol import NotFoundError, is_temporary
 from lakehouse.txn.env import Env
 
 _READERS = 8
@@ -113,6 +113,12 @@ class TimelineStore:
         """Delete the inflight and requested files of an instant that was rolled back, the inflight first."""
         for state in (State.INFLIGHT, State.REQUESTED):
             self._env.storage.delete_many([self._path(replace(instant, state=state))])
+
+    def remove_unfinished(self, requested: str) -> None:
+        """Delete what a process killed in the middle of a file of this instant left under temporary names."""
+        files, _ = self._env.storage.list_dir(self._directory)
+        unfinished = [file.path for file in files if is_temporary(file.name) and file.name.startswith(f".{requested}")]
+        self._env.storage.delete_many(unfinished)
 
     def _create(self, instant: Instant, data: bytes) -> bool:
         path = self._path(instant)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.storage.faults import FaultMode, FaultyStorage
-from lakehouse.storage.local import LocalStorage
+from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.storage.local import LocalStorage, temporary_name
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
 from tests.support.killed import (
@@ -21,9 +21,11 @@ from tests.support.killed import (
     VERBS,
     base_table,
     batch,
+    copy_of,
     insist,
     killed,
     leftovers,
+    open_as,
     rows_of,
     share,
     writes_of,
@@ -31,6 +33,7 @@ from tests.support.killed import (
 
 #: Steps of a write that are tried, spread over the whole of it; the last ones come after the commit.
 SAMPLES = 7
+DEAD, SURVIVOR = 101, 102
 COMMIT = re.compile(r"create .*/\d+_\d+\.(replace)?commit")
 
 
@@ -83,3 +86,34 @@ def test_writers_that_race_for_one_table_are_told_to_retry_and_lose_nothing(kind
     assert rows_of(LocalStorage(place)) == {**BASE, **shares}
     Table.open(place).upsert(batch(RECOVERY))
     assert leftovers(LocalStorage(place)) == []
+
+
+@pytest.mark.parametrize("before", ["request", "commit"])
+def test_what_a_kill_in_the_middle_of_a_file_leaves_is_deleted_too(before: str, tmp_path: Path) -> None:
+    place = tmp_path / "table"
+    base_table(LocalStorage(str(place)), "SIMPLE")
+    suffix = {"request": "commit.requested", "commit": "_[0-9]+.commit"}[before]
+    steps = FaultyStorage(copy_of(LocalStorage(str(place))))
+    VERBS["upsert"].run(open_as(steps, DEAD))
+    number = next(n for n, name in enumerate(steps.trace, start=1) if re.fullmatch(f"create .*{suffix}", name))
+    with pytest.raises(SimulatedCrash):
+        VERBS["upsert"].run(open_as(FaultyStorage(LocalStorage(str(place)), number), DEAD))
+    (instant,) = [path.name for path in (place / ".hoodie/.heartbeat").iterdir()]
+    lock = (place / ".hoodie/lock").read_bytes()
+    unfinished = {
+        ".hoodie": {"lock": lock},
+        ".hoodie/.heartbeat": {instant: lock},
+        ".hoodie/timeline": {f"{instant}.commit.requested": b"", f"{instant}.inflight": b"Obj"},
+    }
+    if before == "commit":
+        unfinished["a"] = {f"0000-0_0-1-0_{instant}.parquet": b"PAR1", ".hoodie_partition_metadata": b"#"}
+        unfinished[f".hoodie/.temp/{instant}/a"] = {"x.marker.CREATE": b""}
+        unfinished[f".hoodie/.staging/{instant}"] = {"0-0-0-0.arrow": b"ARROW1"}
+    for directory, files in unfinished.items():
+        for name, data in files.items():
+            (place / directory).mkdir(parents=True, exist_ok=True)
+            (place / directory / temporary_name(name, "1-1")).write_bytes(data)
+    assert len([path for path in leftovers(LocalStorage(str(place))) if path.endswith(".tmp")]) >= 4
+    open_as(LocalStorage(str(place)), SURVIVOR, [DEAD]).upsert(batch(RECOVERY))
+    assert leftovers(LocalStorage(str(place))) == []
+    assert rows_of(LocalStorage(str(place))) == {**BASE, **RECOVERY}
