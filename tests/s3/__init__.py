@@ -1,0 +1,1 @@
+"""What runs against a local S3 server."""
