@@ -1,4 +1,4 @@
-"""bulk_insert against Spark's own parquet writer: same input, same codec; ours adds meta columns, blooms and a commit."""
+"""bulk_insert against Spark's own parquet writer, same input and codec; ours adds meta columns and bloom filters."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def _measure(setting: Setting, partitioned: bool) -> Comparison:
         writer = writer.partitionBy(PARTITION) if partitioned else writer
         writer.parquet(setting.fresh("bulk-spark"))
 
-    seconds = interleave([Side(name=ours, run=write_ours), Side(name=other, run=write_spark)], setting.rounds)
+    samples = interleave([Side(name=ours, run=write_ours), Side(name=other, run=write_spark)], setting.rounds)
     what = f"bulk_insert, {'20 partitions' if partitioned else 'no partitions'}"
-    return compare(what, seconds, ours, other, TARGET)
+    return compare(what, samples, ours, other, TARGET)

@@ -68,7 +68,7 @@ def write_orders(directory: Path, numbers: np.ndarray, *, files: int, version: i
 
 
 def changes(rows: int, share: float, seed: int) -> np.ndarray:
-    """Return the numbers of a change set: `share` of the stored rows, uniformly spread, and a tenth as many new ones."""
+    """Return the numbers of a change set: a share of the stored rows, evenly spread, and a tenth as many new."""
     chosen = np.random.default_rng(seed).choice(rows, int(rows * share), replace=False)
     new = np.arange(len(chosen) // 10) + rows * (1 + seed)
     return np.concatenate([chosen, new])

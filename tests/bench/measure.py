@@ -1,4 +1,8 @@
-"""Sides run in turn, A B A B ...; the ratio is taken pair by pair, because the machine's speed drifts."""
+"""Sides run in turn, A B A B ...; the ratio is taken pair by pair, because the machine's speed drifts.
+
+Beside the time that passed stands the ratio of processor time, of this process and all its children: it hardly
+changes when others use the machine at the same time.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import psutil
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One way to do the work. `run` gets the number of the round and is timed, or returns the seconds it measured."""
+    """One way to do the work. `run` gets the number of the round and is timed; `before` is not."""
 
     name: str
-    run: Callable[[int], float | None]
+    run: Callable[[int], object]
     before: Callable[[int], object] = lambda _: None
 
 
@@ -28,48 +34,73 @@ class Comparison:
     other_s: float
     ratio: float
     spread: tuple[float, float]
+    cpu_ratio: float
     target: float | None = None
 
 
-def interleave(sides: Sequence[Side], rounds: int, warmup: int = 1) -> dict[str, list[float]]:
-    """Run the sides in turn and return the seconds of each round that counts."""
-    seconds: dict[str, list[float]] = {side.name: [] for side in sides}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What one run took: time that passed, and time of processors."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def interleave(sides: Sequence[Side], rounds: int, warmup: int = 1) -> dict[str, list[Sample]]:
+    """Run the sides in turn and return what each round took that counts."""
+    samples: dict[str, list[Sample]] = {side.name: [] for side in sides}
     for number in range(warmup + rounds):
         for side in sides:
             side.before(number)
             gc.collect()
-            started = time.perf_counter()
-            told = side.run(number)
-            took = time.perf_counter() - started if told is None else told
+            cpu, wall = cpu_seconds(), time.perf_counter()
+            side.run(number)
+            took = Sample(wall_s=time.perf_counter() - wall, cpu_s=cpu_seconds() - cpu)
             if number >= warmup:
-                seconds[side.name].append(took)
-            print(f"    {'warm-up' if number < warmup else f'round {number}'}: {side.name} {took:.2f} s", flush=True)
-    return seconds
+                samples[side.name].append(took)
+            label = "warm-up" if number < warmup else f"round {number - warmup + 1}"
+            print(f"    {label}: {side.name} {took.wall_s:.2f} s, cpu {took.cpu_s:.2f} s", flush=True)
+    return samples
+
+
+def cpu_seconds() -> float:
+    """Return the processor time of this process and its children, so far."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def compare(
-    what: str, seconds: dict[str, list[float]], ours: str, other: str, target: float | None = None
+    what: str, samples: dict[str, list[Sample]], ours: str, other: str, target: float | None = None
 ) -> Comparison:
     """Return ours against another side: medians, and the median of the ratios of each round."""
-    ratios = [a / b for a, b in zip(seconds[ours], seconds[other], strict=True)]
+    pairs = list(zip(samples[ours], samples[other], strict=True))
+    ratios = [a.wall_s / b.wall_s for a, b in pairs]
     return Comparison(
         what=what,
         other=other,
-        ours_s=statistics.median(seconds[ours]),
-        other_s=statistics.median(seconds[other]),
+        ours_s=statistics.median(a.wall_s for a, _ in pairs),
+        other_s=statistics.median(b.wall_s for _, b in pairs),
         ratio=statistics.median(ratios),
         spread=(min(ratios), max(ratios)),
+        cpu_ratio=statistics.median(a.cpu_s / b.cpu_s for a, b in pairs),
         target=target,
     )
 
 
 def show(comparisons: Sequence[Comparison]) -> None:
     """Print the comparisons as a table of ratios, seconds beside."""
-    lines = [("what", "against", "ratio", "(min - max)", "target", "ours s", "other s")]
+    lines = [("what", "against", "ratio", "(min - max)", "target", "cpu ratio", "ours s", "other s")]
     for c in comparisons:
         target = "" if c.target is None else f"<= {c.target:.2f}" + ("" if c.ratio <= c.target else "  MISSED")
         spread = f"({c.spread[0]:.2f} - {c.spread[1]:.2f})"
-        lines.append((c.what, c.other, f"{c.ratio:.2f}", spread, target, f"{c.ours_s:.2f}", f"{c.other_s:.2f}"))
+        seconds = (f"{c.ours_s:.2f}", f"{c.other_s:.2f}")
+        lines.append((c.what, c.other, f"{c.ratio:.2f}", spread, target, f"{c.cpu_ratio:.2f}", *seconds))
     show_lines(lines)
 
 

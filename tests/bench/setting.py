@@ -47,6 +47,7 @@ def spark() -> SparkSession:
         SparkSession.builder.master(f"local[{CORES}]")
         .appName("lakehouse-bench")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
