@@ -1,0 +1,170 @@
+"""One suite for every engine: what operations may rely on wherever their work runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.engine.local import LocalEngine
+from lakehouse.engine.protocol import Engine
+from lakehouse.model.attempt import Attempt
+from tests.support.model import Model, Verb, apply_verb, read
+from tests.support.tables import Shape, batch, make_env, make_table, row
+
+ROWS = pa.table(
+    {
+        "key": [f"k{number % 7}" for number in range(500)],
+        "n": pa.array(range(500), pa.int64()),
+        "at": pa.array(range(500), pa.timestamp("us", "UTC")),
+        "local": pa.array(range(500), pa.timestamp("us")),
+        "money": pa.array([None] * 500, pa.decimal128(10, 2)),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An engine, and how rows become one of its frames."""
+
+    engine: Engine
+    frame: Callable[[pa.Table], Any]
+
+
+@pytest.fixture(params=["one thread", "threads", pytest.param("spark", marks=pytest.mark.spark)])
+def subject(request: pytest.FixtureRequest) -> Subject:
+    """Each engine in turn."""
+    if request.param != "spark":
+        return Subject(LocalEngine(1 if request.param == "one thread" else 4), lambda rows: rows)
+    from lakehouse.spark.engine import SparkEngine
+    from lakehouse.spark.scan import spark_schema
+
+    spark = request.getfixturevalue("spark")
+    return Subject(SparkEngine(spark), lambda rows: spark.createDataFrame(rows, spark_schema(rows.schema)))
+
+
+# Workers cannot import this module, so functions that travel are made inside of functions and carry what they need.
+def shard_contents() -> Callable[[Attempt, Iterator[pa.RecordBatch]], Iterator[tuple[str, list[Any]]]]:
+    """Return a function that yields the token of its attempt and the rows of its shard."""
+
+    def collect(attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, list[Any]]]:
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        yield attempt.token, rows
+
+    return collect
+
+
+def test_a_frame_tells_its_schema_in_arrow_types(subject: Subject) -> None:
+    schema = subject.engine.schema(subject.frame(ROWS))
+    assert schema.names == ROWS.schema.names
+    assert schema.types == ROWS.schema.types
+
+
+def test_an_exact_exchange_keeps_the_rows_of_a_value_in_one_shard(subject: Subject) -> None:
+    shards = subject.engine.exchange(subject.frame(ROWS), shard_contents(), by=("key",), hint="exact")
+    assert Counter(row["n"] for _, rows in shards for row in rows) == Counter(range(500))
+    homes: dict[str, set[str]] = {}
+    for token, rows in shards:
+        for row_ in rows:
+            homes.setdefault(row_["key"], set()).add(token)
+    assert all(len(tokens) == 1 for tokens in homes.values()) and len(homes) == 7
+    assert len({token for token, _ in shards}) == len(shards)
+
+
+@pytest.mark.parametrize("hint", ["balanced", "none"])
+def test_every_exchange_passes_every_row_on_once(subject: Subject, hint: str) -> None:
+    shards = subject.engine.exchange(subject.frame(ROWS), shard_contents(), by=("key",), hint=hint)
+    found = sorted((row["n"], row["at"], row["local"]) for _, rows in shards for row in rows)
+    wanted = sorted((row["n"], row["at"], row["local"]) for row in ROWS.to_pylist())
+    assert [tuple(map(str, values)) for values in found] == [tuple(map(str, values)) for values in wanted]
+
+
+def test_an_exchange_of_no_rows_is_no_error(subject: Subject) -> None:
+    empty = subject.frame(ROWS.schema.empty_table())
+    shards = subject.engine.exchange(empty, shard_contents(), by=("key",), hint="exact")
+    assert [row for _, rows in shards for row in rows] == []
+
+
+def test_results_of_a_shard_may_be_many_or_none(subject: Subject) -> None:
+    def rows_of(_: Attempt, batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+        for part in batches:
+            yield from (n for n in part.column(1).to_pylist() if n < 10)
+
+    assert sorted(subject.engine.exchange(subject.frame(ROWS), rows_of, by=("key",), hint="exact")) == list(range(10))
+
+
+def test_tasks_answer_in_their_own_order(subject: Subject) -> None:
+    results = subject.engine.run(lambda attempt, task: (task * task, attempt.token), list(range(6)))
+    assert [square for square, _ in results] == [n * n for n in range(6)]
+    assert len({token for _, token in results}) == 6
+    assert subject.engine.run(lambda attempt, task: task, []) == []
+
+
+def test_no_two_attempts_of_an_engine_share_a_token(subject: Subject) -> None:
+    tokens = [token for _ in range(2) for token in subject.engine.run(lambda attempt, _: attempt.token, [1, 2, 3])]
+    tokens += [
+        token
+        for token, _ in subject.engine.exchange(subject.frame(ROWS), shard_contents(), by=("key",), hint="balanced")
+    ]
+    assert len(set(tokens)) == len(tokens)
+    assert all(len(token.split("-")) == 3 and token.replace("-", "").isdigit() for token in tokens)
+
+
+def test_a_task_that_fails_fails_the_run(subject: Subject) -> None:
+    def fail(_: Attempt, task: int) -> int:
+        if task == 1:
+            raise ValueError("task 1 is broken")
+        return task
+
+    with pytest.raises(Exception, match="task 1 is broken"):
+        subject.engine.run(fail, [0, 1, 2])
+
+
+def test_parallelism_is_at_least_one(subject: Subject) -> None:
+    assert subject.engine.parallelism >= 1
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "BUCKET"])
+def test_every_verb_gives_on_each_engine_what_the_model_says(subject: Subject, index: str, tmp_path: Path) -> None:
+    shape = Shape(index=index, rows_per_file=4)
+    table = make_table(shape, env=make_env(str(tmp_path / "t")))
+    model = Model(shape)
+    first = tuple(row(f"k{n}", p="ab"[n % 2], v="first", ts=n % 3) for n in range(20))
+    second = tuple(row(f"k{n}", p="ab"[n % 2], v="second", ts=1) for n in range(10, 30))
+    dead = tuple(row(f"k{n}", p="ab"[n % 2], ts=9, _hoodie_is_deleted=True) for n in (0, 11))
+    history = [
+        Verb(name="bulk_insert", rows=first),
+        Verb(name="upsert", rows=(*second, *second[:5], *dead)),
+        Verb(name="delete", rows=first[:4]),
+        Verb(name="insert_overwrite", rows=(row("k9", p="b"), row("k99", p="b"))),
+    ]
+    for verb in history:
+        # Each verb's rows go through the engine under test; the model is told the same.
+        apply_verb(_Through(table, subject), model, verb, unique=False)
+        model.committed("done")
+        found = Counter({(*version[:2], "done", *version[3:]): count for version, count in read(table).items()})
+        assert found == model.snapshot(), verb.name
+
+
+class _Through:
+    """A table whose rows are turned into frames of an engine first."""
+
+    def __init__(self, table: Any, subject: Subject) -> None:
+        self._table, self._subject = table, subject
+
+    def __getattr__(self, name: str) -> Callable[[Any], Any]:
+        method = getattr(self._table, name)
+        return lambda rows: method(self._subject.frame(rows) if isinstance(rows, pa.Table) else rows)
+
+
+def test_a_local_frame_must_be_arrow() -> None:
+    with pytest.raises(Exception, match="not list"):
+        LocalEngine().schema([{"id": 1}])
+    reader = pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches())
+    assert LocalEngine().schema(reader) == ROWS.schema
+    assert LocalEngine().schema(batch([row("k")]).to_batches()[0]).names[0] == "id"
