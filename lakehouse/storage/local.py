@@ -116,6 +116,7 @@ class LocalStorage:
         with _translated(path):
             if not _remove(self._base + check_path(path)):
                 return False
+            _remove_checksum(self._base + path)
         self._prune({path.rpartition("/")[0]})
         return True
 
@@ -126,6 +127,7 @@ class LocalStorage:
         for path in paths:
             with _translated(path):
                 removed += _remove(self._base + check_path(path))
+                _remove_checksum(self._base + path)
             parents.add(path.rpartition("/")[0])
         self._prune(parents)
         return removed
@@ -233,6 +235,7 @@ def _write_temporary(target: str, data: bytes) -> str:
 
 def _give_name(temporary: str, target: str) -> None:
     try:
+        _remove_checksum(target)
         os.replace(temporary, target)
     except BaseException:
         with suppress(OSError):
@@ -248,6 +251,14 @@ def _remove(target: str) -> bool:
             return False
         raise
     return True
+
+
+def _remove_checksum(target: str) -> None:
+    # Hadoop's local file system keeps a checksum beside each file it writes, `.<name>.crc`, and refuses the file when
+    # the two differ: whoever replaces or deletes such a file takes the checksum away with it.
+    directory, _, name = target.rpartition("/")
+    with suppress(OSError):
+        os.unlink(f"{directory}/.{name}.crc")
 
 
 def _pread(descriptor: int, start: int, length: int) -> bytes:
