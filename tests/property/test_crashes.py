@@ -243,7 +243,7 @@ def test_a_writer_taken_for_dead_that_goes_on_commits_all_or_nothing(
         assert leftovers(storage) == [], name
 
 
-@pytest.mark.parametrize("verb", ["upsert", "insert_overwrite", "bulk_insert"])
+@pytest.mark.parametrize("verb", ["upsert", "insert_overwrite"])
 def test_a_rival_at_any_step_of_a_living_writer_waits_its_turn_and_nothing_is_lost(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

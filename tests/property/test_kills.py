@@ -32,7 +32,7 @@ from tests.support.killed import (
 )
 
 #: Steps of a write that are tried, spread over the whole of it; the last ones come after the commit.
-SAMPLES = 7
+SAMPLES = 6
 DEAD, SURVIVOR = 101, 102
 COMMIT = re.compile(r"create .*/\d+_\d+\.(replace)?commit")
 
