@@ -273,8 +273,7 @@ class _TranslatedSink:
 
     def write(self, data: Any) -> int:
         with translated(self._path, self._root):
-            # Arrow's buffers are of signed bytes, which the client does not take.
-            written: int = self._writer.write(memoryview(data).cast("B"))
+            written: int = self._writer.write(data)
         return written
 
 
