@@ -1,0 +1,137 @@
+"""A whole Airflow, `airflow standalone`, on ports and in a home of its own, spoken to through its API."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import psutil
+
+START_S = 180
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standalone:
+    """A running Airflow whose every caller is an administrator."""
+
+    port: int
+    environment: Mapping[str, str]
+    log: Path
+
+    def call(self, path: str, body: Mapping[str, Any] | None = None, *, method: str | None = None) -> Any:
+        """Call the API and return its JSON; with a body the method is POST unless named."""
+        token = self._fetch("/auth/token", None, None, "GET")["access_token"]
+        return self._fetch(f"/api/v2/{path}", body, token, method or ("GET" if body is None else "POST"))
+
+    def command(self, *words: str) -> str:
+        """Run one `airflow` command beside it and return its output."""
+        airflow = Path(sys.executable).with_name("airflow")
+        done = subprocess.run([airflow, *words], env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"airflow {' '.join(words)}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def until(self, question: Callable[[], Answer | None], what: str, *, timeout_s: int) -> Answer:
+        """Ask until the answer is true, once a second; fail with the end of Airflow's log after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            answer = question()
+            if answer:
+                return answer
+            time.sleep(1)
+        tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+        raise AssertionError(f"{what}: not within {timeout_s} s\n{tail}")
+
+    def _fetch(self, path: str, body: Mapping[str, Any] | None, token: str | None, method: str) -> Any:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(f"http://localhost:{self.port}{path}", data=data, headers=headers, method=method)
+        with urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def is_up(self) -> bool:
+        """Whether the API answers."""
+        try:
+            return bool(self.call("version"))
+        except (URLError, OSError):
+            return False
+
+
+@contextmanager
+def standalone(home: Path, environment: Mapping[str, str]) -> Iterator[Standalone]:
+    """Start an Airflow in `home` with `environment` added to this process's; stop it with all its processes."""
+    port, tasks, triggers = _free_ports(3)
+    whole = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://localhost:{port}",
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{port}/execution/",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(tasks),
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(triggers),
+        **environment,
+    }
+    home.mkdir(parents=True, exist_ok=True)
+    airflow = Standalone(port=port, environment=whole, log=home / "standalone.log")
+    with airflow.log.open("w") as log:
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name("airflow"), "standalone"],
+            env=whole,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        airflow.until(airflow.is_up, "Airflow's API answers", timeout_s=START_S)
+        yield airflow
+    finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the session of the process: SIGTERM to the parent alone would leave its children, and tasks lead groups."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for member in _session(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(member, number)
+        deadline = time.monotonic() + 30
+        while _session(process.pid) and time.monotonic() < deadline:
+            process.poll()
+            time.sleep(0.2)
+    process.wait()
+
+
+def _session(leader: int) -> list[int]:
+    """Return the living processes of a session."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [opened.getsockname()[1] for opened in sockets]
+    finally:
+        for opened in sockets:
+            opened.close()
