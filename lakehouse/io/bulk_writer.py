@@ -20,14 +20,16 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.rows.merge import delete_flags
 
+_GATHERED_ROWS = 131_072
+
 
 def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[WriteStat]:
     """Write the rows of one shard into new file groups and yield the stat of each file."""
     writers: dict[str, BaseFileWriter] = {}
     numbers = iter(range(1 << 30))
     try:
-        for batch in batches:
-            for partition, rows in _by_partition(context, batch):
+        for gathered in _gathered(context, batches):
+            for partition, rows in _by_partition(context, gathered):
                 writer = writers.get(partition)
                 if writer is None:
                     writer = writers[partition] = _open(context, attempt, partition, next(numbers))
@@ -43,10 +45,24 @@ def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> It
         raise
 
 
-def _by_partition(context: WriteContext, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Table]]:
-    if batch.num_rows == 0:
-        return
-    rows = keyed(context, batch)
+def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
+    """Join batches until there is enough to be worth setting apart by partition."""
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        pending.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _GATHERED_ROWS or size > context.policy.memory_budget_bytes // 16:
+            yield pa.Table.from_batches(pending)
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def _by_partition(context: WriteContext, gathered: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    rows = keyed(context, gathered)
     flags = delete_flags(rows)
     if flags is not None and flags.any():
         rows = rows.filter(pa.array(~flags))
@@ -58,7 +74,7 @@ def _by_partition(context: WriteContext, batch: pa.RecordBatch) -> Iterator[tupl
         return
     codes = paths.indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
-    data = data.take(pa.array(order))
+    data = data.combine_chunks().take(pa.array(order))
     bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
     for code, name in enumerate(names):
         if bounds[code + 1] > bounds[code]:
