@@ -11,7 +11,7 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -19,6 +19,10 @@ from lakehouse.engine.protocol import R, ShardFunction, T, TaskFunction
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.failures import spark_failures
 
+# Bytes of shuffled rows that make at least one full base file; Spark's own 64 MB would cut a partition into small ones.
+_SHARD_BYTES = 256 * 1024 * 1024
+# Spark's estimates reach astronomic sizes where it knows nothing.
+_UNKNOWN_BYTES = 1 << 50
 _RESULT = pa.schema([pa.field("result", pa.binary())])
 
 
@@ -43,7 +47,7 @@ class SparkEngine:
         if hint == "exact":
             frame = frame.repartition(*columns)
         elif hint == "balanced":
-            frame = frame.hint("rebalance", *columns)
+            frame = self._balanced(frame, columns)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             results = [pickle.dumps(result) for result in function(_attempt(), batches)]
@@ -53,6 +57,20 @@ class SparkEngine:
         with spark_failures("reading the batch"):
             collected = frame.mapInArrow(run, "result binary").collect()
         return [pickle.loads(bytes(row.result)) for row in collected]
+
+    def _balanced(self, frame: DataFrame, columns: list[Column]) -> DataFrame:
+        """Return the frame in shards that fill files: none larger than needed, none cut without need."""
+        size = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+        if not columns and self.parallelism * _SHARD_BYTES // 4 <= size < _UNKNOWN_BYTES:
+            # Any rows may go together, and there are enough for every core: where they are is as good as elsewhere.
+            return frame.coalesce(max(self.parallelism, -(-size // (_SHARD_BYTES // 4))))
+        # A clone of the session takes our setting, so that neither the user's nor another thread's is touched.
+        clone = frame.sparkSession._jsparkSession.cloneSession()
+        clone.conf().set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(_SHARD_BYTES))
+        plan = frame._jdf.queryExecution().analyzed()
+        jvm: Any = self._spark._jvm
+        cloned = jvm.org.apache.spark.sql.classic.Dataset.ofRows(clone, plan)
+        return DataFrame(cloned, SparkSession(self._spark.sparkContext, clone)).hint("rebalance", *columns)
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T]) -> list[R]:
         """Run one Spark task per task."""
