@@ -30,6 +30,10 @@ class BaseFileReader:
             raise CorruptTableError(
                 f"{storage.root}/{path} is no readable parquet file: {error}", path=path
             ) from error
+        except KeyError as error:
+            raise CorruptTableError(
+                f"{storage.root}/{path} is named like a base file but lacks the meta column {error}", path=path
+            ) from error
         self.rows: int = self._file.metadata.num_rows
         self.schema: pa.Schema = self._file.schema_arrow
 
