@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakehouse.engine.local import LocalEngine
 from lakehouse.engine.protocol import Engine
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import RetryableError, UserError, nearest
 from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Instant, Timeline
@@ -257,6 +257,13 @@ class Table:
         return None
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
+        for name in call:
+            if name not in WriteCall.__annotations__:
+                raise UserError(
+                    f"unknown argument {name!r}.{nearest(name, WriteCall.__annotations__)} Verbs take their rows and "
+                    f"{', '.join(WriteCall.__annotations__)}.",
+                    argument=name,
+                )
         policies = _overridden(self._policies, call.get("options") or {})
         request = WriteRequest(
             operation=operation,
