@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,8 @@ from lakehouse.state.table_config import WRITABLE_VERSIONS
 
 _KEY = META_COLUMNS[2]
 _SIZED_FILE_SHARE = 0.1
+# A uuid that looks like this is one in some hundred thousand; no table has as many buckets.
+_BUCKET_ID = re.compile(r"0000\d{4}-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +154,7 @@ def _schema(
 
 def _index(table: LoadedTable, policy: IndexPolicy) -> IndexPolicy:
     if policy.type != "BUCKET":
+        _refuse_buckets(table, policy)
         return policy
     if policy.buckets < 1:
         raise UserError("hoodie.index.type=BUCKET needs hoodie.bucket.index.num.buckets, at least 1")
@@ -158,6 +162,17 @@ def _index(table: LoadedTable, policy: IndexPolicy) -> IndexPolicy:
     if unknown:
         raise UserError(f"hoodie.bucket.index.hash.field: {sorted(unknown)} are not among the record key fields")
     return policy
+
+
+def _refuse_buckets(table: LoadedTable, policy: IndexPolicy) -> None:
+    """Raise UserError if the newest groups are buckets: Hudi leaves the index of a table to each of its writers."""
+    ids = [stat.file_id for metadata in recent_metadata(table) for stat in metadata.stats]
+    if ids and all(_BUCKET_ID.match(file_id) for file_id in ids):
+        raise UserError(
+            f"{table.env.storage.root}: its file groups are buckets ({ids[0]}), and the index asked for is "
+            f"{policy.type}. Open the table with hoodie.index.type=BUCKET and the hoodie.bucket.index.num.buckets of "
+            "its other writers."
+        )
 
 
 def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
