@@ -101,9 +101,19 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
             answer = {}
         except Exception as error:  # the caller raises it again
             traceback.print_exc()
-            answer = {"error": str(error)}
+            java = getattr(error, "java_exception", None)
+            answer = {"error": f"{error}\n{stack_of(java)}" if java is not None else str(error)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def stack_of(error: Any) -> str:
+    """Return the messages of a Java exception and of its causes."""
+    messages = []
+    while error is not None:
+        messages.append(f"Caused by: {error.toString()}")
+        error = error.getCause()
+    return "\n".join(messages)
 
 
 def main() -> None:
