@@ -221,7 +221,12 @@ def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:
         stats = [group.column(number).statistics for group in groups]
         if any(s is None or not s.has_min_max or s.null_count is None for s in stats):
             continue
-        found = json_range(min(s.min for s in stats), max(s.max for s in stats), sum(s.null_count for s in stats))
+        try:
+            low, high = min(s.min for s in stats), max(s.max for s in stats)
+        except (OverflowError, ValueError):
+            # Dates and times before year 1 or after 9999 are no Python values.
+            continue
+        found = json_range(low, high, sum(s.null_count for s in stats))
         if found is not None:
             ranges[name] = found
     return ranges
