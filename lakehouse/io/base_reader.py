@@ -27,9 +27,7 @@ class BaseFileReader:
         try:
             self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=_REPEATING)
         except pa.ArrowInvalid as error:
-            raise CorruptTableError(
-                f"{storage.root}/{path} is no readable parquet file: {error}", path=path
-            ) from error
+            raise CorruptTableError(f"{storage.root}/{path} is no readable parquet file: {error}", path=path) from error
         except KeyError as error:
             raise CorruptTableError(
                 f"{storage.root}/{path} is named like a base file but lacks the meta column {error}", path=path
