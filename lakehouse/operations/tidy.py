@@ -28,13 +28,20 @@ _PARTITION_METADATA = "hoodie_partition_metadata"
 
 
 def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
-    """Return marker -> data file, existing or not, of the markers that the write requested at this time made."""
+    """Return marker -> data file, existing or not, of the markers that the write requested at this time made.
+
+    Writers of Hudi with a timeline server put the names of many markers into few files, MARKERS0 and so on.
+    """
     prefix = f".hoodie/.temp/{requested}/"
     marked = {}
     for file in table.env.storage.list(prefix.rstrip("/")):
-        marker = parse_marker(file.path.removeprefix(prefix))
-        if marker is not None:
-            marked[file.path] = marker[0]
+        name = file.path.removeprefix(prefix)
+        lists_markers = name.startswith("MARKERS") and name.removeprefix("MARKERS").isdigit()
+        lines = table.env.storage.get(file.path).decode().splitlines() if lists_markers else [name]
+        for line in lines:
+            marker = parse_marker(line)
+            if marker is not None:
+                marked[f"{file.path}/{line}" if lists_markers else file.path] = marker[0]
     return marked
 
 
