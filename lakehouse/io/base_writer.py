@@ -79,10 +79,17 @@ class BaseFileWriter:
                 self.flush()
                 self._finish()
         except BaseException as failure:
+            self._forget()
             self._output.__exit__(type(failure), failure, failure.__traceback__)
             raise
         else:
+            self._forget()
             self._output.__exit__(kind, error, trace)
+
+    def _forget(self) -> None:
+        if self._writer is not None:
+            # Its output is closed or given up: when the writer is collected it must not try to finish the file.
+            self._writer.is_open = False
 
     def inherit_bloom(self, text: str | None, type_code: str | None, new_keys: int) -> None:
         """Start from the bloom filter of the previous version if `new_keys` more fit: its keys need no second hashing.
