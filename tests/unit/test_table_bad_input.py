@@ -258,3 +258,16 @@ def test_an_incremental_read_needs_meta_columns() -> None:
     begin = first.commits()[0][0].completion
     with pytest.raises(UnsupportedError, match=r"hoodie\.populate\.meta\.fields=false"):
         Table.open(env.storage.root, env=env).incremental(begin).to_arrow()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_stream_that_turns_bad_late_leaves_nothing_of_what_was_written(table: Table, verb: str) -> None:
+    good = [batch(row(f"n{n:04d}", v="text" * 9) for n in range(start, start + 200)) for start in range(0, 2_000, 200)]
+    stream = [part for rows in (*good, batch([row("k") | {"id": None, "region": None}])) for part in rows.to_batches()]
+    tight = {"hoodie.parquet.max.file.size": "4000", "lakehouse.write.memory.budget": "4000"}
+    unchanged_after(
+        lambda: getattr(table, verb)(pa.RecordBatchReader.from_batches(SCHEMA, stream), options=tight),
+        table,
+        "null or empty record key",
+    )
+    assert len(base_files(table.refresh().env.storage)) == len(table.commits())
