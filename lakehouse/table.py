@@ -23,10 +23,10 @@ from lakehouse.operations.load import LoadedTable, latest_extra, load_slices, lo
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.scan import Scan, ScanRequest, changed_instants, plan_read
 from lakehouse.operations.write import WriteRequest, write
-from lakehouse.plan.schema import normalise
+from lakehouse.plan.schema import normalise, plan_schema
 from lakehouse.spark.engine import SparkEngine, is_data_frame
 from lakehouse.spark.scan import scan_to_spark
-from lakehouse.spec.options import Policies, parse_options
+from lakehouse.spec.options import Policies, SchemaPolicy, parse_options
 from lakehouse.state.table_config import TableConfig
 from lakehouse.storage.locate import open_storage
 from lakehouse.txn.env import Env
@@ -118,8 +118,9 @@ class Table:
     ) -> Table:
         """Create a copy-on-write table and open it. Name, location and record key are all it needs.
 
-        `declared` takes the other fields of TableDeclaration: key_generator, timestamp, merge_mode, hive_style, ...
-        Raises UserError if a table is there already (unless `exist_ok`) and for options that do not fit together.
+        `declared` takes the other fields of TableDeclaration: key_generator, timestamp, merge_mode.
+        Raises UserError if a table is there already (unless `exist_ok`) for options that do not fit together,
+        and for a key, partition or ordering column that `schema` lacks.
         """
         env = env or Env(storage=open_storage(location, storage_options or {}))
         declaration = TableDeclaration(
@@ -131,6 +132,13 @@ class Table:
             options=dict(options or {}),
             **declared,
         )
+        if schema is not None:
+            named = (
+                *record_key,
+                *(field.partition(":")[0] for field in partition_by),
+                *([ordering] if ordering else ()),
+            )
+            plan_schema(None, schema, SchemaPolicy(), required=named)
         create_table(env, declared_properties(declaration), exist_ok=exist_ok)
         return cls.open(location, options=declaration.call_options(), env=env)
 
@@ -233,7 +241,7 @@ class Table:
         return TableScan(table=self.refresh(), request=request)
 
     def partitions(self) -> tuple[str, ...]:
-        """Return the relative paths of partitions that hold rows ("" for a table without partitions)."""
+        """Return the relative paths of partitions that hold data files ("" for a table without partitions)."""
         return tuple(sorted({file_slice.partition for file_slice in load_slices(self.refresh())}))
 
     def commits(self) -> tuple[tuple[Instant, CommitMetadata], ...]:

@@ -27,7 +27,6 @@ from lakehouse.ingest.paths import fill_interval, interval_text, location_of, re
 from lakehouse.ingest.read import Batch, DeadLetterBox, ingest_of, open_batch
 from lakehouse.ingest.source import IngestPlan, SourceListing, list_source, plan_ingest
 from lakehouse.operations.results import Committed, NothingToDo
-from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import (
     Frame,
     Schema,
@@ -105,9 +104,8 @@ def run_ingest(
 def write_batch(table: Table, frame: Frame, operation: str, extra: Mapping[str, str]) -> Committed | NothingToDo:
     """Write the rows by the spec's operation, in one commit that carries `extra`."""
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
-    with spark_failures("writing the rows"):
-        # Without good rows the commit is empty, and still says that these files were read.
-        return verbs[operation](frame, commit_metadata=extra, allow_empty=True)
+    # Without good rows the commit is empty, and still says that these files were read.
+    return verbs[operation](frame, commit_metadata=extra, allow_empty=True)
 
 
 def _until_no_race(run: IngestContext) -> JobReport:

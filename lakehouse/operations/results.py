@@ -23,7 +23,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToDo:
-    """No instant was made."""
+    """Nothing was committed, and nothing is left of the try."""
 
     reason: str
 

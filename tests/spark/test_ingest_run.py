@@ -258,7 +258,7 @@ def test_a_value_that_an_expression_refuses_is_an_error_of_the_input(ingestion: 
     pq.write_table(table, ingestion.landing / "a.parquet")
     ingestion.spec = replace(ingestion.spec, schema={})
     ingestion.change(format="parquet", select=("id", "cast(name as int) as name"))
-    with pytest.raises(UserError, match=r"writing the rows: .*'seven'"):
+    with pytest.raises(UserError, match=r"reading the batch: .*'seven'"):
         ingestion.run()
     ingestion.change(select=("id", "try_cast(name as int) as name"))
     ingestion.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -271,3 +272,10 @@ def test_a_stream_that_turns_bad_late_leaves_nothing_of_what_was_written(table: 
         "null or empty record key",
     )
     assert len(base_files(table.refresh().env.storage)) == len(table.commits())
+
+
+def test_a_key_that_the_declared_schema_lacks_is_refused_at_creation(tmp_path: Path) -> None:
+    schema = pa.schema([("order_id", pa.string()), ("day", pa.string())])
+    with pytest.raises(UserError, match=r"'order_idd' is not in the data\. Did you mean 'order_id'"):
+        Table.create(str(tmp_path / "t"), name="t", record_key=["order_idd"], schema=schema)
+    assert not (tmp_path / "t" / ".hoodie").exists()
