@@ -57,12 +57,11 @@ def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
     storage.delete_many([_BACKUP])
 
 
-def drop_metadata_table(env: Env, config: TableConfig) -> None:
+def drop_metadata_table(env: Env) -> None:
     """Do what Hudi does with hoodie.metadata.enable=false: readers list files again, then the metadata table goes.
 
     A table that declares a metadata table must never be committed to without it (format: timeline.md 9.8).
     """
-    del config
     update_properties(
         env,
         {"hoodie.table.metadata.partitions": None, "hoodie.table.metadata.partitions.inflight": None},

@@ -69,7 +69,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
     _check_writable(table)
     config = table.config
     if config.metadata_partitions:
-        drop_metadata_table(table.env, config)
+        drop_metadata_table(table.env)
         table = replace(table, config=load_config(table.env.storage))
         config = table.config
     stored = table_schema(table)
