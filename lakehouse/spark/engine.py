@@ -21,6 +21,7 @@ from lakehouse.spark.failures import spark_failures
 
 # Bytes of shuffled rows that make at least one full base file; Spark's own 64 MB would cut a partition into small ones.
 _SHARD_BYTES = 256 * 1024 * 1024
+_SMALL_BYTES = 8 * 1024 * 1024
 # Spark's estimates reach astronomic sizes where it knows nothing.
 _UNKNOWN_BYTES = 1 << 50
 _RESULT = pa.schema([pa.field("result", pa.binary())])
@@ -45,7 +46,8 @@ class SparkEngine:
         """Shuffle the DataFrame once (by Spark, in the JVM) and run `function` over each partition's Arrow batches."""
         columns = [col(_quoted(name)) for name in by]
         if hint == "exact":
-            frame = frame.repartition(*columns)
+            # A small batch is sooner read by one task than shuffled.
+            frame = frame.coalesce(1) if _estimated_bytes(frame) <= _SMALL_BYTES else frame.repartition(*columns)
         elif hint == "balanced":
             frame = self._balanced(frame, columns)
 
@@ -60,7 +62,7 @@ class SparkEngine:
 
     def _balanced(self, frame: DataFrame, columns: list[Column]) -> DataFrame:
         """Return the frame in shards that fill files: none larger than needed, none cut without need."""
-        size = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+        size = _estimated_bytes(frame)
         if not columns and self.parallelism * _SHARD_BYTES // 4 <= size < _UNKNOWN_BYTES:
             # Any rows may go together, and there are enough for every core: where they are is as good as elsewhere.
             return frame.coalesce(max(self.parallelism, -(-size // (_SHARD_BYTES // 4))))
@@ -89,6 +91,10 @@ class SparkEngine:
 def is_data_frame(rows: Any) -> bool:
     """Return whether this is a Spark DataFrame."""
     return isinstance(rows, DataFrame)
+
+
+def _estimated_bytes(frame: DataFrame) -> int:
+    return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
 def _attempt() -> Attempt:
