@@ -49,6 +49,8 @@ def ingest_dag(spec: TableSpec, ingest: IngestSpec) -> DAG:
             by_interval=ingest.is_by_interval,
             conf=dict(ingest.spark),
             outlets=[table_asset(spec)],
+            # One run of a table at a time: backfills do not heed max_active_runs.
+            max_active_tis_per_dag=1,
             pool=ingest.pool,
             retries=ingest.retries,
             retry_delay=timedelta(seconds=ingest.retry_delay_s),

@@ -76,6 +76,7 @@ def test_a_spec_becomes_a_dag_with_its_schedule_retries_and_pool(write_specs: Wr
     (task,) = dag.tasks
     assert (task.pool, task.retries, task.retry_delay) == ("big_tables", 5, timedelta(seconds=30))
     assert task.execution_timeout == timedelta(minutes=45)
+    assert task.max_active_tis_per_dag == 1
     assert task.conf["spark.executor.memory"] == "4g"
     assert task.by_interval
     assert task.outlets == [Asset(name="sales.orders", uri="lakehouse://sales.orders", group="lakehouse")]

@@ -142,9 +142,9 @@ def processes(job_id: str) -> list[str]:
 
 def test_a_backfill_brings_in_six_months_of_trips_once(airflow: Standalone, world: Path) -> None:
     dag_id = "ingest.taxi.trips"
-    airflow.command("dags", "unpause", "-y", dag_id)
     words = ["backfill", "create", "--dag-id", dag_id, "--from-date", "2018-11-01"]
     airflow.command(*words, "--to-date", "2019-04-30")
+    airflow.command("dags", "unpause", "-y", dag_id)
     wait_s = int(timedelta(minutes=15).total_seconds())
     airflow.until(lambda: count(airflow, dag_id, "success") == MONTHS, "six months are in", timeout_s=wait_s)
     assert rows_of(world / "tables" / "nyc_taxi") == 60_000

@@ -82,6 +82,8 @@ def standalone(home: Path, environment: Mapping[str, str]) -> Iterator[Standalon
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://localhost:{port}/execution/",
         "AIRFLOW__CORE__PARALLELISM": "2",
+        # Processes of Airflow wait for each other's writes longer than SQLite's 5 s.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=60",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(tasks),
