@@ -96,10 +96,19 @@ def latest_extra(table: LoadedTable, key: str) -> str | None:
 
 
 def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | None:
-    """Return the schema of the data columns: latest commit, else the one declared, else a data file; None if empty."""
+    """Return the schema of the data columns: latest commit, else the one declared, else a data file; None if empty.
+
+    Raises UnsupportedError for a table whose columns were renamed or reordered by id (schema on read).
+    """
     writes = table.timeline.writes().where(requested_up_to=up_to).by_completion()
     for instant in reversed(writes):
         metadata = table.store.commit(instant)
+        if metadata.extra.get("latest_schema"):
+            raise UnsupportedError(
+                f"{table.env.storage.root}: {instant.requested} evolved the schema by column ids "
+                "(hoodie.schema.on.read.enable), which is not supported: renamed columns would be taken for new ones",
+                instant=instant.requested,
+            )
         if metadata.extra.get("schema"):
             return _as_created(table.config, data_columns(avro_to_arrow(metadata.extra["schema"])))
     if table.config.create_schema:

@@ -279,3 +279,10 @@ def test_a_key_that_the_declared_schema_lacks_is_refused_at_creation(tmp_path: P
     with pytest.raises(UserError, match=r"'order_idd' is not in the data\. Did you mean 'order_id'"):
         Table.create(str(tmp_path / "t"), name="t", record_key=["order_idd"], schema=schema)
     assert not (tmp_path / "t" / ".hoodie").exists()
+
+
+def test_a_table_evolved_by_column_ids_is_refused_by_name(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), name="t", record_key=["id"])
+    table.upsert(pa.table({"id": ["a"]}), commit_metadata={"latest_schema": '{"max_column_id":5}'})
+    with pytest.raises(UnsupportedError, match=r"hoodie\.schema\.on\.read\.enable"):
+        table.scan().to_arrow()
