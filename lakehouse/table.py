@@ -194,6 +194,13 @@ class Table:
             keys = pa.table({META_COLUMNS[2]: pa.array(list(keys), pa.string())})
         return self._write(Operation.DELETE, keys, call)
 
+    def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
+        """Delete the rows that meet a condition; their keys stream from the files into the write."""
+        fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
+        columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
+        scan = self.scan(columns, where).plan()
+        return self._write(Operation.DELETE, pa.RecordBatchReader.from_batches(scan.plan.schema, scan.batches()), call)
+
     def insert_overwrite(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Replace the partitions that occur in `rows` by them."""
         return self._write(Operation.INSERT_OVERWRITE, rows, call)

@@ -17,6 +17,7 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
   table create    make a table from a spec (--table spec.yaml) or from --name, --location and --record-key
   table describe  what a table is: config, schema, partitions, files, last commits
   table read      print rows: --columns, --where, --as-of, --begin/--end, --limit
+  table delete    delete rows: --where, --dry-run
   timeline show   the instants of a table
   ingest run      bring new files of the spec's source in, in one commit
   rollback        undo writes whose writers died

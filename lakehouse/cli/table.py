@@ -15,6 +15,7 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.ingest.declared import create_declared
 from lakehouse.ingest.paths import location_of
 from lakehouse.operations.load import load_slices
+from lakehouse.operations.results import Committed
 from lakehouse.operations.rollback import roll_back_failed_writes
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.spec.table import TableSpec, load_spec
@@ -23,7 +24,7 @@ from lakehouse.table import Table
 from lakehouse.txn.env import Env
 
 _VERBS = {
-    "table": ("create", "describe", "read"),
+    "table": ("create", "describe", "read", "delete"),
     "timeline": ("show",),
     "rollback": ("run",),
 }
@@ -41,6 +42,7 @@ def table_command(words: Sequence[str]) -> int:
         ("table", "create"): _create,
         ("table", "describe"): _describe,
         ("table", "read"): _read,
+        ("table", "delete"): _delete,
         ("timeline", "show"): _timeline,
         ("rollback", "run"): _rollback,
     }[(noun, verb)](rest)
@@ -148,6 +150,26 @@ def _read(words: list[str]) -> int:
         scan = table.scan(columns, given.where, as_of=given.as_of)
     rows = itertools.islice((row for batch in scan.to_batches() for row in batch.to_pylist()), given.limit)
     show(list(rows), given.output)
+    return 0
+
+
+def _delete(words: list[str]) -> int:
+    parser = _parser("table delete")
+    parser.add_argument("--table", required=True)
+    parser.add_argument("--where", required=True, help="condition, as for `table read`")
+    parser.add_argument("--dry-run", action="store_true", help="count the rows, delete none")
+    given = parser.parse_args(words)
+    table = open_table(given.table)
+    if given.dry_run:
+        columns = [table.config.keys.record_key_fields[0].partition(".")[0]]
+        show({"would delete": table.scan(columns, given.where).count()}, given.output)
+        return 0
+    outcome = table.delete_where(given.where)
+    if isinstance(outcome, Committed):
+        deleted = sum(stat.num_deletes for stat in outcome.metadata.stats)
+        show({"deleted": deleted, "instant": outcome.instant.requested}, given.output)
+    else:
+        show({"deleted": 0, "reason": outcome.reason}, given.output)
     return 0
 
 

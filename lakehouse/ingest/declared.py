@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.model.merge import MergeMode
-from lakehouse.operations.declare import CREATE_OPTIONS
 from lakehouse.operations.load import PROPERTIES
+from lakehouse.spec.options import CREATE_OPTIONS
 from lakehouse.spec.table import TableSpec
 from lakehouse.state.table_config import TableConfig
 from lakehouse.table import Table
@@ -30,7 +30,7 @@ def open_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Tabl
     return table
 
 
-def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table:
+def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env, *, exist_ok: bool = False) -> Table:
     """Create the table that the spec declares; its columns come with the first batch.
 
     Raises UnsupportedError for what is declared but not done yet, UserError for what does not fit together.
@@ -43,7 +43,8 @@ def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Ta
         raise UnsupportedError(
             f"table {spec.table}: ordering by several columns ({', '.join(spec.ordering)}) is not supported; name one"
         )
-    return Table.create(
+    # Another run may make the table in the same moment: the first one does, both go on with it.
+    table = Table.create(
         spec.location,
         name=spec.table,
         record_key=spec.record_key,
@@ -54,7 +55,10 @@ def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Ta
         key_generator=spec.key_generator,
         timestamp=_timestamp(spec),
         merge_mode=None if spec.merge_mode is None else MergeMode(spec.merge_mode),
+        exist_ok=exist_ok,
     )
+    _check_agreement(spec, table.config)
+    return table
 
 
 def _timestamp(spec: TableSpec) -> TimestampFormat | None:

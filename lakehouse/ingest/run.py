@@ -125,15 +125,15 @@ def _run_once(run: IngestContext) -> JobReport:
     table = open_declared(run.spec, run.options, run.env)
     plan, listing = _plan(run, table)
     if not plan.files or listing is None:
-        return _nothing(run, plan.reason)
+        return _nothing(run, plan.reason, instant=_own_commit(run, table))
     log.info("table %s: %s, %s bytes", run.spec.table, plan.reason, plan.size_bytes)
     known = None if table is None else _known_schema(run.spec, table)
     box = _dead_letter_box(run, plan)
     with open_batch(run.session, listing.storage, plan.files, run.spec, known_schema=known, dead_letters=box) as batch:
-        if batch is None or not batch.rows:
-            return _nothing(run, "the files hold no rows", bad_records=batch.bad_records if batch else 0)
+        if batch is None or not (batch.rows or batch.bad_records):
+            return _nothing(run, "the files hold no rows")
         if table is None:
-            table = create_declared(run.spec, run.options, run.env)
+            table = create_declared(run.spec, run.options, run.env, exist_ok=True)
         extra = _extra(run, plan, batch, box, inferred=not run.spec.schema and ingest.format != "parquet")
         outcome = write_batch(table, batch.frame, ingest.operation, extra)
         return _report(run, outcome, batch)
@@ -213,14 +213,22 @@ def _dead_letter_box(run: IngestContext, plan: IngestPlan) -> DeadLetterBox:
     return DeadLetterBox(storage=open_storage(place, run.storage_options), folder=f"{name}-{digest}")
 
 
-def _nothing(run: IngestContext, reason: str, bad_records: int = 0) -> JobReport:
+def _own_commit(run: IngestContext, table: Table | None) -> str | None:
+    """Return the instant that an earlier try of this very run committed before it could report, or None."""
+    if table is None or run.command.run_id is None:
+        return None
+    instant = table.commits_with(RUN_ID, run.command.run_id)
+    return None if instant is None else instant.requested
+
+
+def _nothing(run: IngestContext, reason: str, *, bad_records: int = 0, instant: str | None = None) -> JobReport:
     log.info("table %s: nothing to do: %s", run.spec.table, reason)
-    return JobReport(status=JobStatus.NOTHING_TO_DO, table=run.spec.table, bad_records=bad_records)
+    return JobReport(status=JobStatus.NOTHING_TO_DO, table=run.spec.table, bad_records=bad_records, instant=instant)
 
 
 def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) -> JobReport:
     if isinstance(outcome, NothingToDo):
-        return _nothing(run, outcome.reason, batch.bad_records)
+        return _nothing(run, outcome.reason, bad_records=batch.bad_records)
     stats = outcome.metadata.stats
     report = JobReport(
         status=JobStatus.COMMITTED,

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import MergeMode
-from lakehouse.spec.options import parse_options
+from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.state.table_config import WRITABLE_VERSIONS, TableConfig, new_table_properties
 
 _VERSION = "hoodie.write.table.version"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
-#: Options that describe the table and are settled at creation.
-CREATE_OPTIONS = frozenset({_VERSION, _HIVE_STYLE, _URL_ENCODE, _CONSISTENT})
 #: Options of writes that a table keeps, because they must not change afterwards.
 STORED_OPTIONS = (
     "hoodie.index.type",

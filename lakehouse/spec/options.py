@@ -13,6 +13,15 @@ from typing import Any, TypeVar, get_type_hints
 from lakehouse.errors import UserError, nearest
 
 _MB = 1024 * 1024
+#: Options that describe the table itself and are settled at its creation.
+CREATE_OPTIONS = frozenset(
+    {
+        "hoodie.write.table.version",
+        "hoodie.datasource.write.hive_style_partitioning",
+        "hoodie.datasource.write.partitionpath.urlencode",
+        "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled",
+    }
+)
 _Policy = TypeVar("_Policy")
 
 

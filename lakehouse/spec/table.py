@@ -16,6 +16,7 @@ from typing import Any
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.spec.ingest import IngestSpec, ingest_mapping, parse_ingest
+from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.spec.yaml_section import Section, read_section
 
 TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
@@ -287,10 +288,13 @@ def _services(section: Section) -> dict[str, Any]:
 
 def _options(section: Section) -> dict[str, str]:
     detail = section.section("options", "options")
-    for name in detail.lines if detail is not None else ():
-        if detail is not None and not name.startswith(("hoodie.", "lakehouse.")):
-            raise detail.error(f"option {name!r} does not start with 'hoodie.' or 'lakehouse.'.", name)
-    return section.mapping("options")
+    options = section.mapping("options")
+    for name, value in options.items():
+        try:
+            parse_options({name: value}, also_known=CREATE_OPTIONS)
+        except UserError as error:
+            raise (detail or section).error(error.message, name) from error
+    return options
 
 
 def _check(spec: TableSpec, section: Section) -> None:

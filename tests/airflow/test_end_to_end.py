@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import shutil
 import subprocess
@@ -163,6 +165,17 @@ def test_a_backfill_brings_in_six_months_of_trips_once(airflow: Standalone, worl
     again = airflow.call("assets/events?source_dag_id=" + dag_id)["asset_events"]
     assert {event["extra"]["instant"] for event in again} == {event["extra"]["instant"] for event in events}
 
+    # Voided trips have a negative total. They go, and nothing else does.
+    voided = sum(voided_trips(path) for path in (shared_dir() / "data" / "nyc_taxi").glob("*.csv.gz"))
+    assert voided > 0
+    command = ["-m", "lakehouse", "table", "delete", "--table", str(world / "tables" / "nyc_taxi")]
+    condition = ["--where", "total_amount < 0", "--output", "json"]
+    done = subprocess.run(
+        [SPARK_HOME / "bin" / "python", *command, *condition], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["deleted"] == voided
+    assert rows_of(world / "tables" / "nyc_taxi") == 60_000 - voided
+
 
 def test_an_interval_without_a_file_fails_at_the_first_try_with_the_reason_in_its_log(airflow: Standalone) -> None:
     # Unpausing ran the latest past month, for which there is no file.
@@ -174,6 +187,11 @@ def test_an_interval_without_a_file_fails_at_the_first_try_with_the_reason_in_it
     log = airflow.call(f"dags/{dag_id}/dagRuns/{quote(failed['dag_run_id'])}/taskInstances/ingest/logs/1")
     assert "yellow_tripdata_sample_20" in json.dumps(log)
     assert "UserError" in json.dumps(log)
+
+
+def voided_trips(path: Path) -> int:
+    with gzip.open(path, "rt", newline="") as lines:
+        return sum(float(row["total_amount"]) < 0 for row in csv.DictReader(lines))
 
 
 def count(airflow: Standalone, dag_id: str, state: str) -> int:

@@ -143,7 +143,8 @@ def test_a_timestamp_partition_may_say_how_it_is_read_and_written() -> None:
         ("ingest: {path: 'a/{start}'}", "'{start}' needs a date format"),
         ("ingest: files", "4: ingest: expected a mapping"),
         ("services: {compactoin: {}}", "unknown name 'compactoin' in services. Did you mean 'compaction'?"),
-        ("options: {hodie.x: 1}", "option 'hodie.x' does not start with 'hoodie.' or 'lakehouse.'"),
+        ("options: {hodie.index.type: BUCKET}", "unknown option 'hodie.index.type'. Did you mean 'hoodie.index.type'?"),
+        ("options: {hoodie.parquet.block.size: big}", "option hoodie.parquet.block.size='big': expected int"),
         ("type: COPY", "type: 'COPY' is none of COPY_ON_WRITE, MERGE_ON_READ"),
         ("merge_mode: EVENT_TIME_ORDERING", "needs 'ordering'"),
         ("index: bucket", "the bucket index needs 'buckets'"),
@@ -262,7 +263,14 @@ specs = st.builds(
     index=st.none() | indexes(),
     ingest=st.none() | ingests,
     services=st.dictionaries(st.sampled_from(("clean", "ttl")), st.dictionaries(names, st.integers() | texts)),
-    options=st.dictionaries(texts.map(lambda text: f"hoodie.x.{text}"), texts, max_size=3),
+    options=st.fixed_dictionaries(
+        {},
+        optional={
+            "hoodie.parquet.max.file.size": st.integers(0, 1 << 40).map(str),
+            "hoodie.parquet.compression.codec": st.sampled_from(["zstd", "snappy"]),
+            "hoodie.write.table.version": st.just("8"),
+        },
+    ),
 )
 
 
