@@ -15,6 +15,7 @@ from lakehouse.rows.key_values import value_text
 from lakehouse.storage.protocol import Storage
 
 _BATCH_ROWS = 131_072
+_MIN_BATCH_ROWS = 1_024
 # Meta columns of few values stay dictionary-encoded from file to file.
 _REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
 
@@ -43,6 +44,29 @@ class BaseFileReader:
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one whole column as stored."""
         return self._file.read(columns=[name], use_threads=False).column(0)
+
+    def rows_within(self, size_bytes: int) -> int:
+        """Return how many rows, decoded, take about so many bytes; never more than a batch usually has."""
+        metadata = self._file.metadata
+        encoded = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+        # Encodings that are small in a file, of constants say, take some ten bytes a value once decoded.
+        width = encoded / max(self.rows, 1) + 10 * metadata.num_columns
+        return min(max(int(size_bytes / width), _MIN_BATCH_ROWS), _BATCH_ROWS)
+
+    def has_values(self, name: str) -> bool:
+        """Return whether a column has a value in some row, as its statistics tell; True if they tell nothing."""
+        metadata = self._file.metadata
+        column = metadata.schema.names.index(name)
+        for number in range(metadata.num_row_groups):
+            statistics = metadata.row_group(number).column(column).statistics
+            if statistics is None or statistics.num_values:
+                return True
+        return self.rows == 0
+
+    def column_batches(self, name: str, rows: int) -> Iterator[pa.Array]:
+        """Yield one column as stored, piece by piece."""
+        for batch in self._file.iter_batches(batch_size=rows, columns=[name], use_threads=False):
+            yield batch.column(0)
 
     def batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.Table]:
         """Yield the rows in file order as tables of `schema`; columns the file lacks are null."""

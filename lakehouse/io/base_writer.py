@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.format.avro_schema import META_COLUMNS, with_meta_fields
-from lakehouse.format.bloom import BloomFilter
 from lakehouse.format.names import marker_name
 from lakehouse.format.partition_metadata import render_partition_metadata
 from lakehouse.io.context import WriteContext
+from lakehouse.io.file_bloom import FileBloom
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile
@@ -29,7 +29,8 @@ COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 _ONE_VALUE = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _UNRANGED = (COMMIT_SEQNO, PARTITION_PATH, FILE_NAME)
 _SAMPLE_ROWS = 4_000
-_MIN_BLOOM_ENTRIES = 1_000
+# Share of the budget for keys that wait to be hashed: the filter takes about twice as much while it is filled.
+_KEYS_SHARE = 16
 _DICTIONARY_RATIO = 0.2
 _CODECS = {"none": "NONE"}
 
@@ -52,8 +53,7 @@ class BaseFileWriter:
         self.pending_bytes = 0
         self._encoded_ratio = 0.5
         self._schema = stored_schema(context.schema)
-        self._bloom: BloomFilter | None = None
-        self._new_keys: list[pa.Array] = []
+        self.bloom = FileBloom(context.policy.bloom_fpp, context.policy.memory_budget_bytes // _KEYS_SHARE)
         self._keys: tuple[str, str] | None = None
         self._footers: list[pq.FileMetaData] = []
         self._ranges: dict[str, Range] = {}
@@ -90,15 +90,6 @@ class BaseFileWriter:
         if self._writer is not None:
             # Its output is closed or given up: when the writer is collected it must not try to finish the file.
             self._writer.is_open = False
-
-    def inherit_bloom(self, text: str | None, type_code: str | None, new_keys: int) -> None:
-        """Start from the bloom filter of the previous version if `new_keys` more fit: its keys need no second hashing.
-
-        Keys of rows deleted since stay in it, which costs a false positive and nothing else.
-        """
-        if text:
-            bloom = BloomFilter.from_text(text, type_code)
-            self._bloom = bloom if bloom.remaining >= new_keys else None
 
     def write_new(self, rows: pa.Table, keys: pa.ChunkedArray, *, known: bool = False) -> None:
         """Append rows this commit inserts or updates; `known` says that the previous version held their keys."""
@@ -146,8 +137,7 @@ class BaseFileWriter:
     def _append(self, rows: pa.Table, known: bool) -> None:
         keys = rows.column(RECORD_KEY)
         self.rows += rows.num_rows
-        if not (known and self._bloom is not None):
-            self._new_keys.extend(keys.chunks)
+        self.bloom.add(keys, known=known)
         self._track_range(keys)
         self._pending.append(rows)
         self.pending_bytes += rows.nbytes
@@ -200,24 +190,13 @@ class BaseFileWriter:
         if self._writer is None:
             self._writer = self._open(self._schema.empty_table())
         footer = {"parquet.avro.schema": self._context.avro_schema}
-        footer.update(self._bloom_footer())
+        footer.update(self.bloom.footer())
         if self._keys is not None:
             footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = self._keys
         self._writer.add_key_value_metadata(footer)
         self._writer.close()
         self.size_bytes = self._sink.tell()
         self._ranges = column_ranges(self._footers[0]) if self._footers else {}
-
-    def _bloom_footer(self) -> dict[str, str]:
-        keys = pa.chunked_array(self._new_keys, pa.string())
-        if self._bloom is None:
-            # Room for a quarter more, so that the next inserts into this file need not hash all of its keys again.
-            entries = max(len(keys) * 5 // 4, _MIN_BLOOM_ENTRIES)
-            bloom = BloomFilter.build(keys, entries=entries, fpp=self._context.policy.bloom_fpp)
-        else:
-            bloom = self._bloom.add(keys)
-        type_code = {"hoodie_bloom_filter_type_code": bloom.type_code} if bloom.type_code else {}
-        return {"org.apache.hudi.bloomfilter": bloom.to_text(), **type_code}
 
 
 def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:

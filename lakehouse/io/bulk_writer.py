@@ -74,11 +74,12 @@ def _by_partition(context: WriteContext, gathered: pa.Table) -> Iterator[tuple[s
         return
     codes = paths.indices.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
-    data = data.combine_chunks().take(pa.array(order))
+    data = data.combine_chunks()
     bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
     for code, name in enumerate(names):
         if bounds[code + 1] > bounds[code]:
-            yield name, data.slice(bounds[code], bounds[code + 1] - bounds[code])
+            # A copy for each: a slice of one copy would keep the rows of all partitions until the last is encoded.
+            yield name, data.take(pa.array(order[bounds[code] : bounds[code + 1]]))
 
 
 def _open(context: WriteContext, attempt: Attempt, partition: str, number: int) -> BaseFileWriter:

@@ -36,7 +36,7 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
         with BaseFileWriter(context, attempt, task.partition, task.file_id, task.base) as writer:
             updates = deletes = 0
             if reader is not None:
-                writer.inherit_bloom(
+                writer.bloom.inherit(
                     reader.footer("org.apache.hudi.bloomfilter"), reader.footer("hoodie_bloom_filter_type_code"), count
                 )
                 updates, deletes = _merge(context, writer, reader, hits)
@@ -62,7 +62,7 @@ def _merge(context: WriteContext, writer: BaseFileWriter, reader: BaseFileReader
     """Stream the stored rows into `writer`, replaced or dropped where a hit says so; return (updates, deletes)."""
     updates = deletes = start = 0
     window = None if hits is None else _HitWindow(context, hits)
-    for stored in reader.batches(stored_schema(context.schema)):
+    for stored in reader.batches(stored_schema(context.schema), reader.rows_within(_budget_share(context))):
         stop = start + stored.num_rows
         touched = None if window is None else window.upto(stop)
         if touched is None:
@@ -95,6 +95,11 @@ def _decide(
     wins = incoming_wins(context.merge_mode, old, new, flags, len(position))
     moved = kind == MOVED_OUT
     return wins & ~deleted & (kind == IN_PLACE), moved | (wins & deleted & (kind == IN_PLACE))
+
+
+def _budget_share(context: WriteContext) -> int:
+    # A batch is in memory as read, once more as what is kept of it, and beside it the rows that wait to be encoded.
+    return context.policy.memory_budget_bytes // 16
 
 
 class _HitWindow:

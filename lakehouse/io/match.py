@@ -8,6 +8,7 @@ The answer stays where the data is: a hits file per base file, with one row per 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,11 +69,7 @@ def find(
     keys: pa.ChunkedArray,
 ) -> Hits:
     """Return which rows of `base` carry one of `keys`, the keys of `entries` in order."""
-    stored = stored_keys(context, reader)
-    found = pc.index_in(stored, value_set=keys.combine_chunks())
-    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    base_row = np.flatnonzero(np.asarray(pc.is_valid(found)))
-    staged = found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+    base_row, staged = _positions(context, reader, keys)
     starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
     entry = np.searchsorted(starts, staged, side="right") - 1
     runs = tuple(sorted({e.run for e in entries}))
@@ -85,14 +82,27 @@ def find(
     return Hits(base_row=base_row, run=run_of_entry[entry] if len(entry) else entry, row=row, kind=kind, runs=runs)
 
 
-def stored_keys(context: WriteContext, reader: BaseFileReader) -> pa.ChunkedArray:
-    """Return the record keys of a base file."""
-    if KEY in reader.schema.names:
-        keys = reader.column(KEY)
-        if keys.null_count < len(keys) or len(keys) == 0:
-            return keys
-    rows = pa.concat_tables(list(reader.batches(pa.schema([f for f in context.schema if f.name in _roots(context)]))))
-    return pa.chunked_array([record_keys(rows, context.keys)]) if rows.num_rows else pa.chunked_array([], pa.string())
+def _positions(context: WriteContext, reader: BaseFileReader, keys: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the file whose key is among `keys`, and the position of that key."""
+    value_set = keys.combine_chunks()
+    base_rows, positions, start = [np.array([], np.int64)], [np.array([], np.int64)], 0
+    for stored in stored_keys(context, reader):
+        found = pc.index_in(stored, value_set=value_set)
+        base_rows.append(np.flatnonzero(np.asarray(pc.is_valid(found))) + start)
+        positions.append(found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64))
+        start += len(stored)
+    return np.concatenate(base_rows), np.concatenate(positions)
+
+
+def stored_keys(context: WriteContext, reader: BaseFileReader) -> Iterator[pa.Array]:
+    """Yield the record keys of a base file, in pieces of an eighth of the budget."""
+    size = max(context.policy.memory_budget_bytes // 8 // _KEY_BYTES, 1024)
+    if KEY in reader.schema.names and reader.has_values(KEY):
+        yield from reader.column_batches(KEY, size)
+        return
+    for rows in reader.batches(pa.schema([f for f in context.schema if f.name in _roots(context)]), size):
+        keys = record_keys(rows, context.keys)
+        yield from keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
 
 
 def staged_keys(context: WriteContext, entries: tuple[StagedEntry, ...]) -> pa.ChunkedArray:

@@ -30,7 +30,7 @@ from lakehouse.storage.protocol import Storage
 
 KEY = META_COLUMNS[2]
 PATH = META_COLUMNS[3]
-_SPILL_WAYS = 16
+_SPILL_WAYS = 32
 _BATCH_ROWS = 65_536
 
 
@@ -113,9 +113,18 @@ class StagedReader:
 
     def take(self, rows: np.ndarray, columns: list[str] | None = None) -> pa.Table:
         """Return the rows at these positions of the run, in this order."""
-        touched = np.unique(rows // _BATCH_ROWS)
-        positions = np.searchsorted(touched, rows // _BATCH_ROWS) * _BATCH_ROWS + rows % _BATCH_ROWS
-        return self._table(touched.tolist(), columns).take(pa.array(positions))
+        # Batch by batch: a take from several at once would first copy all of them into one.
+        batch = rows // _BATCH_ROWS
+        order = np.argsort(batch, kind="stable")
+        numbers, starts = np.unique(batch[order], return_index=True)
+        parts = [
+            self._table([number], columns).take(pa.array(rows[chosen] - number * _BATCH_ROWS))
+            for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
+        ]
+        taken = pa.concat_tables(parts) if parts else self._table([], columns)
+        if len(parts) <= 1 or bool((order[1:] > order[:-1]).all()):
+            return taken
+        return taken.combine_chunks().take(pa.array(np.argsort(order)))
 
     def _table(self, numbers: Iterable[int], columns: list[str] | None) -> pa.Table:
         table = pa.Table.from_batches([self._reader.get_batch(i) for i in numbers], self._reader.schema)
@@ -131,10 +140,12 @@ class _Spill:
 
     def add(self, rows: pa.Table) -> None:
         ways = bucket_ids(rows.column(KEY), key_fields=("",), hash_fields=("",), buckets=_SPILL_WAYS)
+        order = np.argsort(ways, kind="stable")
+        bounds = np.searchsorted(ways[order], np.arange(_SPILL_WAYS + 1))
+        rows = rows.combine_chunks()
         for way, writer in enumerate(self._writers):
-            chosen = rows.filter(pa.array(ways == way))
-            if chosen.num_rows:
-                writer.write_table(chosen)
+            if bounds[way + 1] > bounds[way]:
+                writer.write_table(rows.take(pa.array(order[bounds[way] : bounds[way + 1]])))
 
     def finish(self) -> Iterator[pa.Table]:
         for path, writer in zip(self._paths, self._writers, strict=True):
