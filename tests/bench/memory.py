@@ -5,6 +5,7 @@ Counted are anonymous pages of a worker, less those of an idle one: mapped files
 
 from __future__ import annotations
 
+import itertools
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,8 @@ from tests.bench.setting import Setting, create, read, spark
 
 BUDGET_MB = 64
 TIMES = 10
-_POLL_S = 0.01
+_POLL_S = 0.02
+_POLLS_PER_LISTING = 50
 _MB = 1024 * 1024
 
 
@@ -43,6 +45,7 @@ def run(setting: Setting) -> list[Comparison]:
             name = f"{what}, {'20 partitions' if partitioned else 'no partitions'}"
             size = f"{batch_rows * bytes_per_row / _MB:.0f}"
             lines.append((name, f"{batch_rows:,}", size, str(BUDGET_MB), f"{memory.peak_mb:.0f}", verdict))
+            print(f"    {name}: {memory.peak_mb:.0f} MB", flush=True)
     show_lines(lines)
     return []
 
@@ -68,9 +71,11 @@ class WorkerMemory:
         self._thread.join()
 
     def _watch(self) -> None:
+        polls = itertools.count()
         while not self._stop.wait(_POLL_S):
-            for pid in _workers():
-                self.peak_mb = max(self.peak_mb, _anonymous_mb(pid) - self._idle_mb)
+            if next(polls) % _POLLS_PER_LISTING == 0:
+                workers = _workers()
+            self.peak_mb = max([self.peak_mb, *(_anonymous_mb(pid) - self._idle_mb for pid in workers)])
 
 
 def _idle_worker_mb() -> float:
@@ -95,7 +100,7 @@ def _workers() -> list[int]:
 
 def _anonymous_mb(pid: int) -> float:
     try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0.0
-    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Anonymous:")) / 1024
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("RssAnon:")) / 1024

@@ -1,0 +1,64 @@
+"""Apache Hudi on its own Spark, in its own environment: reads one JSON request a line, answers one line each.
+
+Runs under .venv-hudi, which holds pyspark and nothing else, so it imports neither the package nor Arrow.
+"""
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+BASE = {
+    "hoodie.table.name": "orders",
+    "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+    "hoodie.datasource.write.recordkey.field": "order_id",
+    "hoodie.datasource.write.partitionpath.field": "zone",
+    "hoodie.datasource.write.precombine.field": "updated_at",
+    "hoodie.datasource.write.row.writer.enable": "true",
+    "hoodie.bulkinsert.sort.mode": "PARTITION_SORT",
+    "hoodie.parquet.compression.codec": "zstd",
+    "hoodie.combine.before.upsert": "false",
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.bulkinsert.shuffle.parallelism": "4",
+    "hoodie.upsert.shuffle.parallelism": "4",
+    "hoodie.simple.index.parallelism": "4",
+}
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    jar, cores = sys.argv[1:]
+    spark = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .config("spark.jars", jar)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "4g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
+        .config("spark.kryo.registrator", "org.apache.spark.HoodieSparkKryoRegistrar")
+        .config("spark.sql.extensions", "org.apache.spark.sql.hudi.HoodieSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["operation"] == "count":
+            answer = {"rows": spark.read.format("hudi").load(request["path"]).count()}
+        else:
+            frame = spark.read.parquet(request["source"])
+            writer = frame.write.format("hudi").options(**BASE).options(**request["options"])
+            mode = "overwrite" if request["operation"] == "bulk_insert" else "append"
+            writer.option("hoodie.datasource.write.operation", request["operation"]).mode(mode).save(request["path"])
+            answer = {"done": request["operation"]}
+        print(json.dumps({"answer": answer}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
