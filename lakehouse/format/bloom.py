@@ -222,6 +222,8 @@ class BloomBuilder:
             self._put(part)
             self._count += len(part)
             at += len(part)
+            if self._count % self._entries == 0:
+                self._close_row()
 
     def finish(self) -> BloomFilter:
         """Return the filter of everything added."""

@@ -1,7 +1,7 @@
 """Base files straight from an incoming shard, nothing looked up: bulk_insert and the overwrites.
 
 Rows are set apart by partition; each partition has one open file, rolled over at the maximum size. All open files
-together hold at most half the budget in rows not yet encoded.
+together hold at most half the budget in rows not yet encoded and keys not yet hashed.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ def _close(writer: BaseFileWriter) -> WriteStat:
 
 
 def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> None:
-    limit = context.policy.memory_budget_bytes // 2
-    while sum(writer.pending_bytes for writer in writers.values()) > limit:
+    budget = context.policy.memory_budget_bytes
+    while sum(writer.pending_bytes for writer in writers.values()) > budget * 3 // 8:
         max(writers.values(), key=lambda writer: writer.pending_bytes).flush()
+    while sum(writer.bloom.held_bytes for writer in writers.values()) > budget // 8:
+        max(writers.values(), key=lambda writer: writer.bloom.held_bytes).bloom.hash_held()

@@ -15,14 +15,14 @@ _ANY_NUMBER = 2**31 - 1
 
 
 class FileBloom:
-    """Collects the record keys of one file; `hold_bytes` bounds the keys that wait to be hashed."""
+    """Collects the record keys of one file; `hold_bytes` bounds the keys that wait to be hashed, `held_bytes` are."""
 
     def __init__(self, fpp: float, hold_bytes: int) -> None:
         self._fpp, self._hold_bytes = fpp, hold_bytes
         self._inherited: BloomFilter | None = None
         self._builder: BloomBuilder | None = None
         self._held: list[pa.Array] = []
-        self._held_bytes = 0
+        self.held_bytes = 0
 
     def inherit(self, text: str | None, type_code: str | None, new_keys: int) -> None:
         """Start from the filter of the previous version if `new_keys` more fit: its keys need no second hashing.
@@ -40,8 +40,13 @@ class FileBloom:
         # Copied, because a key column may be a view that keeps a whole batch in memory.
         copy = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
         self._held.append(copy)
-        self._held_bytes += copy.nbytes
-        if self._held_bytes >= self._hold_bytes:
+        self.held_bytes += copy.nbytes
+        if self.held_bytes >= self._hold_bytes:
+            self.hash_held()
+
+    def hash_held(self) -> None:
+        """Hash the keys that wait, to free their memory: the more there are, the fewer rows the filter gets."""
+        if self._held:
             self._hash(complete=False)
 
     def footer(self) -> dict[str, str]:
@@ -57,7 +62,7 @@ class FileBloom:
 
     def _hash(self, *, complete: bool) -> None:
         keys = pa.chunked_array(self._held, pa.string())
-        self._held, self._held_bytes = [], 0
+        self._held, self.held_bytes = [], 0
         if self._inherited is not None:
             self._inherited = self._inherited.add(keys)
             return
