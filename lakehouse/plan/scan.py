@@ -56,6 +56,8 @@ def plan_scan(
 def _choose(full: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     if columns is None:
         return full
+    if not columns:
+        raise UserError("a read of no columns has no rows: name at least one column")
     for name in columns:
         if name not in full.names:
             raise UserError(f"column {name!r} is not in the table; columns: {', '.join(full.names)}", column=name)

@@ -183,3 +183,10 @@ def test_properties_half_updated_are_read_from_their_backup() -> None:
     env.storage.put(f"{properties}.backup", env.storage.get(properties))
     env.storage.delete(properties)
     assert Table.open(env.storage.root, env=env).scan().count() == 1
+
+
+def test_a_read_of_no_columns_is_refused(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path / "t"), name="t", record_key=["id"])
+    table.upsert(pa.table({"id": ["a"]}))
+    with pytest.raises(UserError, match="name at least one column"):
+        table.scan(columns=[]).count()
