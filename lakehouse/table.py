@@ -97,7 +97,7 @@ class Table:
         """
         env = env or Env(storage=open_storage(location, storage_options or {}))
         loaded = load_table(env)
-        policies = parse_options(stored_options(loaded.config)).override({})
+        policies = parse_options(stored_options(loaded.config))
         return cls(env, _overridden(policies, options or {}), loaded)
 
     @classmethod

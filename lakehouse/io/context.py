@@ -33,7 +33,6 @@ class WriteContext:
     hash_fields: tuple[str, ...] = ()
     global_keys: bool = False
     move_partitions: bool = False
-    keep_partitions: bool = False
 
     @property
     def staging(self) -> str:

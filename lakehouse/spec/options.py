@@ -55,7 +55,9 @@ class WritePolicy:
     )
     bloom_fpp: float = option("hoodie.index.bloom.fpp", 1e-9, "False-positive rate of the bloom filter in footers.")
     memory_budget_bytes: int = option(
-        "lakehouse.write.memory.budget", 512 * _MB, "Memory one write task may use for rows, in bytes."
+        "lakehouse.write.memory.budget",
+        512 * _MB,
+        "Sizes the rows a write task holds at once, in bytes; its process peaks above it.",
     )
 
 

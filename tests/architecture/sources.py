@@ -43,6 +43,6 @@ def modules(*folders: str) -> Iterator[Module]:
 def tracked_files() -> tuple[str, ...]:
     """Return the paths that git knows; skip the test where there is no checkout."""
     if not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout")
+        pytest.skip("missing: a git checkout")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
     return tuple(path for path in listed.split("\0") if path and (ROOT / path).is_file())
