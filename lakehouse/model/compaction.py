@@ -1,0 +1,45 @@
+"""What a compaction will do: plans as they stand on the timeline (format: timeline.md 4.5, 9.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakehouse.model.files import FileSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOperation:
+    """Merge these log files into the next base file of one file group.
+
+    `data_file` and `log_files` are bare names in `partition`; a slice without base file has `data_file` None.
+    `metrics` are the planner's numbers under Hudi's keys (TOTAL_LOG_FILES, TOTAL_IO_MB, ...), sizes in MB.
+    """
+
+    partition: str
+    file_id: str
+    base_instant: str
+    data_file: str | None
+    log_files: tuple[str, ...]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, file_slice: FileSlice, metrics: Mapping[str, float]) -> CompactionOperation:
+        """Return the operation that compacts `file_slice`."""
+        return cls(
+            partition=file_slice.partition,
+            file_id=file_slice.file_id,
+            base_instant=file_slice.base_instant,
+            data_file=file_slice.base.name if file_slice.base else None,
+            log_files=tuple(log.name for log in file_slice.logs),
+            metrics=metrics,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """Content of `compaction.requested` and `logcompaction.requested`; `extra` is the plan's own metadata."""
+
+    operations: tuple[CompactionOperation, ...]
+    extra: Mapping[str, str] = field(default_factory=dict)
+    missing_partitions: tuple[str, ...] = ()
