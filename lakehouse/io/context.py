@@ -15,7 +15,10 @@ from lakehouse.storage.protocol import Storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContext:
-    """One write as its tasks see it. `schema` is that of the data columns after evolution, without meta columns."""
+    """One write as its tasks see it. `schema` is that of the data columns after evolution, without meta columns.
+
+    Where the batch brings only some of them (`brought`), stored rows keep their values of the others.
+    """
 
     storage: Storage
     instant: str
@@ -33,6 +36,8 @@ class WriteContext:
     hash_fields: tuple[str, ...] = ()
     global_keys: bool = False
     move_partitions: bool = False
+    max_log_bytes: int = 1 << 30
+    brought: tuple[str, ...] | None = None
 
     @property
     def staging(self) -> str:

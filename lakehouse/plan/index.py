@@ -50,6 +50,7 @@ class SimpleIndex:
     sizing: Sizing
     looks_up: bool
     global_keys: bool = False
+    appends: bool = False
 
     def lookups(self, entries: Entries, slices: Slices, *, parallelism: int) -> tuple[TagTask, ...]:
         """Return look-ups in the files that may hold the keys; none for rows that are only added."""
@@ -60,9 +61,9 @@ class SimpleIndex:
     def groups(
         self, entries: Entries, slices: Slices, tags: Tags, *, held: frozenset[tuple[str, str]], new_uuid: NewId
     ) -> tuple[GroupTask, ...]:
-        """Rewrite the files that were hit; let inserts fill small files, then new groups."""
+        """Rewrite the files that were hit, or append to their logs; let inserts fill small files, then new groups."""
         free = [s for s in slices if (s.partition, s.file_id) not in held]
-        return plan_groups(entries, free, tags, self.sizing, lambda: f"{new_uuid()}-0")
+        return plan_groups(entries, free, tags, self.sizing, lambda: f"{new_uuid()}-0", appends=self.appends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,8 @@ class BucketIndex:
 
     buckets: int
     looks_up: bool
+    appends: bool = False
+    new_in_logs: bool = False
 
     def lookups(self, entries: Entries, slices: Slices, *, parallelism: int) -> tuple[TagTask, ...]:
         """Return nothing: the task of a bucket finds the matches in its one file itself."""
@@ -81,5 +84,11 @@ class BucketIndex:
     ) -> tuple[GroupTask, ...]:
         """Return one task per bucket that gets rows; a row has no choice of bucket, so `held` changes nothing."""
         return plan_buckets(
-            entries, slices, self.buckets, lambda bucket: bucket_file_id(bucket, new_uuid()), looks_up=self.looks_up
+            entries,
+            slices,
+            self.buckets,
+            lambda bucket: bucket_file_id(bucket, new_uuid()),
+            looks_up=self.looks_up,
+            appends=self.appends,
+            new_in_logs=self.new_in_logs,
         )

@@ -63,11 +63,11 @@ class TagResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTask:
-    """Write the next base file of one file group.
+    """Write the next base file of one file group, or append a log file to it (`appends`).
 
     `hits` names the matches with `base`; `finds_matches` says that the task looks for them itself (bucket index).
     `insert_range` counts over the partition's upserts that no file holds; an open end takes all that remain.
-    `consumed_by` are the hits files that tell which those are.
+    `consumed_by` are the hits files that tell which those are. A log takes the rows of `hits`, or all of `entries`.
     """
 
     partition: str
@@ -78,6 +78,8 @@ class GroupTask:
     entries: tuple[StagedEntry, ...] = ()
     insert_range: tuple[int, int | None] | None = None
     consumed_by: tuple[str, ...] = ()
+    appends: bool = False
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +124,13 @@ def plan_groups(
     tags: Sequence[TagResult],
     sizing: Sizing,
     new_file_id: Callable[[], str],
+    *,
+    appends: bool = False,
 ) -> tuple[GroupTask, ...]:
-    """Return a task per file group that changes: hits rewrite their file, the rest fills small files, then new ones."""
+    """Return a task per file group that changes: hits rewrite their file, the rest fills small files, then new ones.
+
+    With `appends` (merge on read) hits go to a log, and only files without logs are filled: their groups are rewritten.
+    """
     tasks: dict[tuple[str, str], GroupTask] = {}
     for tag in tags:
         if tag.hit_rows:
@@ -135,7 +142,9 @@ def plan_groups(
         consumed_by = (
             tuple(tag.hits for tag in tags if tag.hits and (tag.consumed or {}).get(partition)) if used else ()
         )
-        bases = [s.base for s in slices if s.base is not None and s.partition == partition]
+        bases = [
+            s.base for s in slices if s.base is not None and s.partition == partition and not (appends and s.logs)
+        ]
         if inserts <= 0 and len(consumed_by) > 1:
             # A row whose key several files hold is counted by each of them, so some rows may still be nobody's.
             inserts = 1
@@ -145,6 +154,8 @@ def plan_groups(
             tasks[group] = replace(
                 known, entries=tuple(staged), insert_range=task.insert_range, consumed_by=consumed_by
             )
+    if appends:
+        tasks = {g: replace(t, appends=True) if t.hits and t.insert_range is None else t for g, t in tasks.items()}
     return tuple(tasks[group] for group in sorted(tasks))
 
 
@@ -155,41 +166,44 @@ def plan_buckets(
     new_file_id: Callable[[int], str],
     *,
     looks_up: bool,
+    appends: bool = False,
+    new_in_logs: bool = False,
 ) -> tuple[GroupTask, ...]:
     """Return one task per bucket that gets rows; the group is known from the key alone.
 
-    With `looks_up` its stored rows meet the incoming ones; else (insert) rows are only added.
+    With `looks_up` its stored rows meet the incoming ones; else (insert) rows are only added. With `appends` (merge on
+    read) rows go to a log of the bucket's group, unread; a new group begins with a base file, or `new_in_logs`.
     Raises UserError if the table's groups contradict the number of buckets: it must not change for a table.
     """
-    groups: dict[tuple[str, int], BaseFile] = {}
+    groups: dict[tuple[str, int], FileSlice] = {}
     for file_slice in slices:
-        if file_slice.base is None:
-            continue
         bucket = bucket_of(file_slice.file_id)
         if bucket >= buckets or (file_slice.partition, bucket) in groups:
             raise UserError(
                 f"file group {file_slice.file_id} of partition {file_slice.partition!r} does not fit {buckets} "
                 "buckets; hoodie.bucket.index.num.buckets must stay what it was when the table was made"
             )
-        groups[(file_slice.partition, bucket)] = file_slice.base
+        groups[(file_slice.partition, bucket)] = file_slice
     staged: dict[tuple[str, int], list[StagedEntry]] = {}
     for entry in entries:
         staged.setdefault((entry.partition, entry.bucket), []).append(entry)
     tasks = []
     for (partition, bucket), of_bucket in sorted(staged.items()):
-        base = groups.get((partition, bucket))
-        if base is None and not any(entry.upserts for entry in of_bucket):
+        group = groups.get((partition, bucket))
+        if group is None and not any(entry.upserts for entry in of_bucket):
             continue
-        tasks.append(
-            GroupTask(
-                partition=partition,
-                file_id=base.file_id if base else new_file_id(bucket),
-                base=base,
-                finds_matches=looks_up and base is not None,
-                entries=tuple(of_bucket),
-                insert_range=(0, None),
-            )
+        task = GroupTask(
+            partition=partition,
+            file_id=group.file_id if group else new_file_id(bucket),
+            base=group.base if group else None,
+            entries=tuple(of_bucket),
+            is_new=group is None,
         )
+        if appends and (group is not None or new_in_logs):
+            tasks.append(replace(task, appends=True))
+        else:
+            finds = looks_up and task.base is not None
+            tasks.append(replace(task, finds_matches=finds, insert_range=(0, None)))
     return tuple(tasks)
 
 
