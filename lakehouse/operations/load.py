@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -19,7 +19,16 @@ from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.plan.schema import normalise
 from lakehouse.state.table_config import TableConfig, parse_table_config
-from lakehouse.state.view import duplicates, latest_slices, replacements, visible_timeline
+from lakehouse.state.view import (
+    DataFile,
+    Group,
+    VisibleTimeline,
+    all_slices,
+    duplicates,
+    latest_slices,
+    replacements,
+    visible_timeline,
+)
 from lakehouse.storage.protocol import FileInfo, NotFoundError, Storage
 from lakehouse.txn.env import Env
 from lakehouse.txn.timeline_store import TimelineStore
@@ -27,6 +36,7 @@ from lakehouse.txn.timeline_store import TimelineStore
 PROPERTIES = ".hoodie/hoodie.properties"
 _BACKUP = ".hoodie/hoodie.properties.backup"
 _LISTERS = 8
+_TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +70,9 @@ def load_table(env: Env) -> LoadedTable:
 
 def _readable_config(env: Env) -> TableConfig:
     config = load_config(env.storage)
-    if config.table_type != "COPY_ON_WRITE":
+    if config.table_type not in _TABLE_TYPES:
         raise UnsupportedError(
-            f"{env.storage.root}: table type {config.table_type} is not supported yet; COPY_ON_WRITE is"
+            f"{env.storage.root}: table type {config.table_type} is not supported; {' and '.join(_TABLE_TYPES)} are"
         )
     if config.base_file_format != "PARQUET":
         raise UnsupportedError(
@@ -115,8 +125,9 @@ def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | No
         return data_columns(avro_to_arrow(table.config.create_schema))
     for instant in reversed(writes):
         for stat in table.store.commit(instant).stats:
-            reader = BaseFileReader(table.env.storage, stat.path)
-            return data_columns(normalise(reader.schema))
+            if parse_base_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes) is not None:
+                reader = BaseFileReader(table.env.storage, stat.path)
+                return data_columns(normalise(reader.schema))
     return None
 
 
@@ -158,33 +169,89 @@ def load_slices(
     *,
     as_of: str | None = None,
     completed_up_to: str | None = None,
+    keep: Callable[[str], bool] | None = None,
 ) -> tuple[FileSlice, ...]:
-    """List partitions (all when None) and return the newest visible slices in them."""
-    files = list_base_files(table, partitions)
+    """List partitions (all when None, less those `keep` rules out) and return the newest visible slices in them.
+
+    `keep` is asked of every directory on the way to the partitions, see `list_data_files`.
+    """
+    files = list_data_files(table, partitions, keep=keep)
+    visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
+    return latest_slices(files, visible, layout=table.config.layout, named=_named(table, files, visible))
+
+
+def load_all_slices(
+    table: LoadedTable, visible: VisibleTimeline, partitions: Sequence[str] | None = None
+) -> dict[Group, tuple[FileSlice, ...]]:
+    """List partitions (all when None) and return every slice of every group, newest first, replaced groups too."""
+    files = list_data_files(table, partitions)
+    return all_slices(files, visible, layout=table.config.layout, named=_named(table, files, visible))
+
+
+def load_visible(
+    table: LoadedTable, *, as_of: str | None = None, completed_up_to: str | None = None
+) -> VisibleTimeline:
+    """Return what a query with these bounds sees of the timeline; reads the metadata of the replacecommits."""
     replaced = replacements(table.store.commits(table.timeline.writes().where(action=Action.REPLACECOMMIT)))
-    visible = visible_timeline(table.timeline, replaced, as_of=as_of, completed_up_to=completed_up_to)
-    named = {}
-    for requested in duplicates(files):
-        instant = visible.instants.get(requested)
-        if instant is not None:
-            for stat in table.store.commit(instant).stats:
-                named[(stat.partition, stat.file_id, requested)] = stat.path.rpartition("/")[2]
-    return latest_slices(files, visible, named=named)
+    return visible_timeline(table.timeline, replaced, as_of=as_of, completed_up_to=completed_up_to)
 
 
 def list_base_files(table: LoadedTable, partitions: Iterable[str] | None = None) -> list[BaseFile]:
     """Return all base files of some partitions, or of the whole table, committed or not."""
+    return [file for file in list_data_files(table, partitions) if isinstance(file, BaseFile)]
+
+
+def list_data_files(
+    table: LoadedTable, partitions: Iterable[str] | None = None, *, keep: Callable[[str], bool] | None = None
+) -> list[DataFile]:
+    """Return all base and log files of some partitions, or of the whole table, committed or not.
+
+    With `keep` the table is listed level by level, and a directory it says False of is not entered: it gets paths
+    relative to the table, such as "region=eu" and then "region=eu/day=2026-01-31". Partitions that are given are each
+    listed if `keep` says True of them.
+    """
     storage = table.env.storage
     with ThreadPoolExecutor(_LISTERS) as pool:
         if partitions is not None:
-            listings = pool.map(lambda partition: storage.list_dir(partition)[0], partitions)
-            found = [file for listing in listings for file in listing]
+            wanted = [partition for partition in partitions if keep is None or keep(partition)]
+            found = [file for files, _ in pool.map(storage.list_dir, wanted) for file in files]
+        elif keep is not None:
+            found = _list_kept(storage, pool, keep)
         else:
             found, directories = storage.list_dir("")
-            # Any other name may be a partition's, that of null values begins with an underscore.
-            visible = [name for name in directories if name != ".hoodie"]
-            found = found + [file for listing in pool.map(storage.list, visible) for file in listing]
-    return [base for file in found if (base := _base_file(table, file)) is not None]
+            below = pool.map(storage.list, _partition_roots(directories))
+            found = found + [file for listing in below for file in listing]
+    return [data for file in found if (data := _data_file(table, file)) is not None]
+
+
+def _list_kept(storage: Storage, pool: ThreadPoolExecutor, keep: Callable[[str], bool]) -> list[FileInfo]:
+    files, directories = storage.list_dir("")
+    level = [name for name in _partition_roots(directories) if keep(name)]
+    while level:
+        listings = list(pool.map(storage.list_dir, level))
+        files = files + [file for found, _ in listings for file in found]
+        below = [f"{parent}/{name}" for parent, (_, names) in zip(level, listings, strict=True) for name in names]
+        level = [path for path in below if keep(path)]
+    return files
+
+
+def _partition_roots(directories: Iterable[str]) -> list[str]:
+    # Any other name may be a partition's, that of null values begins with an underscore.
+    return [name for name in directories if name != ".hoodie"]
+
+
+def _named(
+    table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline
+) -> dict[tuple[str, str, str], frozenset[str]]:
+    """Return what commits name where tasks left files of several tries; an archived commit cannot be asked."""
+    named: dict[tuple[str, str, str], set[str]] = {}
+    asked = [visible.instants.get(requested) for requested in sorted(duplicates(files, layout=table.config.layout))]
+    for instant, metadata in table.store.commits(instant for instant in asked if instant is not None):
+        for stat in metadata.stats:
+            # Files that a task rolled over to have stats of their own.
+            names = named.setdefault((stat.partition, stat.file_id, instant.requested), set())
+            names.add(stat.path.rpartition("/")[2])
+    return {key: frozenset(names) for key, names in named.items()}
 
 
 def pending_clustering(table: LoadedTable) -> dict[tuple[str, str], str]:
@@ -198,19 +265,20 @@ def pending_clustering(table: LoadedTable) -> dict[tuple[str, str], str]:
 
 
 def pending_writes(table: LoadedTable) -> tuple[Instant, ...]:
-    """Return pending instants that a writer left, not those of table services."""
+    """Return pending instants that a writer left, not those of table services (compactions have their own actions)."""
     held = set(pending_clustering(table).values())
     writes = table.timeline.where(action={Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT}, pending=True)
     return tuple(instant for instant in writes if instant.requested not in held)
 
 
-def _base_file(table: LoadedTable, file: FileInfo) -> BaseFile | None:
+def _data_file(table: LoadedTable, file: FileInfo) -> DataFile | None:
     partition, _, name = file.path.rpartition("/")
     base = parse_base_file(name, partition, file.size_bytes)
     if base is None:
-        if parse_log_file(name, partition, file.size_bytes) is not None:
+        log = parse_log_file(name, partition, file.size_bytes)
+        if log is not None and table.config.table_type == "COPY_ON_WRITE":
             raise CorruptTableError(f"{table.env.storage.root}: log file {file.path} in a copy-on-write table")
-        return None
+        return log
     if base.extension != "parquet":
         raise UnsupportedError(
             f"{table.env.storage.root}/{file.path}: base files of format {base.extension} are not supported"

@@ -1,0 +1,97 @@
+"""Slices of real tables: those that hudi-rs finds, at every instant, and the rows of their base files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hudi import HudiReadOptions, HudiTableBuilder
+
+from lakehouse.model.files import FileSlice, LogFile
+from lakehouse.operations.load import (
+    LoadedTable,
+    list_data_files,
+    load_all_slices,
+    load_slices,
+    load_table,
+    load_visible,
+)
+from lakehouse.state.view import read_optimized
+from lakehouse.storage.local import LocalStorage
+from lakehouse.txn.env import Env
+from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables
+
+SUPPORTED = [
+    table
+    for table in load_fixture_tables()
+    if table.version in (6, 8, 9) and table.entry["base_file_format"] == "PARQUET"
+]
+TABLES = [pytest.param(table, id=table.name) for table in SUPPORTED]
+WITH_LOGS = [pytest.param(table, id=table.name) for table in SUPPORTED if table.entry["table_type"] == "MERGE_ON_READ"]
+Names = tuple[str, str, str | None, tuple[str, ...]]
+
+
+def unpacked(fixture: FixtureTable, directory: Path) -> tuple[Path, LoadedTable]:
+    path = fixture.unpack(directory)
+    return path, load_table(Env(storage=LocalStorage(str(path))))
+
+
+def ours(slices: tuple[FileSlice, ...]) -> list[Names]:
+    return sorted(
+        (s.partition, s.file_id, s.base.name if s.base else None, tuple(log.name for log in s.logs)) for s in slices
+    )
+
+
+def theirs(path: Path, as_of: str | None = None) -> list[Names]:
+    # hudi-rs finds no slices of log-only groups through a metadata table.
+    shutil.rmtree(path / ".hoodie" / "metadata", ignore_errors=True)
+    table = HudiTableBuilder.from_base_uri(str(path)).with_hudi_option("hoodie.metadata.enable", "false").build()
+    options = HudiReadOptions() if as_of is None else HudiReadOptions().with_as_of_timestamp(as_of)
+    found = []
+    for s in table.get_file_slices(options):
+        # hudi-rs lists logs of later instants, too, and drops their blocks when it reads.
+        logs = tuple(name for name in s.log_file_names if as_of is None or name.split("_")[1][:17] <= as_of)
+        if logs or s.base_file_name:
+            found.append((s.partition_path, s.file_id, s.base_file_name or None, logs))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("fixture", TABLES)
+def test_the_newest_slices_are_those_that_hudi_rs_finds_now_and_at_every_instant(
+    fixture: FixtureTable, tmp_path: Path
+) -> None:
+    path, table = unpacked(fixture, tmp_path)
+    assert ours(load_slices(table)) == theirs(path)
+    for entry in fixture.times:
+        assert ours(load_slices(table, as_of=entry["instant"])) == theirs(path, entry["instant"])
+
+
+@pytest.mark.parametrize("fixture", WITH_LOGS)
+def test_base_files_hold_the_rows_of_a_read_optimized_read(fixture: FixtureTable, tmp_path: Path) -> None:
+    path, table = unpacked(fixture, tmp_path)
+    files = [s.base for s in read_optimized(load_slices(table)) if s.base]
+    tables = [pq.ParquetFile(path / file.path).read() for file in files]
+    assert sum(rows.num_rows for rows in tables) == fixture.entry["read_optimized"]["rows"]
+    expected = fixture.expected("ro")
+    if expected is not None and expected.num_rows:
+        rows = pa.concat_tables(tables, promote_options="default")
+        assert canonical_rows(rows, with_meta=True) == canonical_rows(expected, with_meta=True)
+
+
+@pytest.mark.parametrize("fixture", WITH_LOGS)
+def test_every_committed_file_is_in_exactly_one_slice(fixture: FixtureTable, tmp_path: Path) -> None:
+    _, table = unpacked(fixture, tmp_path)
+    visible = load_visible(table)
+    slices = [s for found in load_all_slices(table, visible).values() for s in found]
+    placed = [file for s in slices for file in (*([s.base] if s.base else []), *s.logs)]
+    by_base = table.config.layout == 1
+    committed = [
+        file
+        for file in list_data_files(table)
+        if visible.shows(file.instant) or (by_base and isinstance(file, LogFile) and file.instant in visible.compacting)
+    ]
+    assert sorted(file.path for file in placed) == sorted(file.path for file in committed)
+    assert committed or not fixture.entry["snapshot"]["rows"]
