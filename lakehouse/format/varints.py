@@ -1,0 +1,109 @@
+"""Zigzag varints, the integers of Avro, for many positions or values at once.
+
+    value   zigzag   bytes
+        0        0   00
+       -1        1   01
+        1        2   02
+      150      300   ac 02      seven bits a byte, low bits first; all bytes but the last have the high bit set
+
+A `Window` is a piece of content that can be read at any offset. It stands between zero bytes, so that eight bytes may
+be loaded from every position in it: one load holds nearly every varint whole, and no loop over bytes is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64: TypeAlias = NDArray[np.int64]
+U8: TypeAlias = NDArray[np.uint8]
+U64: TypeAlias = NDArray[np.uint64]
+
+#: Zero bytes before and after the content of a window; a load of sixteen bytes may begin or end at any position in it.
+MARGIN = 16
+MAX_BYTES = 10
+
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+#: Squeezes seven-bit groups together, two, then four, then eight at a time: (groups that stay, groups that move, by).
+_SQUEEZE = tuple(
+    (np.uint64(stay), np.uint64(move), np.uint64(by))
+    for stay, move, by in (
+        (0x007F007F007F007F, 0x7F007F007F007F00, 1),
+        (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
+        (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
+    )
+)
+_ONE = np.uint64(1)
+
+
+class Window:
+    """Bytes to be read at many positions; the position of the first byte is MARGIN."""
+
+    def __init__(self, content: U8) -> None:
+        self.data: U8 = np.zeros(len(content) + 2 * MARGIN, np.uint8)
+        self.data[MARGIN : MARGIN + len(content)] = content
+
+    def bytes_at(self, positions: I64) -> U8:
+        """Return the byte at each position."""
+        return self.data[positions]
+
+    def at(self, positions: I64, dtype: str) -> NDArray[Any]:
+        """Return one value of a NumPy dtype read at each position, whatever its alignment.
+
+        A value may lie up to MARGIN bytes outside the content; a wider one must lie inside.
+        """
+        wanted = np.dtype(dtype)
+        if len(positions) == 0:
+            return np.empty(0, wanted)
+        # Void items of the same width, because NumPy gathers them as they lie and does not mind their alignment.
+        count = len(self.data) - wanted.itemsize + 1
+        items: NDArray[Any] = np.ndarray((count,), f"V{wanted.itemsize}", buffer=self.data, strides=(1,))
+        return items[positions].view(wanted)
+
+    def varints_at(self, positions: I64) -> tuple[I64, I64]:
+        """Return the varint at each position, and how many bytes it has: 0 if it has more than 64 bits."""
+        first = self.bytes_at(positions)
+        if first.max(initial=0) < 0x80:
+            return _unzigzag(first.astype(np.uint64)), np.ones(len(first), np.int64)
+        words = self.at(positions, "<u8").astype(np.uint64, copy=False)
+        stops = ~words & _HIGH_BITS
+        through = stops ^ (stops - _ONE)  # all bits up to the high bit of the last byte; all 64 if there is none
+        sizes = (np.bitwise_count(through) >> 3).astype(np.int64)
+        raw = words & through & _LOW_BITS
+        for stay, move, by in _SQUEEZE:
+            raw = (raw & stay) | ((raw & move) >> by)
+        endless = np.flatnonzero(stops == 0)
+        if len(endless):
+            raw[endless], sizes[endless] = self._long_varints(raw[endless], positions[endless])
+        return _unzigzag(raw), sizes
+
+    def _long_varints(self, raw: U64, positions: I64) -> tuple[U64, I64]:
+        """Return varints of nine or ten bytes, whose first eight bytes are `raw`, with their sizes."""
+        ninth = self.bytes_at(positions + 8).astype(np.uint64)
+        tenth = self.bytes_at(positions + 9).astype(np.uint64)
+        has_nine = ninth < 0x80
+        raw = raw | (ninth & np.uint64(0x7F)) << np.uint64(56)
+        raw = np.where(has_nine, raw, raw | (tenth & _ONE) << np.uint64(63))
+        return raw, np.where(has_nine, 9, np.where(tenth <= 1, 10, 0)).astype(np.int64)
+
+
+def encode_varints(values: I64) -> tuple[U8, I64]:
+    """Return the varints of all values one after the other, and the size of each in bytes."""
+    raw = (values.view(np.uint64) << _ONE) ^ (values >> 63).view(np.uint64)
+    widest = max(1, -(-int(raw.max(initial=0)).bit_length() // 7))
+    if widest == 1:
+        return raw.astype(np.uint8), np.ones(len(raw), np.int64)
+    shifts = np.arange(widest, dtype=np.uint64) * np.uint64(7)
+    groups = raw[:, None] >> shifts
+    is_used = groups != 0
+    is_used[:, 0] = True
+    encoded = (groups & np.uint64(0x7F)).astype(np.uint8)
+    encoded[:, :-1] |= is_used[:, 1:].astype(np.uint8) << np.uint8(7)
+    return encoded[is_used], is_used.sum(axis=1, dtype=np.int64)
+
+
+def _unzigzag(raw: U64) -> I64:
+    return (raw >> _ONE).view(np.int64) ^ -(raw & _ONE).view(np.int64)

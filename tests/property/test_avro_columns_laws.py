@@ -1,0 +1,259 @@
+"""Laws of the Avro column codec: fastavro, which reads and writes datum by datum, agrees; broken bytes are named."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import struct
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.errors import CorruptTableError
+from lakehouse.format.avro_decode import decode_avro_rows
+from lakehouse.format.avro_encode import encode_avro_rows
+from lakehouse.format.varints import MARGIN, Window, encode_varints
+from tests.support.tables import examples
+
+I32, I64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+NAIVE = st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2262, 1, 1))
+MILLIS = NAIVE.map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000))
+TIMES = st.times()
+FLOATS = st.floats(width=32, allow_nan=False)
+
+Kind = tuple[Any, st.SearchStrategy[Any]]
+
+
+def logical(physical: str, name: str) -> dict[str, str]:
+    return {"type": physical, "logicalType": name}
+
+
+def utc(values: st.SearchStrategy[dt.datetime]) -> st.SearchStrategy[dt.datetime]:
+    return values.map(lambda t: t.replace(tzinfo=dt.UTC))
+
+
+PRIMITIVES: list[Kind] = [
+    ("boolean", st.booleans()),
+    ("int", I32),
+    ("long", I64),
+    ("float", FLOATS),
+    ("double", st.floats(allow_nan=False)),
+    ("string", TEXT),
+    ("bytes", st.binary(max_size=20)),
+    (logical("int", "date"), st.dates()),
+    (logical("int", "time-millis"), TIMES.map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000))),
+    (logical("long", "time-micros"), TIMES),
+    (logical("long", "timestamp-millis"), utc(MILLIS)),
+    (logical("long", "timestamp-micros"), utc(NAIVE)),
+    (logical("long", "local-timestamp-millis"), MILLIS),
+    (logical("long", "local-timestamp-micros"), NAIVE),
+]
+
+
+@st.composite
+def decimals(draw: st.DrawFn, name: str) -> Kind:
+    precision = draw(st.integers(1, 38))
+    scale = draw(st.integers(0, precision))
+    fitting = next(size for size in range(1, 17) if 2 ** (8 * size - 1) >= 10**precision)
+    declared: dict[str, Any] = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    if draw(st.booleans()):
+        declared |= {"type": "fixed", "name": f"{name}_decimal", "size": draw(st.integers(fitting, 16))}
+    limit = 10**precision - 1
+    return declared, st.integers(-limit, limit).map(lambda number: Decimal(f"{number}E-{scale}"))
+
+
+@st.composite
+def kinds(draw: st.DrawFn, name: str, depth: int) -> Kind:
+    """Draw a type, named types after `name`, with what values it has."""
+    choices = ["primitive", "primitive", "decimal", "enum", "fixed"]
+    if depth:
+        choices += ["record", "array", "map"]
+    match draw(st.sampled_from(choices)):
+        case "decimal":
+            return draw(decimals(name))
+        case "enum":
+            symbols = draw(st.lists(st.from_regex(r"[A-Z][A-Z0-9_]{0,5}", fullmatch=True), min_size=1, unique=True))
+            return {"type": "enum", "name": f"{name}_enum", "symbols": symbols}, st.sampled_from(symbols)
+        case "fixed":
+            size = draw(st.integers(1, 40))
+            return {"type": "fixed", "name": f"{name}_fixed", "size": size}, st.binary(min_size=size, max_size=size)
+        case "record":
+            return draw(records(f"{name}_r", depth - 1))
+        case "array":
+            item, values = draw(maybe_null(f"{name}_i", depth - 1))
+            return {"type": "array", "items": item}, st.lists(values, max_size=5)
+        case "map":
+            item, values = draw(maybe_null(f"{name}_v", depth - 1))
+            return {"type": "map", "values": item}, st.dictionaries(TEXT, values, max_size=4)
+    return draw(st.sampled_from(PRIMITIVES))
+
+
+@st.composite
+def maybe_null(draw: st.DrawFn, name: str, depth: int) -> Kind:
+    declared, values = draw(kinds(name, depth))
+    match draw(st.sampled_from(["bare", "null first", "null last", "alone"])):
+        case "null first":
+            return ["null", declared], st.none() | values
+        case "null last":
+            return [declared, "null"], st.none() | values
+        case "alone":
+            return [declared], values
+    return declared, values
+
+
+@st.composite
+def records(draw: st.DrawFn, name: str, depth: int) -> Kind:
+    fields = [(f"{name}{i}", draw(maybe_null(f"{name}{i}", depth))) for i in range(draw(st.integers(1, 4)))]
+    declared = {"type": "record", "name": name, "fields": [{"name": n, "type": kind} for n, (kind, _) in fields]}
+    return declared, st.fixed_dictionaries({n: values for n, (_, values) in fields})
+
+
+@st.composite
+def written(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]], bytes]:
+    """Draw a schema, rows, and the block in which fastavro writes them."""
+    declared, values = draw(records("f", 2))
+    rows = draw(st.lists(values, max_size=12))
+    return json.dumps(declared), rows, block(declared, rows)
+
+
+def block(declared: Any, rows: list[dict[str, Any]]) -> bytes:
+    schema = fastavro.parse_schema(declared)
+    parts = [struct.pack(">ii", 3, len(rows))]
+    for row in rows:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, schema, row)
+        parts.append(struct.pack(">i", len(out.getvalue())) + out.getvalue())
+    return b"".join(parts)
+
+
+def pylist(table: pa.Table) -> list[dict[str, Any]]:
+    return table.to_pylist(maps_as_pydicts="strict")
+
+
+@given(written())
+@examples(300)
+def test_what_fastavro_writes_is_read_and_written_back_byte_for_byte(case: tuple[str, list[Any], bytes]) -> None:
+    schema, rows, content = case
+    table = decode_avro_rows(content, schema)
+    table.validate(full=True)
+    assert pylist(table) == rows
+    assert encode_avro_rows(table, schema) == content
+
+
+@given(written(), st.integers(0, 12))
+@examples(100)
+def test_slices_in_other_encodings_are_written_as_they_would_be_alone(
+    case: tuple[str, list[Any], bytes], start: int
+) -> None:
+    schema, rows, content = case
+    table = decode_avro_rows(content, schema)
+    sliced = pa.concat_tables([table.slice(start, 3), table.slice(start + 3)])
+    for position, field in enumerate(sliced.schema):
+        if pa.types.is_string(field.type):
+            sliced = sliced.set_column(position, field.name, sliced.column(position).dictionary_encode())
+    assert encode_avro_rows(sliced, schema) == block(json.loads(schema), rows[start:])
+
+
+@given(written(), st.data())
+@examples(100)
+def test_columns_left_out_change_nothing_in_the_others(case: tuple[str, list[Any], bytes], data: st.DataObject) -> None:
+    schema, _, content = case
+    table = decode_avro_rows(content, schema)
+    names = data.draw(st.lists(st.sampled_from(table.column_names), min_size=1, unique=True))
+    chosen = [name for name in table.column_names if name in names]
+    assert decode_avro_rows(content, schema, names).equals(table.select(chosen))
+
+
+@given(written())
+@examples(100)
+def test_what_is_read_can_be_stored_as_parquet(case: tuple[str, list[Any], bytes]) -> None:
+    schema, rows, content = case
+    file = io.BytesIO()
+    pq.write_table(decode_avro_rows(content, schema), file)
+    assert pylist(pq.read_table(file)) == rows
+
+
+@given(written(), st.data())
+@examples(500)
+def test_changed_bytes_are_read_or_named_and_nothing_else(
+    case: tuple[str, list[Any], bytes], data: st.DataObject
+) -> None:
+    schema, _, content = case
+    broken = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 3))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del broken[data.draw(st.integers(0, len(broken))) :]
+    try:
+        table = decode_avro_rows(bytes(broken), schema)
+    except CorruptTableError as error:
+        assert str(error)
+    else:
+        table.validate(full=True)
+
+
+@given(written(), st.binary(max_size=200))
+@examples(200)
+def test_any_bytes_as_a_record_are_read_or_named(case: tuple[str, list[Any], bytes], datum: bytes) -> None:
+    schema = case[0]
+    content = struct.pack(">iii", 3, 1, len(datum)) + datum
+    try:
+        table = decode_avro_rows(content, schema)
+    except CorruptTableError as error:
+        assert str(error)
+    else:
+        table.validate(full=True)
+        again = encode_avro_rows(table, schema)
+        assert encode_avro_rows(decode_avro_rows(again, schema), schema) == again
+
+
+def varint(value: int) -> bytes:
+    """Encode as the Avro specification says."""
+    raw, out = (value << 1) ^ (value >> 63), bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*out, raw])
+
+
+@given(st.lists(st.one_of(I64, st.integers(-200, 200)), min_size=1, max_size=30))
+@examples(300)
+def test_varints_are_those_of_the_specification(values: list[int]) -> None:
+    expected = [varint(value) for value in values]
+    data, sizes = encode_varints(np.array(values, np.int64))
+    assert data.tobytes() == b"".join(expected)
+    assert sizes.tolist() == [len(part) for part in expected]
+    read, taken = Window(data).varints_at(np.cumsum(sizes) - sizes + MARGIN)
+    assert (read.tolist(), taken.tolist()) == (values, sizes.tolist())
+
+
+LISTS = st.lists(st.lists(st.lists(st.none() | I64, min_size=1, max_size=4), max_size=4), max_size=8)
+
+
+@given(LISTS, st.data())
+@examples(200)
+def test_lists_in_several_blocks_with_and_without_sizes_read_as_one(
+    rows: list[list[list[int | None]]], data: st.DataObject
+) -> None:
+    content = struct.pack(">ii", 3, len(rows))
+    for blocks in rows:
+        datum = b""
+        for items in blocks:
+            encoded = b"".join(b"\x00" if item is None else b"\x02" + varint(item) for item in items)
+            sized = data.draw(st.booleans())
+            datum += (varint(-len(items)) + varint(len(encoded)) if sized else varint(len(items))) + encoded
+        datum += b"\x00"
+        content += struct.pack(">i", len(datum)) + datum
+    items = {"type": "array", "items": ["null", "long"]}
+    schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "v", "type": items}]})
+    table = decode_avro_rows(content, schema)
+    table.validate(full=True)
+    assert table.column("v").to_pylist() == [[item for items in blocks for item in items] for blocks in rows]
