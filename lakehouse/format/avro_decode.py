@@ -6,8 +6,8 @@
 
 The cursors stand at the same field of every record. Reading a field means one load at all cursors, the values as one
 array, and new cursors; rows that have no value (nulls, lists that are at their end) are left out of the step. Only
-the chain of lengths has to be followed record by record, and only lists and maps take as many steps as the longest has
-items.
+the chain of lengths has to be followed record by record, and only lists and maps take as many steps as they have items,
+all lists together while they are many.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lakehouse.errors import CorruptTableError, UserError, nearest
-from lakehouse.format.avro_nodes import AvroNode, avro_nodes
+from lakehouse.format.avro_nodes import MAX_RECORD_BYTES, AvroNode, avro_nodes
+from lakehouse.format.avro_walk import item_starts
 from lakehouse.format.spread import spread
 from lakehouse.format.varints import I64, MARGIN, U8, Window
 
@@ -34,6 +35,8 @@ _LENGTH = struct.Struct(">I")
 #: So many records are read together that the cursors of a few steps stay in the processor's cache.
 _BATCH_RECORDS = 16_384
 _BATCH_BYTES = 16 << 20
+#: A round over so many lists costs about as much as walking over an item of each.
+_FEW_LISTS = 32
 
 Mask: TypeAlias = NDArray[np.bool_]
 #: Values (None if they are skipped) and the cursors behind them.
@@ -88,7 +91,10 @@ def _records(data: U8) -> tuple[I64, I64]:
         raise CorruptTableError(
             f"the {count} records of the Avro block end at byte {chain[-1]}, its content at {len(data)}", count=count
         )
-    return chain[:-1] + 4, chain[1:]
+    starts, ends = chain[:-1] + 4, chain[1:]
+    if (longest := int((ends - starts).max(initial=0))) > MAX_RECORD_BYTES:
+        raise CorruptTableError(f"the Avro block has a record of {longest} bytes, more than any writer can make")
+    return starts, ends
 
 
 def _chain(data: memoryview, count: int) -> Iterator[int]:
@@ -235,7 +241,8 @@ class _Reader:
     ) -> tuple[Any, list[Any], I64]:
         """Read lists of items that consist of `parts`: offsets, the values of each part, and the cursors behind.
 
-        Each round takes the next item of every list that has one left; items of one width are taken block by block.
+        Each round takes the next item of every list that has one left; where items have one width, and where few lists
+        are left, a round takes the whole rest of their blocks.
         """
         width = parts[0].width if len(parts) == 1 else None
         at = at.copy()
@@ -243,17 +250,21 @@ class _Reader:
         rows, values = [np.empty(0, np.int64)], [[_nothing(part)] for part in parts]
         reading = np.arange(len(at))
         while len(reading := self._next_blocks(node, parts, reading, at, left, end)):
-            if width is None:
+            if width is None and len(reading) > _FEW_LISTS:
                 owners, cursors = reading, at[reading]
+                left[reading] -= 1
             else:
                 owners = np.repeat(reading, left[reading])
-                cursors = at[owners] + width * _ranks(left[reading])
+                if width is None:
+                    cursors = self._walk(node, parts, at[reading], end[reading], left[reading])
+                else:
+                    cursors = at[owners] + width * _ranks(left[reading])
+                left[reading] = 0
             limits = end[owners]
             for part, taken in zip(parts, values, strict=True):
                 found, cursors = self._value(part, cursors, limits, build)
                 taken.append(found)
             at[owners] = cursors  # of a block the last item's cursor stays: NumPy assigns in order
-            left[reading] -= 1 if width is None else left[reading]
             rows.append(owners)
         if not build:
             return None, [], at
@@ -262,6 +273,16 @@ class _Reader:
         np.cumsum(np.bincount(owners, minlength=len(at)), out=offsets[1:])
         order = pa.array(np.argsort(owners, kind="stable"))
         return pa.array(offsets), [pa.concat_arrays(taken).take(order) for taken in values], at
+
+    def _walk(self, node: AvroNode, parts: Sequence[AvroNode], at: I64, end: I64, counts: I64) -> I64:
+        """Return where each item of a few lists begins."""
+        found: list[int] = []
+        for start, limit, count in zip(at.tolist(), end.tolist(), counts.tolist(), strict=True):
+            try:
+                found += item_starts(parts, self._window.data.data, start, limit, count)
+            except ValueError as error:
+                self._fail(node, end == limit, end, f"has items that do not parse: {error}")
+        return np.array(found, np.int64)
 
     def _next_blocks(
         self, node: AvroNode, parts: Sequence[AvroNode], reading: I64, at: I64, left: I64, end: I64

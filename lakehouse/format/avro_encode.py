@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lakehouse.errors import UserError
-from lakehouse.format.avro_nodes import AvroNode, avro_nodes
+from lakehouse.format.avro_nodes import MAX_RECORD_BYTES, AvroNode, avro_nodes
 from lakehouse.format.spread import spread
 from lakehouse.format.varints import I64, U8, encode_varints
 
@@ -27,7 +27,6 @@ VERSION = 3
 #: So many rows, of so many bytes in memory on average, are encoded together.
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 64 << 20
-_MAX_RECORD = 2**31 - 1
 _EMPTY = pa.scalar(b"", pa.large_binary())
 
 #: A large binary array without nulls.
@@ -65,7 +64,7 @@ def _records(root: AvroNode, rows: pa.Table) -> memoryview:
     lengths = np.zeros(rows.num_rows, np.int64)
     for piece in pieces:
         lengths += _lengths(piece)
-    if lengths.max(initial=0) > _MAX_RECORD:
+    if lengths.max(initial=0) > MAX_RECORD_BYTES:
         raise UserError(f"a row takes {lengths.max()} bytes in Avro; a log block holds records of up to 2 GiB")
     heads = _constant_width(lengths.astype(">i4").view(np.uint8), 4, rows.num_rows)
     return memoryview(_concatenated([heads, *pieces]))
@@ -73,6 +72,10 @@ def _records(root: AvroNode, rows: pa.Table) -> memoryview:
 
 def _typed(column: pa.ChunkedArray, node: AvroNode) -> Any:
     """Return the column as one array of the type that its Avro type is read as."""
+    stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    # Arrow would parse text, and round doubles.
+    if _is_text(stored) != _is_text(node.arrow) or (pa.types.is_float64(stored) and pa.types.is_float32(node.arrow)):
+        raise UserError(f"column {node.path!r} is {stored}, in its Avro schema {node.arrow}; cast it", column=node.path)
     try:
         if column.type != node.arrow:
             column = column.cast(node.arrow)
@@ -82,6 +85,10 @@ def _typed(column: pa.ChunkedArray, node: AvroNode) -> Any:
             f"column {node.path!r} of type {column.type} cannot be written as {node.arrow}: {error}", column=node.path
         ) from error
     return array
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _value(node: AvroNode, array: Any) -> list[Piece]:

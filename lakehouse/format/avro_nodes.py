@@ -16,6 +16,8 @@ import pyarrow as pa
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.format.avro_schema import avro_to_arrow
 
+#: The longest record: Java's arrays hold no more, and with a margin around it all positions in it fit 32 bits.
+MAX_RECORD_BYTES = 2**31 - 64
 _MAX_DECIMAL_BYTES = 16
 _SIZES = {"boolean": 1, "float": 4, "double": 8}
 
