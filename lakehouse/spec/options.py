@@ -6,6 +6,7 @@ Hudi has one; ours start with `lakehouse.`. A key nobody declared is an error th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, get_type_hints
@@ -119,6 +120,112 @@ class SchemaPolicy:
     )
 
 
+TRIGGERS = ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME")
+STRATEGIES = (
+    "LogFileSizeBased",
+    "LogFileNumBased",
+    "BoundedIO",
+    "UnBounded",
+    "DayBased",
+    "BoundedPartitionAware",
+    "UnBoundedPartitionAware",
+    "PartitionRegexBased",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """When a merge-on-read table is compacted, and which file groups a plan takes."""
+
+    max_delta_commits: int = option(
+        "hoodie.compact.inline.max.delta.commits", 5, "Delta commits that make a compaction due."
+    )
+    max_delta_seconds: int = option(
+        "hoodie.compact.inline.max.delta.seconds", 3600, "Seconds since the last compaction that make one due."
+    )
+    trigger: str = option(
+        "hoodie.compact.inline.trigger.strategy",
+        "NUM_COMMITS",
+        "What makes a compaction due: delta commits since the last one that completed (or was requested), or time.",
+        choices=TRIGGERS,
+    )
+    strategy: str = option(
+        "hoodie.compaction.strategy",
+        "LogFileSizeBased",
+        f"Which file groups a plan takes: {', '.join(STRATEGIES)}; several, comma separated, one after the other.",
+    )
+    target_io_mb: int = option(
+        "hoodie.compaction.target.io", 512_000, "Bounded strategies stop after the group that reaches this many MB."
+    )
+    log_bytes_threshold: int = option(
+        "hoodie.compaction.logfile.size.threshold", 0, "LogFileSizeBased: bytes of logs from which on a group is taken."
+    )
+    log_files_threshold: int = option(
+        "hoodie.compaction.logfile.num.threshold", 0, "LogFileNumBased: log files from which on a group is taken."
+    )
+    target_partitions: int = option(
+        "hoodie.compaction.daybased.target.partitions",
+        10,
+        "DayBased: newest partitions that are taken; the PartitionAware ones: days before now.",
+    )
+    partition_regex: str = option(
+        "hoodie.compaction.partition.path.regex", "", "PartitionRegexBased: found in the paths of partitions taken."
+    )
+    log_blocks_threshold: int = option(
+        "hoodie.log.compaction.blocks.threshold", 5, "Log files of a group that make it worth a log compaction."
+    )
+
+    def __post_init__(self) -> None:
+        """Bring Hudi's class names to our short ones; raise UserError for an unknown strategy and a bad regex."""
+        names = [_strategy(name.strip()) for name in self.strategy.split(",")]
+        object.__setattr__(self, "strategy", ",".join(names))
+        try:
+            re.compile(self.partition_regex)
+        except re.error as error:
+            raise UserError(
+                f"option hoodie.compaction.partition.path.regex={self.partition_regex!r} is no regular expression: "
+                f"{error}"
+            ) from None
+        if "PartitionRegexBased" in names and not self.partition_regex:
+            raise UserError(
+                "option hoodie.compaction.strategy=PartitionRegexBased needs hoodie.compaction.partition.path.regex"
+            )
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The strategies in the order in which they are applied, by their short names."""
+        return tuple(self.strategy.split(","))
+
+
+def _strategy(name: str) -> str:
+    short = name.rpartition(".")[2].removesuffix("CompactionStrategy")
+    for known in STRATEGIES:
+        if known.lower() == short.lower():
+            return known
+    raise UserError(
+        f"option hoodie.compaction.strategy: {name!r} is none of {', '.join(STRATEGIES)}.{nearest(short, STRATEGIES)}"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPolicy:
+    """How log files of merge-on-read tables are made."""
+
+    max_file_bytes: int = option("hoodie.logfile.max.size", 1024 * _MB, "Largest log file, in bytes.")
+    block_format: str = option(
+        "hoodie.logfile.data.block.format",
+        "parquet",
+        "Format of data blocks in logs; Avro blocks are read, but not written.",
+        choices=("parquet",),
+    )
+    bucket_inserts: str = option(
+        "lakehouse.bucket.inserts",
+        "base",
+        "Bucket index on merge-on-read: what a new bucket begins with, a base file or a log.",
+        choices=("base", "log"),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
     """All policies of one table or call."""
@@ -127,6 +234,8 @@ class Policies:
     index: IndexPolicy = field(default_factory=IndexPolicy)
     transaction: TransactionPolicy = field(default_factory=TransactionPolicy)
     schema: SchemaPolicy = field(default_factory=SchemaPolicy)
+    compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
+    log: LogPolicy = field(default_factory=LogPolicy)
 
     def override(self, options: Mapping[str, str]) -> Policies:
         """Return these policies with `options` on top.
@@ -141,6 +250,8 @@ _POLICIES: dict[str, type[Any]] = {
     "index": IndexPolicy,
     "transaction": TransactionPolicy,
     "schema": SchemaPolicy,
+    "compaction": CompactionPolicy,
+    "log": LogPolicy,
 }
 
 
@@ -166,7 +277,7 @@ def options_markdown() -> str:
     """Return README's options table."""
     rows = ["| option | default | meaning |", "| --- | --- | --- |"]
     for declared in declarations():
-        choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
+        choices = f" One of {', '.join(declared['choices'])}." if len(declared["choices"]) > 1 else ""
         rows.append(f"| `{declared['key']}` | {_shown(declared['default'])} | {declared['text']}{choices} |")
     return "\n".join(rows)
 
@@ -191,7 +302,9 @@ def _parse(declared: Field[Any], value: str, kind: type) -> Any:
     if choices:
         matches = [choice for choice in choices if choice.lower() == text.lower()]
         if not matches:
-            raise UserError(f"option {key}={value!r}: must be one of {', '.join(choices)}.{nearest(text, choices)}")
+            known = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+            why = nearest(text, choices) if len(choices) > 1 else f" {declared.metadata['text']}"
+            raise UserError(f"option {key}={value!r}: must be {known}.{why}")
         return matches[0]
     try:
         if kind is bool:

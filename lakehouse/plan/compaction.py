@@ -1,0 +1,234 @@
+"""When a merge-on-read table is due for compaction, and which file groups a plan holds (format: timeline.md 9.1).
+
+Call the planners under the lock under which the plan's instant is drawn, on slices listed there (or listed before, if
+the timeline is still the same). A plan at P must hold every log of its groups that completed before P: readers take
+all of these for part of the base file that P makes, whether they are in it or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from lakehouse.errors import CorruptTableError, UserError
+from lakehouse.model.compaction import CompactionOperation, CompactionPlan
+from lakehouse.model.files import FileSlice
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.spec.options import CompactionPolicy, WritePolicy
+
+_MB = 1024 * 1024
+_MAX_FILE_BYTES = WritePolicy().max_file_bytes
+_DAY = re.compile(r"(\d{4})[/-](\d{1,2})[/-](\d{1,2})")
+_PARTITION_KEY = re.compile(r"(^|/)[^/=]*=")
+
+_Operations = list[CompactionOperation]
+_BY_DAY = ("BoundedPartitionAware", "UnBoundedPartitionAware")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """Whether a compaction is due, and the numbers that say so; `seconds` are those since the last compaction."""
+
+    due: bool
+    reason: str
+    delta_commits: int
+    seconds: float
+
+
+def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Due:
+    """Return whether a compaction is due at `now` (an instant time: 17 digits, or 14), from the timeline alone.
+
+    Delta commits count that completed after the last compaction was requested: just those whose logs it does not hold.
+    Without any of them nothing is due, however much time went by.
+    """
+    deltas = timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
+    last = _last_compaction(timeline, requested=policy.trigger == "NUM_COMMITS_AFTER_LAST_REQUEST")
+    if last is not None:
+        deltas = deltas.where(completed_after=last.requested)
+    if not len(deltas):
+        since = "" if last is None else f" since compaction {last.requested}"
+        return Due(
+            due=False, reason=f"no delta commit{since}, so there is nothing to compact", delta_commits=0, seconds=0
+        )
+    start = last.requested if last is not None else deltas.instants[0].requested
+    seconds = (_moment(now) - _moment(start)).total_seconds()
+    many, late = len(deltas) >= policy.max_delta_commits, seconds >= policy.max_delta_seconds
+    commits, age = f"{policy.max_delta_commits} delta commits", f"{policy.max_delta_seconds} s"
+    due, needed = {
+        "NUM_COMMITS": (many, commits),
+        "NUM_COMMITS_AFTER_LAST_REQUEST": (many, commits),
+        "TIME_ELAPSED": (late, age),
+        "NUM_AND_TIME": (many and late, f"{commits} and {age}"),
+        "NUM_OR_TIME": (many or late, f"{commits} or {age}"),
+    }[policy.trigger]
+    since = f"compaction {start}" if last is not None else f"the first delta commit {start}"
+    reason = f"{len(deltas)} delta commits and {seconds:.0f} s since {since}; it takes {needed}"
+    return Due(due=due, reason=reason, delta_commits=len(deltas), seconds=seconds)
+
+
+def plan_compaction(
+    slices: Iterable[FileSlice],
+    held: Collection[tuple[str, str]],
+    policy: CompactionPolicy,
+    *,
+    now: str | None = None,
+    max_file_bytes: int = _MAX_FILE_BYTES,
+) -> CompactionPlan | None:
+    """Return the plan that the policy's strategies make of the newest slices, None if no group is to be compacted.
+
+    `held` are the (partition, file id) groups in other pending plans. `now`, an instant time, is needed by strategies
+    that count days. `max_file_bytes` is what a group without base file is taken to write.
+    Raises UserError if a strategy needs the dates of partitions and they have none.
+    """
+    found = list(slices)
+    partitions = sorted({file_slice.partition for file_slice in found})
+    for strategy in policy.strategies:
+        partitions = _partitions(strategy, partitions, policy, now)
+    kept = frozenset(partitions)
+    operations = _operations((s for s in found if s.partition in kept), held, max_file_bytes)
+    chosen = operations
+    for strategy in policy.strategies:
+        chosen = _ORDERS.get(strategy, _everything)(chosen, policy)
+    if not chosen:
+        return None
+    taken = {(operation.partition, operation.file_id) for operation in chosen}
+    # Hudi's planner looks again only at partitions written to since, unless the plan before it names them here.
+    left = {op.partition for op in operations if (op.partition, op.file_id) not in taken}
+    return CompactionPlan(operations=tuple(chosen), missing_partitions=tuple(sorted(left)))
+
+
+def plan_log_compaction(
+    slices: Iterable[FileSlice],
+    held: Collection[tuple[str, str]],
+    policy: CompactionPolicy,
+    *,
+    log_compactions: Collection[str] = (),
+    max_file_bytes: int = _MAX_FILE_BYTES,
+) -> CompactionPlan | None:
+    """Return the plan that merges the logs of groups with many of them into one log each, None if no group has.
+
+    `log_compactions` are the instants of completed log compactions: the logs that these merged stay in the slice, so
+    only log files that came after the newest of them count. A plan names all logs of the slice, as Hudi's does; which
+    blocks still count among them is settled when they are read.
+    """
+
+    def logs_since(file_slice: FileSlice) -> int:
+        merged = max((log.instant for log in file_slice.logs if log.instant in log_compactions), default="")
+        return sum(log.instant > merged for log in file_slice.logs)
+
+    worth = [s for s in slices if s.logs and logs_since(s) >= policy.log_blocks_threshold]
+    operations = _operations(worth, held, max_file_bytes)
+    return CompactionPlan(operations=tuple(operations)) if operations else None
+
+
+def metrics_of(file_slice: FileSlice, max_file_bytes: int = _MAX_FILE_BYTES) -> dict[str, float]:
+    """Return what compacting a slice takes, under the keys of Hudi's plans: MB, and for TOTAL_LOG_FILES_SIZE bytes.
+
+    Hudi cuts off fractions of a MB; here they are kept, so that a bound holds for many small groups, too.
+    """
+    base_bytes = file_slice.base.size_bytes if file_slice.base is not None else 0
+    read = (base_bytes + file_slice.total_log_bytes) / _MB
+    write = (base_bytes or max_file_bytes) / _MB
+    return {
+        "TOTAL_IO_READ_MB": read,
+        "TOTAL_IO_WRITE_MB": write,
+        "TOTAL_IO_MB": read + write,
+        "TOTAL_LOG_FILES_SIZE": float(file_slice.total_log_bytes),
+        "TOTAL_LOG_FILES": float(len(file_slice.logs)),
+    }
+
+
+def _operations(slices: Iterable[FileSlice], held: Collection[tuple[str, str]], max_file_bytes: int) -> _Operations:
+    free = [s for s in slices if s.logs and (s.partition, s.file_id) not in held]
+    return [
+        CompactionOperation.of(file_slice, metrics_of(file_slice, max_file_bytes))
+        for file_slice in sorted(free, key=lambda s: (s.partition, s.file_id))
+    ]
+
+
+def _last_compaction(timeline: Timeline, *, requested: bool) -> Instant | None:
+    """Return the newest completed compaction, or with `requested` the newest of all; here every commit is one."""
+    found = list(timeline.where(action=Action.COMMIT, state=State.COMPLETED))
+    if requested:
+        found += timeline.where(action=Action.COMPACTION, pending=True)
+    return max(found, key=lambda instant: instant.requested, default=None)
+
+
+def _partitions(strategy: str, partitions: list[str], policy: CompactionPolicy, now: str | None) -> list[str]:
+    """Return the partitions that a strategy looks at."""
+    if strategy == "PartitionRegexBased":
+        return [partition for partition in partitions if re.search(policy.partition_regex, partition)]
+    if strategy == "DayBased":
+        newest = sorted(partitions, key=lambda partition: (_day(partition, strategy), partition), reverse=True)
+        return sorted(newest[: policy.target_partitions])
+    if strategy in _BY_DAY:
+        if now is None:
+            raise UserError(f"compaction strategy {strategy} counts days back from now, and no time was given")
+        first = _moment(now).date() - timedelta(days=policy.target_partitions)
+        recent = strategy == "BoundedPartitionAware"
+        return [partition for partition in partitions if (_day(partition, strategy) >= first) is recent]
+    return partitions
+
+
+def _day(partition: str, strategy: str) -> date:
+    """Return the date that a partition path begins with; keys as in `day=2026-01-31` are left out."""
+    found = _DAY.match(_PARTITION_KEY.sub(r"\1", partition))
+    try:
+        return date(*map(int, found.groups())) if found else _no_day(partition, strategy)
+    except ValueError:
+        return _no_day(partition, strategy)
+
+
+def _no_day(partition: str, strategy: str) -> date:
+    raise UserError(
+        f"compaction strategy {strategy} needs partitions that begin with a date, yyyy/MM/dd or yyyy-MM-dd; "
+        f"{partition!r} does not. Choose another hoodie.compaction.strategy",
+        partition=partition,
+    )
+
+
+def _everything(operations: _Operations, _policy: CompactionPolicy) -> _Operations:
+    return operations
+
+
+def _bounded(operations: _Operations, policy: CompactionPolicy) -> _Operations:
+    """Return operations up to the one that reaches the bound, which is taken: a group larger than it must get on."""
+    taken: _Operations = []
+    left = float(policy.target_io_mb)
+    for operation in operations:
+        if left <= 0:
+            break
+        taken.append(operation)
+        left -= operation.metrics["TOTAL_IO_MB"]
+    return taken
+
+
+def _by_log_size(operations: _Operations, policy: CompactionPolicy) -> _Operations:
+    return _largest(operations, policy, "TOTAL_LOG_FILES_SIZE", policy.log_bytes_threshold)
+
+
+def _by_log_files(operations: _Operations, policy: CompactionPolicy) -> _Operations:
+    return _largest(operations, policy, "TOTAL_LOG_FILES", policy.log_files_threshold)
+
+
+def _largest(operations: Sequence[CompactionOperation], policy: CompactionPolicy, key: str, least: int) -> _Operations:
+    enough = [operation for operation in operations if operation.metrics[key] >= least]
+    return _bounded(sorted(enough, key=lambda operation: -operation.metrics[key]), policy)
+
+
+_ORDERS: dict[str, Callable[[_Operations, CompactionPolicy], _Operations]] = {
+    "LogFileSizeBased": _by_log_size,
+    "LogFileNumBased": _by_log_files,
+    "BoundedIO": _bounded,
+    "DayBased": _bounded,
+}
+
+
+def _moment(instant: str) -> datetime:
+    try:
+        moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S")
+        return moment + timedelta(milliseconds=int(instant[14:17] or "999"))
+    except ValueError:
+        raise CorruptTableError(f"{instant!r} is not the time of an instant", instant=instant) from None

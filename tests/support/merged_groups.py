@@ -1,0 +1,87 @@
+"""A merge-on-read table of names alone: who wrote which log when, and which logs a base file includes.
+
+Files are on disk from the request on, as those of a writer at work or dead. What a reader of the newest slices gets is
+then a set of log names: those in the base file's content, and those of the slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lakehouse.model.compaction import CompactionPlan
+from lakehouse.model.files import BaseFile, FileSlice, LogFile
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.plan.compaction import plan_compaction
+from lakehouse.spec.options import CompactionPolicy
+from lakehouse.state.view import DataFile, latest_slices, visible_timeline
+
+UNBOUNDED = CompactionPolicy(strategy="UnBounded")
+
+
+class MergedGroups:
+    """Layout 2: any number of delta commits and compactions in flight, requested and completed in any order."""
+
+    layout = 2
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.files: list[DataFile] = []
+        self.included: dict[str, frozenset[str]] = {}
+        self.held: dict[tuple[str, str], str] = {}
+        self.clock = 0
+
+    def tick(self) -> str:
+        """Return the next time."""
+        self.clock += 1
+        return f"20260101{self.clock:09}"
+
+    def request(self, action: Action, groups: Iterable[str] = ()) -> Instant:
+        """Begin an action; a delta commit writes a log to each group."""
+        instant = Instant(requested=self.tick(), action=action, state=State.REQUESTED)
+        self.timeline = self.timeline.transition(instant, State.REQUESTED)
+        for group in groups:
+            self.files.append(
+                LogFile(partition="p", file_id=group, instant=instant.requested, version=1, write_token="0-0-0")
+            )
+        return instant
+
+    def complete(self, instant: Instant) -> None:
+        """Make it true."""
+        self.timeline = self.timeline.transition(instant, State.INFLIGHT)
+        self.timeline = self.timeline.transition(instant, State.COMPLETED, self.tick())
+        self.held = {group: holder for group, holder in self.held.items() if holder != instant.requested}
+
+    def plan(self, policy: CompactionPolicy = UNBOUNDED) -> tuple[Instant, CompactionPlan] | None:
+        """Plan a compaction, as the operation does: on the slices of now, under a time drawn at once."""
+        plan = plan_compaction(self.slices(), frozenset(self.held), policy)
+        if plan is None:
+            return None
+        instant = self.request(Action.COMPACTION)
+        for operation in plan.operations:
+            base = BaseFile(partition="p", file_id=operation.file_id, write_token="0-0-0", instant=instant.requested)
+            before = self.included[operation.data_file] if operation.data_file else frozenset()
+            self.included[base.name] = before | set(operation.log_files)
+            self.held[("p", operation.file_id)] = instant.requested
+            self.files.append(base)
+        return instant, plan
+
+    def slices(self, **bounds: str) -> tuple[FileSlice, ...]:
+        """Return the newest slices."""
+        return latest_slices(self.files, visible_timeline(self.timeline, (), **bounds), layout=self.layout)
+
+    def read(self, **bounds: str) -> dict[str, list[str]]:
+        """Return the logs whose rows a reader gets, once for each time he gets them, by group."""
+        return {
+            s.file_id: sorted([*(self.included[s.base.name] if s.base else ()), *(log.name for log in s.logs)])
+            for s in self.slices(**bounds)
+        }
+
+    def committed(self, *, as_of: str | None = None, completed_up_to: str | None = None) -> dict[str, list[str]]:
+        """Return the logs of completed delta commits within the bounds, by group."""
+        seen = self.timeline.writes().where(requested_up_to=as_of, completed_up_to=completed_up_to)
+        instants = {instant.requested for instant in seen}
+        logs: dict[str, list[str]] = {}
+        for file in self.files:
+            if isinstance(file, LogFile) and file.instant in instants:
+                logs.setdefault(file.file_id, []).append(file.name)
+        return {group: sorted(names) for group, names in logs.items()}
