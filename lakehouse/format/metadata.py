@@ -22,18 +22,8 @@ _Value = TypeVar("_Value")
 _NO_PREVIOUS = "null"
 _JSON_VERSION = 6
 _AVRO_VERSIONS = (8, 9)
-_COUNTERS = (
-    "totalWriteErrors",
-    "totalLogRecords",
-    "totalUpdatedRecordsCompacted",
-    "totalLogBlocks",
-    "totalCorruptLogBlock",
-    "totalRollbackBlocks",
-    "totalLogFilesCompacted",
-    "totalLogReadTimeMs",
-    "totalLogSizeCompacted",
-    "numUpdates",
-)
+#: Counters that nothing here counts: 0, never null.
+_ZEROES = ("totalWriteErrors", "totalRollbackBlocks", "totalLogReadTimeMs", "numUpdates")
 
 
 def encode_commit(metadata: CommitMetadata, *, table_version: int, replace: bool = False) -> bytes:
@@ -135,23 +125,37 @@ def _stat_to_record(stat: WriteStat) -> dict[str, Any]:
         "numDeletes": stat.num_deletes,
         "totalWriteBytes": stat.size_bytes,
         "fileSizeInBytes": stat.size_bytes,
+        "totalLogRecords": stat.log_records,
+        "totalLogBlocks": stat.log_blocks,
+        "totalLogFilesCompacted": stat.log_files_compacted,
+        "totalLogSizeCompacted": stat.log_bytes_compacted,
+        "totalUpdatedRecordsCompacted": stat.updated_compacted,
+        "totalCorruptLogBlock": stat.corrupt_blocks,
+        "cdcStats": _sorted(stat.cdc_files) or None,
         "runtimeStats": runtime if stat.path else None,
     }
-    record |= dict.fromkeys(_COUNTERS, 0)
-    log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
-    if log is not None:
-        record |= {"logVersion": log.version, "logOffset": 0, "baseFile": "", "logFiles": [log.name]}
-    return record
+    if stat.event_time is not None:
+        record["minEventTime"], record["maxEventTime"] = stat.event_time
+    version, names = _log_of(stat.path)
+    if version:
+        record["logVersion"] = stat.log_version or version
+        record |= {"logOffset": 0, "baseFile": stat.base_file, "logFiles": list(stat.log_files or names)}
+    return record | dict.fromkeys(_ZEROES, 0)
 
 
 def _stat_from_record(partition: str, record: Mapping[str, Any]) -> WriteStat:
     previous = record.get("prevCommit")
     runtime = record.get("runtimeStats") or {}
     millis = sum(runtime.get(name) or 0 for name in ("totalScanTime", "totalCreateTime", "totalUpsertTime"))
+    path = record.get("path") or ""
+    # What the path says anyway is left out, so that stats of our own logs read back as they were.
+    version, names = _log_of(path)
+    log_version, log_files = _count(record, "logVersion"), tuple(record.get("logFiles") or ())
+    least, greatest = record.get("minEventTime"), record.get("maxEventTime")
     return WriteStat(
         partition=partition,
         file_id=record.get("fileId") or "",
-        path=record.get("path") or "",
+        path=path,
         prev_commit=None if previous in (None, "", _NO_PREVIOUS) else previous,
         prev_base_file=record.get("prevBaseFile") or None,
         num_writes=_count(record, "numWrites"),
@@ -160,7 +164,25 @@ def _stat_from_record(partition: str, record: Mapping[str, Any]) -> WriteStat:
         num_deletes=_count(record, "numDeletes"),
         size_bytes=_count(record, "fileSizeInBytes") or _count(record, "totalWriteBytes"),
         seconds=millis / 1000,
+        log_records=_count(record, "totalLogRecords"),
+        log_blocks=_count(record, "totalLogBlocks"),
+        log_files_compacted=_count(record, "totalLogFilesCompacted"),
+        log_bytes_compacted=_count(record, "totalLogSizeCompacted"),
+        updated_compacted=_count(record, "totalUpdatedRecordsCompacted"),
+        corrupt_blocks=_count(record, "totalCorruptLogBlock"),
+        cdc_files={name: int(size) for name, size in (record.get("cdcStats") or {}).items()},
+        log_version=0 if log_version == version else log_version,
+        base_file=record.get("baseFile") or "",
+        log_files=() if log_files == names else log_files,
+        event_time=None if least is None or greatest is None else (int(least), int(greatest)),
     )
+
+
+def _log_of(path: str) -> tuple[int, tuple[str, ...]]:
+    """Return the version and the name, alone in a tuple, of the log file at `path`; 0 and none if it is none."""
+    name = path.rpartition("/")[2]
+    log = parse_log_file(name, "", 0)
+    return (0, ()) if log is None else (log.version, (name,))
 
 
 def _count(record: Mapping[str, Any], name: str) -> int:

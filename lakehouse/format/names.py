@@ -17,7 +17,7 @@ LAYOUT_V6 = 1
 LAYOUT_V8 = 2
 
 _BASE = re.compile(r"([^._/]+)_([0-9A-Za-z-]+)_(\d+)\.(parquet|orc|hfile|lance)")
-_LOG = re.compile(r"\.([^._/]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+))?")
+_LOG = re.compile(r"\.([^._/]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 _INSTANT = re.compile(r"(\d{14,})(?:_(\d{14,}))?((?:\.[a-z]+){1,2})")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
 
@@ -44,28 +44,18 @@ def parse_base_file(name: str, partition: str, size_bytes: int) -> BaseFile | No
 
 
 def parse_log_file(name: str, partition: str, size_bytes: int) -> LogFile | None:
-    """Return the log file of this name in `partition`, or None if it is not a data log (`.cdc` logs are not).
+    """Return the log file of this name in `partition`, or None if it is not a data log (change logs are not).
 
     Raises UnsupportedError for a log without write token, which only Hudi before 0.6 wrote.
     """
-    match = _LOG.fullmatch(name)
-    if match is None:
-        return None
-    file_id, instant, version, token = match.groups()
-    if token is None:
-        raise UnsupportedError(
-            f"log file {name!r} in partition {partition!r} has no write token; compact it with Hudi, then try again",
-            name=name,
-            partition=partition,
-        )
-    return LogFile(
-        partition=partition,
-        file_id=file_id,
-        instant=instant,
-        version=int(version),
-        write_token=token,
-        size_bytes=size_bytes,
-    )
+    log = _parse_log(name, partition, size_bytes)
+    return log if log is not None and not log.suffix else None
+
+
+def parse_cdc_file(name: str, partition: str, size_bytes: int) -> LogFile | None:
+    """Return the change log (`.cdc`) of this name in `partition`, or None if it is none."""
+    log = _parse_log(name, partition, size_bytes)
+    return log if log is not None and log.suffix else None
 
 
 def parse_instant(name: str) -> Instant | None:
@@ -127,6 +117,28 @@ def parse_marker(name: str) -> tuple[str, str] | None:
     """Return (path of the data file, kind) of a direct marker, or None; the kind APPEND is older writers' for logs."""
     match = _MARKER.fullmatch(name)
     return None if match is None else (match[1], match[2])
+
+
+def _parse_log(name: str, partition: str, size_bytes: int) -> LogFile | None:
+    match = _LOG.fullmatch(name)
+    if match is None:
+        return None
+    file_id, instant, version, token, suffix = match.groups()
+    if token is None:
+        raise UnsupportedError(
+            f"log file {name!r} in partition {partition!r} has no write token; compact it with Hudi, then try again",
+            name=name,
+            partition=partition,
+        )
+    return LogFile(
+        partition=partition,
+        file_id=file_id,
+        instant=instant,
+        version=int(version),
+        write_token=token,
+        size_bytes=size_bytes,
+        suffix=suffix or "",
+    )
 
 
 def _pending_name(instant: Instant, layout: int) -> str:

@@ -191,3 +191,36 @@ ROLLBACK_METADATA = _top(
     _VERSION,
     {"name": "instantsRollback", "type": _array(_instant_info()), "default": []},
 )
+
+#: Content of `compaction.requested` and `logcompaction.requested`.
+COMPACTION_PLAN = _top(
+    "HoodieCompactionPlan",
+    _optional(
+        "operations",
+        _array(
+            _nested(
+                "HoodieCompactionOperation",
+                _field("baseInstantTime", ["null", _STRING]),
+                _optional("deltaFilePaths", _array(_STRING)),
+                _optional("dataFilePath", _STRING),
+                _field("fileId", ["null", _STRING]),
+                _optional("partitionPath", _STRING),
+                _optional("metrics", _map("double")),
+                _optional("bootstrapFilePath", _STRING),
+            )
+        ),
+    ),
+    _optional("extraMetadata", _map(_STRING)),
+    _VERSION,
+    _optional(
+        "strategy",
+        _nested(
+            "HoodieCompactionStrategy",
+            _optional("compactorClassName", _STRING),
+            _optional("strategyParams", _map(_STRING)),
+            _VERSION,
+        ),
+    ),
+    {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
+    _optional("missingSchedulePartitions", _array(_STRING)),
+)

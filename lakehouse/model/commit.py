@@ -29,6 +29,13 @@ class WriteStat:
     """One data file a commit wrote. `prev_commit` is None for a new file group; sizes in bytes, counts in rows.
 
     `ranges` holds (min, max, nulls) of columns, min and max as JSON values; Hudi's write stat has no place for them.
+
+    Of a compaction: `log_files_compacted` files of `log_bytes_compacted` bytes held `log_records` rows and deletes in
+    `log_blocks` blocks, `corrupt_blocks` more could not be read; `updated_compacted` rows of the base met one of them.
+    Of a log file: `log_version`, `base_file` and `log_files` (bare names of the slice's base file and of its logs) are
+    set where they say what `path` does not, as those of version 6 do.
+    `cdc_files` maps the paths of the change logs beside the file to their sizes, `event_time` is the least and the
+    greatest event time of the rows in milliseconds.
     """
 
     partition: str
@@ -43,6 +50,17 @@ class WriteStat:
     size_bytes: int = 0
     seconds: float = 0.0
     ranges: Mapping[str, tuple[Any, Any, int]] = field(default_factory=dict)
+    log_records: int = 0
+    log_blocks: int = 0
+    log_files_compacted: int = 0
+    log_bytes_compacted: int = 0
+    updated_compacted: int = 0
+    corrupt_blocks: int = 0
+    cdc_files: Mapping[str, int] = field(default_factory=dict)
+    log_version: int = 0
+    base_file: str = ""
+    log_files: tuple[str, ...] = ()
+    event_time: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

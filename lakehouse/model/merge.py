@@ -1,8 +1,15 @@
-"""The merge modes of a table (format: data.md 5.1)."""
+"""How versions of a record meet: the merge modes of a table and all else that decides (format: data.md 5.1)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha1
+
+from lakehouse.errors import UnsupportedError
+
+UNAVAILABLE = "__debezium_unavailable_value"
+MERGER_PROPERTY = "hoodie.record.merge.property.lakehouse.merger"
 
 
 class MergeMode(StrEnum):
@@ -11,3 +18,59 @@ class MergeMode(StrEnum):
     COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
     EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
     CUSTOM = "CUSTOM"
+
+
+class PartialMode(StrEnum):
+    """Which values of the surviving version give way to those of the other one (format: data.md 5.3)."""
+
+    NONE = "NONE"
+    IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
+    FILL_UNAVAILABLE = "FILL_UNAVAILABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRule:
+    """All that decides how versions of a record meet; picklable.
+
+    `ordering` names the ordering columns, compared as a tuple; with `by_parts` the one column holds strings
+    `<file>.<position>` whose two numbers are compared. Rows whose `delete_field` reads `delete_marker` are deletes.
+    `merger` names a function `package.module:function` that merges rows in mode CUSTOM. `foreign` says in words what
+    a table declares that cannot be run here: such a rule merges nothing (`require_runnable`).
+    """
+
+    mode: MergeMode
+    ordering: tuple[str, ...] = ()
+    partial: PartialMode = PartialMode.NONE
+    unavailable: str = UNAVAILABLE
+    delete_field: str | None = None
+    delete_marker: str | None = None
+    merger: str | None = None
+    by_parts: bool = False
+    foreign: str = ""
+
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns that merging must read beside those asked for; with a `merger`, it wants all of them."""
+        ordering = () if self.mode is MergeMode.COMMIT_TIME_ORDERING else self.ordering
+        return tuple(dict.fromkeys((*ordering, *((self.delete_field,) if self.delete_field else ()))))
+
+
+def require_runnable(rule: MergeRule) -> None:
+    """Raise UnsupportedError naming what the table declares, if `rule` cannot merge versions of records here."""
+    if rule.mode is MergeMode.CUSTOM and not rule.merger:
+        raise UnsupportedError(
+            f"records of this table are merged by {rule.foreign or 'record merge mode CUSTOM'}, which cannot be run "
+            f"here. Name a merger in Python ({MERGER_PROPERTY}=package.module:function), or read base files only "
+            "(hoodie.datasource.query.type=read_optimized)",
+            declared=rule.foreign,
+        )
+
+
+def merge_strategy_id(merger: str) -> str:
+    """Return the merge strategy id of a merger named `package.module:function`: a UUID that its name alone decides.
+
+    Other readers find a strategy they do not know and refuse the table, instead of merging it in their own way.
+    """
+    digest = bytearray(sha1(b"lakehouse.merger:" + merger.encode(), usedforsecurity=False).digest()[:16])
+    digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

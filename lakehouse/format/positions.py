@@ -1,0 +1,155 @@
+"""Row numbers of a base file, as the header RECORD_POSITIONS holds them (format: data.md 4.2).
+
+Base64 of a 64-bit Roaring bitmap in its portable form, little-endian:
+
+    uint64 buckets | per bucket: uint32 high half of its numbers | 32-bit Roaring bitmap of the low halves
+    bitmap = cookie | containers: uint16 key, uint16 count - 1 | uint32 offsets | container after container
+             12346, uint32 containers                      no container is a run
+             12347 | (containers - 1) << 16, one bit each  those flagged are runs; no offsets for fewer than 4
+    container = up to 4096 numbers: uint16 each | more: 65536 bits | run: uint16 runs, each uint16 start, count - 1
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lakehouse.errors import CorruptTableError, UserError
+
+I64: TypeAlias = NDArray[np.int64]
+
+_COOKIE = 12_346
+_COOKIE_WITH_RUNS = 12_347
+_MOST_IN_ARRAY = 4_096
+_FEWEST_WITH_OFFSETS = 4
+_SPAN = 1 << 16
+_BITMAP_BYTES = _SPAN // 8
+
+
+def decode_positions(text: str) -> I64:
+    """Return the row numbers, ascending; CorruptTableError if the text is no bitmap."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CorruptTableError(f"record positions are no Base64: {error}") from error
+    reader = _Reader(data)
+    parts = [np.zeros(0, np.int64)]
+    for _ in range(reader.number("<u8")):
+        high = reader.number("<u4") << 32
+        parts += (high + low for low in _containers(reader))
+    reader.expect_end()
+    rows = np.concatenate(parts)
+    if len(rows) and (rows[0] < 0 or (np.diff(rows) <= 0).any()):
+        raise CorruptTableError("record positions do not ascend")
+    return rows
+
+
+def encode_positions(rows: I64) -> str:
+    """Return the text for row numbers of any order; UserError if one is negative or occurs twice."""
+    ordered = np.sort(rows).astype(np.int64)
+    if (ordered[:1] < 0).any() or (np.diff(ordered) == 0).any():
+        raise UserError("record positions must be unique and not negative")
+    buckets = _split(ordered, 32)
+    parts = [_bytes(len(buckets), "<u8")]
+    for bucket in buckets:
+        parts += (_bytes(int(bucket[0] >> 32), "<u4"), _bitmap(bucket & 0xFFFFFFFF))
+    return base64.b64encode(b"".join(parts)).decode()
+
+
+class _Reader:
+    """Little-endian items, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def numbers(self, dtype: str, count: int) -> NDArray[Any]:
+        """Return the next `count` items."""
+        wanted = np.dtype(dtype).itemsize * count
+        if wanted > len(self._data) - self._position:
+            raise CorruptTableError(f"record positions end at byte {len(self._data)}, inside a bitmap")
+        found = np.frombuffer(self._data, dtype, count, self._position)
+        self._position += wanted
+        return found
+
+    def number(self, dtype: str) -> int:
+        """Return the next item."""
+        return int(self.numbers(dtype, 1)[0])
+
+    def expect_end(self) -> None:
+        """Raise CorruptTableError if something is left."""
+        if self._position != len(self._data):
+            raise CorruptTableError(f"record positions end at byte {self._position} of {len(self._data)}")
+
+
+def _containers(reader: _Reader) -> list[I64]:
+    """Return the numbers of each container of a 32-bit bitmap."""
+    cookie = reader.number("<u4")
+    if cookie == _COOKIE:
+        count = reader.number("<u4")
+        is_run = np.zeros(0, bool)
+    elif cookie & 0xFFFF == _COOKIE_WITH_RUNS:
+        count = (cookie >> 16) + 1
+        is_run = np.unpackbits(reader.numbers("u1", -(-count // 8)), bitorder="little")[:count] != 0
+    else:
+        raise CorruptTableError(f"record positions hold a bitmap with the unknown cookie {cookie}")
+    if count > _SPAN:
+        raise CorruptTableError(f"record positions hold a bitmap of {count} containers; {_SPAN} are possible")
+    heads = reader.numbers("<u2", 2 * count).reshape(count, 2).astype(np.int64)
+    if cookie == _COOKIE or count >= _FEWEST_WITH_OFFSETS:
+        reader.numbers("<u4", count)
+    found = []
+    for number, (key, last) in enumerate(heads.tolist()):
+        if number < len(is_run) and is_run[number]:
+            low = _runs(reader)
+        elif last < _MOST_IN_ARRAY:
+            low = reader.numbers("<u2", last + 1).astype(np.int64)
+        else:
+            low = np.flatnonzero(np.unpackbits(reader.numbers("u1", _BITMAP_BYTES), bitorder="little"))
+        if len(low) != last + 1:
+            raise CorruptTableError(f"record positions: a container of {last + 1} numbers holds {len(low)}")
+        found.append(key * _SPAN + low)
+    return found
+
+
+def _runs(reader: _Reader) -> I64:
+    pairs = reader.numbers("<u2", 2 * reader.number("<u2")).reshape(-1, 2).astype(np.int64)
+    starts, counts = pairs[:, 0], pairs[:, 1] + 1
+    if counts.sum() > _SPAN:
+        raise CorruptTableError(f"record positions: the runs of a container hold {counts.sum()} numbers")
+    first = np.cumsum(counts) - counts
+    return np.repeat(starts - first, counts) + np.arange(counts.sum())
+
+
+def _bitmap(low: I64) -> bytes:
+    parts = _split(low, 16)
+    keys, counts = np.array([part[0] >> 16 for part in parts]), np.array([len(part) for part in parts])
+    sizes = np.where(counts > _MOST_IN_ARRAY, _BITMAP_BYTES, 2 * counts)
+    start = 8 + 8 * len(keys)
+    offsets = start + np.cumsum(sizes) - sizes
+    heads = np.stack([keys, counts - 1], axis=1).astype("<u2")
+    containers = [_container(part & (_SPAN - 1)) for part in parts]
+    head = _bytes(_COOKIE, "<u4") + _bytes(len(keys), "<u4") + heads.tobytes()
+    return b"".join((head, offsets.astype("<u4").tobytes(), *containers))
+
+
+def _split(ordered: I64, bits: int) -> list[I64]:
+    """Return the runs of numbers that are equal but for their low `bits`."""
+    cuts = np.flatnonzero(np.diff(ordered >> bits)) + 1
+    return np.split(ordered, cuts) if len(ordered) else []
+
+
+def _container(numbers: I64) -> bytes:
+    if len(numbers) <= _MOST_IN_ARRAY:
+        return numbers.astype("<u2").tobytes()
+    bits = np.zeros(_SPAN, np.uint8)
+    bits[numbers] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def _bytes(number: int, dtype: str) -> bytes:
+    return np.array(number, dtype).tobytes()
