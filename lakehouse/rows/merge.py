@@ -1,4 +1,4 @@
-"""How an incoming row meets the stored one (format: data.md 5.2), decided for whole columns at once."""
+"""How a newer version of a record meets the older one (format: data.md 5.2), decided for whole columns at once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.errors import UnsupportedError
-from lakehouse.model.merge import MergeMode
+from lakehouse.model.merge import MergeMode, MergeRule
+from lakehouse.rows.order import at_least, comparable
 
 DELETED_COLUMN = "_hoodie_is_deleted"
+OPERATION_COLUMN = "_hoodie_operation"
 
 
 def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
@@ -18,6 +20,25 @@ def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
         return None
     flags = pc.fill_null(pc.cast(rows.column(DELETED_COLUMN), pa.bool_()), False)
     return np.asarray(flags.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def says_deleted(rows: pa.Table, rule: MergeRule, table: pa.Schema) -> np.ndarray:
+    """Return a mask of the data rows that say they are deletes (format: data.md 1).
+
+    By `_hoodie_is_deleted`, where the schema of the table has it; by the table's own delete marker; by the operation
+    D or -U.
+    """
+    deleted = np.zeros(rows.num_rows, dtype=bool)
+    if DELETED_COLUMN in table.names:
+        flags = delete_flags(rows)
+        deleted = deleted if flags is None else deleted | flags
+    if rule.delete_field and rule.delete_field in rows.column_names:
+        said = pc.equal(rows.column(rule.delete_field).cast(pa.string()), rule.delete_marker)
+        deleted = deleted | _mask(said)
+    if OPERATION_COLUMN in rows.column_names:
+        said = pc.is_in(rows.column(OPERATION_COLUMN).cast(pa.string()), value_set=pa.array(["D", "-U"]))
+        deleted = deleted | _mask(said)
+    return deleted
 
 
 def incoming_wins(
@@ -38,13 +59,17 @@ def incoming_wins(
         )
     if mode is MergeMode.COMMIT_TIME_ORDERING or stored is None or incoming is None:
         return np.ones(rows, dtype=bool)
-    newer = pc.or_kleene(pc.fill_null(pc.greater_equal(incoming, stored), False), pc.is_null(stored))
-    wins = np.asarray(newer.to_numpy(zero_copy_only=False), dtype=bool)
-    return wins if deletes is None else wins | (deletes & _is_default(incoming))
+    wins = at_least([comparable("incoming", incoming)], [comparable("stored", stored)], rows)
+    return wins if deletes is None else wins | (deletes & default_deletes(incoming))
 
 
-def _is_default(ordering: pa.Array | pa.ChunkedArray) -> np.ndarray:
+def default_deletes(ordering: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return the mask of ordering values that stand for none in a delete: null, and the integer 0."""
     default = pc.is_null(ordering)
     if pa.types.is_int32(ordering.type):
         default = pc.or_kleene(default, pc.fill_null(pc.equal(ordering, 0), False))
     return np.asarray(default.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _mask(flags: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(pc.fill_null(flags, False).to_numpy(zero_copy_only=False), dtype=bool)

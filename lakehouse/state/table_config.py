@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.format.properties import table_checksum
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
-from lakehouse.model.merge import MergeMode
+from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
+from lakehouse.state.merge_config import declared_mode, merge_properties, ordering_fields, parse_merge_rule
 
 SUPPORTED_VERSIONS = (6, 8, 9)
 WRITABLE_VERSIONS = (8, 9)
+COPY_ON_WRITE, MERGE_ON_READ = TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +43,23 @@ class TableConfig:
         return 1 if self.version == 6 else 2
 
     @property
+    def is_merge_on_read(self) -> bool:
+        """Whether updates go to log files."""
+        return self.table_type == MERGE_ON_READ
+
+    @property
     def is_partitioned(self) -> bool:
         """Whether rows are spread over partition directories."""
         return bool(self.keys.partition_fields)
+
+    @property
+    def merge_rule(self) -> MergeRule:
+        """How versions of a record meet, payload classes of older versions translated.
+
+        `merge_mode` is what the table declares: CUSTOM for payload classes, also for those with a rule. Raises
+        UserError for a delete field without marker.
+        """
+        return parse_merge_rule(self.raw, self.version)
 
 
 def parse_table_config(raw: Mapping[str, str], location: str) -> TableConfig:
@@ -61,8 +77,8 @@ def parse_table_config(raw: Mapping[str, str], location: str) -> TableConfig:
         version=version,
         table_type=raw.get("hoodie.table.type", "COPY_ON_WRITE").upper(),
         keys=_keys(raw, version),
-        ordering_fields=_split(raw.get("hoodie.table.ordering.fields") or raw.get("hoodie.table.precombine.field")),
-        merge_mode=_merge_mode(raw),
+        ordering_fields=ordering_fields(raw),
+        merge_mode=declared_mode(raw, version),
         create_schema=raw.get("hoodie.table.create.schema"),
         populate_meta_fields=_flag(raw, "hoodie.populate.meta.fields", True),
         base_file_format=raw.get("hoodie.table.base.file.format", "PARQUET").upper(),
@@ -71,6 +87,11 @@ def parse_table_config(raw: Mapping[str, str], location: str) -> TableConfig:
         timezone=raw.get("hoodie.table.timeline.timezone", "LOCAL").upper(),
         raw=dict(raw),
     )
+
+
+def require_mergeable(config: TableConfig) -> None:
+    """Raise UnsupportedError naming the payload class or strategy, if versions of records cannot be merged here."""
+    require_runnable(config.merge_rule)
 
 
 def new_table_properties(
@@ -82,12 +103,18 @@ def new_table_properties(
     merge_mode: MergeMode,
     create_schema: str | None,
     extra: Mapping[str, str],
+    rule: MergeRule | None = None,
+    table_type: str = COPY_ON_WRITE,
 ) -> dict[str, str]:
-    """Return the properties of a new copy-on-write table, as Hudi 1.x writes them (format: timeline.md 2.4)."""
+    """Return the properties of a new table, as Hudi 1.x writes them (format: timeline.md 2.4).
+
+    A `rule` says more than `merge_mode` and `ordering`, and takes their place.
+    """
+    rule = rule or MergeRule(mode=merge_mode, ordering=(ordering,) if ordering else ())
     raw = {
         "hoodie.table.name": name,
         "hoodie.database.name": "default",
-        "hoodie.table.type": "COPY_ON_WRITE",
+        "hoodie.table.type": table_type,
         "hoodie.table.version": str(version),
         "hoodie.table.initial.version": str(version),
         "hoodie.timeline.layout.version": "2",
@@ -96,7 +123,7 @@ def new_table_properties(
         "hoodie.archivelog.folder": "archived",
         "hoodie.table.recordkey.fields": ",".join(keys.record_key_fields),
         "hoodie.table.keygenerator.type": keys.generator.value,
-        "hoodie.record.merge.mode": merge_mode.value,
+        **merge_properties(rule, version),
         "hoodie.datasource.write.hive_style_partitioning": str(keys.hive_style).lower(),
         "hoodie.datasource.write.partitionpath.urlencode": str(keys.url_encode).lower(),
         "hoodie.datasource.write.drop.partition.columns": "false",
@@ -107,22 +134,13 @@ def new_table_properties(
         raw["hoodie.table.partition.fields"] = _partition_fields_text(keys)
     if keys.consistent_timestamps:
         raw["hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"] = "true"
-    if ordering:
-        raw["hoodie.table.ordering.fields" if version >= 9 else "hoodie.table.precombine.field"] = ordering
     if version >= 9:
         raw["hoodie.table.format"] = "native"
-    else:
-        event = merge_mode is MergeMode.EVENT_TIME_ORDERING
-        raw["hoodie.record.merge.strategy.id"] = _STRATEGY_EVENT if event else _STRATEGY_COMMIT
-        payload = "DefaultHoodieRecordPayload" if event else "OverwriteWithLatestAvroPayload"
-        raw["hoodie.compaction.payload.class"] = f"org.apache.hudi.common.model.{payload}"
     if create_schema:
         raw["hoodie.table.create.schema"] = create_schema
     return {**raw, **_timestamp_properties(keys.timestamp), **extra}
 
 
-_STRATEGY_EVENT = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
-_STRATEGY_COMMIT = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 _TIMEBASED = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 
 
@@ -157,19 +175,6 @@ def _refuse(raw: Mapping[str, str], location: str) -> None:
     table_format = raw.get("hoodie.table.format", "native")
     if table_format != "native":
         raise UnsupportedError(f"{location}: hoodie.table.format={table_format} is not supported; only native is")
-
-
-def _merge_mode(raw: Mapping[str, str]) -> MergeMode:
-    mode = raw.get("hoodie.record.merge.mode")
-    if mode:
-        return MergeMode(mode.upper()) if mode.upper() in MergeMode.__members__ else MergeMode.CUSTOM
-    payload = raw.get("hoodie.compaction.payload.class", "").rsplit(".", 1)[-1]
-    if payload in ("", "OverwriteWithLatestAvroPayload"):
-        has_ordering = raw.get("hoodie.table.ordering.fields") or raw.get("hoodie.table.precombine.field")
-        return MergeMode.EVENT_TIME_ORDERING if has_ordering and not payload else MergeMode.COMMIT_TIME_ORDERING
-    if payload in ("DefaultHoodieRecordPayload", "EventTimeAvroPayload"):
-        return MergeMode.EVENT_TIME_ORDERING
-    return MergeMode.CUSTOM
 
 
 def _keys(raw: Mapping[str, str], version: int) -> KeyConfig:

@@ -1,0 +1,183 @@
+"""The merge part of hoodie.properties as a MergeRule, and back (format: data.md 5.1, timeline.md 2.3).
+
+Tables up to version 8 name a payload class for what version 9 says in properties of its own; the payload classes whose
+semantics the format gives are translated, others leave a rule that is refused where it would be applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.merge import MERGER_PROPERTY, UNAVAILABLE, MergeMode, MergeRule, PartialMode, merge_strategy_id
+
+_COMMIT, _EVENT = MergeMode.COMMIT_TIME_ORDERING, MergeMode.EVENT_TIME_ORDERING
+_STRATEGIES = {
+    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": _EVENT,
+    "ce9acb64-bde0-424c-9b91-f6ebba25356d": _COMMIT,
+}
+_BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
+_MODEL = "org.apache.hudi.common.model."
+_PROPERTY = "hoodie.record.merge.property."
+_DELETE_FIELD, _DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
+_UNAVAILABLE_KEY = "partial.update.unavailable.value"
+# Earlier commits of Hudi 1.1 wrote other names for the same property and mode.
+_UNAVAILABLE_KEYS = (
+    _UNAVAILABLE_KEY,
+    "hoodie.write.partial.update.unavailable.value",
+    "hoodie.write.partial.update.custom.marker",
+)
+_PARTIAL_NAMES = {**PartialMode.__members__, "IGNORE_MARKERS": PartialMode.FILL_UNAVAILABLE}
+_MODES = {
+    f"{_MODEL}DefaultHoodieRecordPayload": _EVENT,
+    f"{_MODEL}EventTimeAvroPayload": _EVENT,
+    f"{_MODEL}OverwriteWithLatestAvroPayload": _COMMIT,
+}
+_DMS = MergeRule(mode=_COMMIT, delete_field="Op", delete_marker="D")
+_DEBEZIUM = MergeRule(mode=_EVENT, delete_field="_change_operation_type", delete_marker="d")
+# The payload classes behind mode CUSTOM whose meaning is known; a rule without ordering takes the table's.
+_PAYLOADS = {
+    f"{_MODEL}OverwriteNonDefaultsWithLatestAvroPayload": MergeRule(mode=_COMMIT, partial=PartialMode.IGNORE_DEFAULTS),
+    f"{_MODEL}PartialUpdateAvroPayload": MergeRule(mode=_EVENT, partial=PartialMode.IGNORE_DEFAULTS),
+    f"{_MODEL}AWSDmsAvroPayload": _DMS,
+    "org.apache.hudi.payload.AWSDmsAvroPayload": _DMS,
+    f"{_MODEL}debezium.PostgresDebeziumAvroPayload": replace(
+        _DEBEZIUM, ordering=("_event_lsn",), partial=PartialMode.FILL_UNAVAILABLE
+    ),
+    f"{_MODEL}debezium.MySqlDebeziumAvroPayload": replace(_DEBEZIUM, ordering=("_event_seq",), by_parts=True),
+    **{payload: MergeRule(mode=mode) for payload, mode in _MODES.items()},
+}
+
+
+def ordering_fields(raw: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the ordering columns that properties `raw` declare, under the name of any table version."""
+    text = raw.get("hoodie.table.ordering.fields") or raw.get("hoodie.table.precombine.field") or ""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def declared_mode(raw: Mapping[str, str], version: int) -> MergeMode:
+    """Return the merge mode that properties `raw` of a table of `version` declare or imply (format: data.md 5.1).
+
+    Without a mode, version 8 asks the strategy id before the payload class and the other versions after it; without
+    either, a table with ordering columns is merged by event time.
+    """
+    mode = raw.get("hoodie.record.merge.mode", "").upper()
+    if mode:
+        return MergeMode(mode) if mode in MergeMode.__members__ else MergeMode.CUSTOM
+    payload, strategy = _payload(raw), _strategy(raw)
+    by_payload = _MODES.get(payload, MergeMode.CUSTOM) if payload else None
+    by_strategy = _STRATEGIES.get(strategy, MergeMode.CUSTOM) if strategy else None
+    implied = (by_strategy or by_payload) if version == 8 else (by_payload or by_strategy)
+    return implied or (_EVENT if ordering_fields(raw) else _COMMIT)
+
+
+def parse_merge_rule(raw: Mapping[str, str], version: int) -> MergeRule:
+    """Return the rule that properties `raw` of a table of `version` declare.
+
+    A rule that cannot be run here is returned with its `foreign` part, and refused where records are merged. Raises
+    UserError for a delete field without marker or a marker without field.
+    """
+    mode = declared_mode(raw, version)
+    if mode is not MergeMode.CUSTOM:
+        rule = MergeRule(mode=mode)
+    elif raw.get(MERGER_PROPERTY):
+        rule = MergeRule(mode=mode, merger=raw[MERGER_PROPERTY])
+    else:
+        rule = _rule_of_payload(raw, version)
+    if not rule.ordering:
+        rule = replace(rule, ordering=ordering_fields(raw))
+    if version >= 9 and mode is not MergeMode.CUSTOM:
+        rule = _with_partial_mode(rule, raw)
+    return _with_delete_marker(rule, raw)
+
+
+def merge_properties(rule: MergeRule, version: int) -> dict[str, str]:
+    """Return the properties of a new table of `version` (8 or 9) that `rule` merges; `parse_merge_rule` reads them.
+
+    Raises UnsupportedError for what version 8 has no property for, UserError for a CUSTOM rule without merger.
+    """
+    if rule.mode is MergeMode.CUSTOM and not rule.merger:
+        raise UserError("record merge mode CUSTOM needs a merger: package.module:function")
+    raw = {"hoodie.record.merge.mode": rule.mode.value}
+    if rule.ordering:
+        key = "hoodie.table.ordering.fields" if version >= 9 else "hoodie.table.precombine.field"
+        raw[key] = ",".join(rule.ordering)
+    if rule.merger:
+        raw["hoodie.record.merge.strategy.id"] = merge_strategy_id(rule.merger)
+        raw[MERGER_PROPERTY] = rule.merger
+    if version >= 9:
+        return {**raw, **_version_nine(rule)}
+    _refuse_before_nine(rule, version)
+    if not rule.merger:
+        raw["hoodie.record.merge.strategy.id"] = next(key for key, mode in _STRATEGIES.items() if mode is rule.mode)
+        event = rule.mode is _EVENT
+        payload = "DefaultHoodieRecordPayload" if event else "OverwriteWithLatestAvroPayload"
+        raw["hoodie.compaction.payload.class"] = _MODEL + payload
+    return raw
+
+
+def _payload(raw: Mapping[str, str]) -> str:
+    return raw.get("hoodie.compaction.payload.class", "")
+
+
+def _strategy(raw: Mapping[str, str]) -> str:
+    return raw.get("hoodie.record.merge.strategy.id") or raw.get("hoodie.compaction.record.merger.strategy") or ""
+
+
+def _rule_of_payload(raw: Mapping[str, str], version: int) -> MergeRule:
+    payload, strategy = _payload(raw), _strategy(raw)
+    # From version 8 on, a payload class stands beside a merger of the user's own too, but means nothing there.
+    if strategy not in ("", _BY_PAYLOAD) and version >= 8:
+        foreign = f"merge strategy {strategy}"
+    elif payload in _PAYLOADS:
+        return _PAYLOADS[payload]
+    else:
+        foreign = f"payload class {payload}" if payload else f"merge mode {raw.get('hoodie.record.merge.mode')}"
+    return MergeRule(mode=MergeMode.CUSTOM, foreign=foreign)
+
+
+def _with_partial_mode(rule: MergeRule, raw: Mapping[str, str]) -> MergeRule:
+    text = raw.get("hoodie.table.partial.update.mode", "").upper()
+    if not text:
+        return rule
+    if text not in _PARTIAL_NAMES:
+        return replace(rule, mode=MergeMode.CUSTOM, foreign=f"hoodie.table.partial.update.mode={text}")
+    marker = next((raw[_PROPERTY + key] for key in _UNAVAILABLE_KEYS if raw.get(_PROPERTY + key)), UNAVAILABLE)
+    return replace(rule, partial=_PARTIAL_NAMES[text], unavailable=marker)
+
+
+def _with_delete_marker(rule: MergeRule, raw: Mapping[str, str]) -> MergeRule:
+    field = raw.get(_PROPERTY + _DELETE_FIELD) or raw.get(_DELETE_FIELD)
+    marker = raw.get(_PROPERTY + _DELETE_MARKER) or raw.get(_DELETE_MARKER)
+    if bool(field) != bool(marker):
+        given, missing = (_DELETE_FIELD, _DELETE_MARKER) if field else (_DELETE_MARKER, _DELETE_FIELD)
+        raise UserError(f"the table declares {given}={field or marker} but not {missing}; declare both or neither")
+    return replace(rule, delete_field=field, delete_marker=marker) if field else rule
+
+
+def _version_nine(rule: MergeRule) -> dict[str, str]:
+    if rule.by_parts:
+        raise UnsupportedError(
+            "ordering by parts of one column is of tables up to version 8; order by two columns instead"
+        )
+    raw = {}
+    if rule.partial is not PartialMode.NONE:
+        raw["hoodie.table.partial.update.mode"] = rule.partial.value
+    if rule.partial is PartialMode.FILL_UNAVAILABLE:
+        raw[_PROPERTY + _UNAVAILABLE_KEY] = rule.unavailable
+    if rule.delete_field and rule.delete_marker:
+        raw[_PROPERTY + _DELETE_FIELD], raw[_PROPERTY + _DELETE_MARKER] = rule.delete_field, rule.delete_marker
+    return raw
+
+
+def _refuse_before_nine(rule: MergeRule, version: int) -> None:
+    asked = {
+        f"partial update mode {rule.partial.value}": rule.partial is not PartialMode.NONE,
+        "a delete marker column": rule.delete_field is not None,
+        "several ordering columns": len(rule.ordering) > 1,
+        "ordering by parts of one column": rule.by_parts,
+    }
+    for what, wanted in asked.items():
+        if wanted:
+            raise UnsupportedError(f"{what} cannot be declared in a table of version {version}; version 9 can")
