@@ -16,13 +16,17 @@ from lakehouse.engine.protocol import Engine
 from lakehouse.errors import RetryableError, UserError, nearest
 from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
 from lakehouse.model.commit import CommitMetadata, Operation
+from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.instant import Instant, Timeline
+from lakehouse.operations import compaction
 from lakehouse.operations.create import create_table
 from lakehouse.operations.declare import TableDeclaration, declared_properties, stored_options
+from lakehouse.operations.describe import describe
 from lakehouse.operations.load import LoadedTable, latest_extra, load_slices, load_table, table_schema
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.scan import Scan, ScanRequest, changed_instants, plan_read
 from lakehouse.operations.write import WriteRequest, write
+from lakehouse.plan.compaction import Due
 from lakehouse.plan.schema import normalise, plan_schema
 from lakehouse.spark.engine import SparkEngine, is_data_frame
 from lakehouse.spark.scan import scan_to_spark
@@ -61,6 +65,42 @@ class TableScan:
     def count(self) -> int:
         """Return the number of rows."""
         return sum(batch.num_rows for batch in self.to_batches())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableServices:
+    """The services of one table, as calls. A run that is given `spark` works on that session, else in threads."""
+
+    table: LoadedTable
+    policies: Policies
+
+    def compaction_due(self) -> Due:
+        """Return whether a compaction is due now, and why; reads the timeline alone."""
+        return compaction.due(self.table, self.policies)
+
+    def propose_compaction(self, *, logs_only: bool = False) -> CompactionPlan | None:
+        """Return what a plan would hold now; nothing is written."""
+        return compaction.propose(self.table, self.policies, kind=_kind(logs_only))
+
+    def plan_compaction(self, *, force: bool = False, logs_only: bool = False) -> Instant | NothingToDo:
+        """Put a compaction plan on the timeline if one is due; writers need not stop for it."""
+        return compaction.plan(self.table, self.policies, force=force, kind=_kind(logs_only))
+
+    def compaction(
+        self, *, instant: str | None = None, force: bool = False, spark: Any = None
+    ) -> Committed | NothingToDo:
+        """Run the plan of `instant`, else the oldest one nobody is at, else a new one if due (or by `force`)."""
+        engine = _engine_of(spark)
+        return compaction.run(self.table, engine, self.policies, instant=instant, force=force)
+
+    def log_compaction(
+        self, *, instant: str | None = None, force: bool = False, spark: Any = None
+    ) -> Committed | NothingToDo:
+        """Make one log file of several, in each file group that has enough of them; `force` adds nothing to that."""
+        engine = _engine_of(spark)
+        return compaction.run(
+            self.table, engine, self.policies, instant=instant, force=force, kind=compaction.LOG_COMPACTION
+        )
 
 
 class WriteCall(TypedDict, total=False):
@@ -116,9 +156,9 @@ class Table:
         env: Env | None = None,
         **declared: Any,
     ) -> Table:
-        """Create a copy-on-write table and open it. Name, location and record key are all it needs.
+        """Create a table and open it. Name, location and record key are all it needs.
 
-        `declared` takes the other fields of TableDeclaration: key_generator, timestamp, merge_mode.
+        `declared` takes the other fields of TableDeclaration: table_type, key_generator, timestamp, merge_mode.
         Raises UserError if a table is there already (unless `exist_ok`) for options that do not fit together,
         and for a key, partition or ordering column that `schema` lacks.
         """
@@ -172,6 +212,11 @@ class Table:
         """Load the table anew, properties included; metadata of commits already read is kept."""
         self._loaded = self._loaded.refresh()
         return self._loaded
+
+    @property
+    def services(self) -> TableServices:
+        """The table services of this table."""
+        return TableServices(table=self.refresh(), policies=self._policies)
 
     def upsert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Insert rows with new keys and update stored ones, by the table's merge mode."""
@@ -228,10 +273,19 @@ class Table:
         return _settled(write(table, LocalEngine(), self._policies, request))
 
     def scan(
-        self, columns: Sequence[str] | None = None, where: str | None = None, *, as_of: str | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        as_of: str | None = None,
+        read_optimized: bool = False,
     ) -> TableScan:
-        """Plan a read of the table as it is now, or as it was at the instant `as_of`."""
-        request = ScanRequest(columns=None if columns is None else tuple(columns), where=where, as_of=as_of)
+        """Plan a read of the table as it is now, or as it was at the instant `as_of`.
+
+        `read_optimized` reads base files alone: a merge-on-read table as of the last compaction of each file group.
+        """
+        chosen = None if columns is None else tuple(columns)
+        request = ScanRequest(columns=chosen, where=where, as_of=as_of, read_optimized=read_optimized)
         return TableScan(table=self.refresh(), request=request)
 
     def incremental(
@@ -250,6 +304,10 @@ class Table:
     def partitions(self) -> tuple[str, ...]:
         """Return the relative paths of partitions that hold data files ("" for a table without partitions)."""
         return tuple(sorted({file_slice.partition for file_slice in load_slices(self.refresh())}))
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a person looks at to know the table and whether it needs a service, as plain values."""
+        return describe(self.refresh())
 
     def commits(self) -> tuple[tuple[Instant, CommitMetadata], ...]:
         """Return the completed writes with their metadata, in order of completion."""
@@ -287,6 +345,14 @@ class Table:
             allow_empty=call.get("allow_empty", False),
         )
         return _settled(write(self.refresh(), _engine(rows), policies, request))
+
+
+def _kind(logs_only: bool) -> compaction.Kind:
+    return compaction.LOG_COMPACTION if logs_only else compaction.COMPACTION
+
+
+def _engine_of(spark: Any) -> Engine:
+    return LocalEngine() if spark is None else SparkEngine(spark)
 
 
 def _engine(rows: Any) -> Engine:

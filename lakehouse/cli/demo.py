@@ -25,7 +25,7 @@ from typing import NoReturn
 import yaml
 
 from lakehouse.cli.output import show
-from lakehouse.cli.table import describe_table, open_table
+from lakehouse.cli.table import open_table
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.ingest.ride_hailing import generate
 from lakehouse.model.commit import CommitMetadata
@@ -199,7 +199,7 @@ def _show(place: DemoHome, specs: Sequence[Path]) -> None:
     for spec in specs:
         table = open_table(str(spec))
         print(f"\n=== {table.name}: {table.scan(columns=['_hoodie_record_key']).count()} rows")
-        described = describe_table(table)
+        described = table.describe()
         described.pop("schema")
         show(described, "text")
     first = os.path.relpath(specs[0])

@@ -19,6 +19,8 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
   table read      print rows: --columns, --where, --as-of, --begin/--end, --limit
   table delete    delete rows: --where, --dry-run
   timeline show   the instants of a table
+  compaction      due: is one needed, and why; plan: put a plan on the timeline; run: carry a plan out
+  logcompaction   plan, run: several log files of a file group become one
   ingest run      bring new files of the spec's source in, in one commit
   rollback        undo writes whose writers died
   options         every option with its default; --markdown for README's table
@@ -61,6 +63,10 @@ def _dispatch(words: list[str]) -> int:
         from lakehouse.cli.demo import demo
 
         return demo(words[1:])
+    if noun in ("compaction", "logcompaction"):
+        from lakehouse.cli.compaction import compaction_command
+
+        return compaction_command(words)
     if noun in ("table", "timeline", "rollback"):
         from lakehouse.cli.table import table_command
 

@@ -8,13 +8,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lakehouse.cli.output import show
 from lakehouse.errors import UserError, nearest
 from lakehouse.ingest.declared import create_declared
 from lakehouse.ingest.paths import location_of
-from lakehouse.operations.load import load_slices
 from lakehouse.operations.results import Committed
 from lakehouse.operations.rollback import roll_back_failed_writes
 from lakehouse.spec.options import TransactionPolicy
@@ -55,45 +53,6 @@ def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
     return Table.open(location, options=options)
 
 
-def describe_table(table: Table) -> dict[str, Any]:
-    """Return what a person wants to know of a table first."""
-    config, slices = table.config, load_slices(table.refresh())
-    partitions: dict[str, list[int]] = {}
-    for file_slice in slices:
-        size = file_slice.base.size_bytes if file_slice.base else 0
-        partitions.setdefault(file_slice.partition, []).append(size)
-    return {
-        "table": config.name,
-        "location": table.location,
-        "type": f"{config.table_type}, version {config.version}, {config.merge_mode}",
-        "record key": list(config.keys.record_key_fields),
-        "partitioned by": list(config.keys.partition_fields),
-        "ordering": list(config.ordering_fields),
-        "schema": [{"column": field.name, "type": str(field.type)} for field in table.schema],
-        "partitions": [
-            {"partition": name or "(root)", "files": len(sizes), "bytes": sum(sizes)}
-            for name, sizes in sorted(partitions.items())
-        ],
-        "commits": _commits(table)[-10:],
-    }
-
-
-def _commits(table: Table) -> list[dict[str, Any]]:
-    return [
-        {
-            "instant": instant.requested,
-            "completed": instant.completed,
-            "operation": metadata.operation,
-            "files": len(metadata.stats),
-            "inserts": sum(s.num_inserts for s in metadata.stats),
-            "updates": sum(s.num_updates for s in metadata.stats),
-            "deletes": sum(s.num_deletes for s in metadata.stats),
-            "bytes": sum(s.size_bytes for s in metadata.stats),
-        }
-        for instant, metadata in table.commits()
-    ]
-
-
 def _create(words: list[str]) -> int:
     parser = _parser("table create")
     parser.add_argument("--table", help="a table spec (YAML)")
@@ -128,7 +87,7 @@ def _describe(words: list[str]) -> int:
     parser = _parser("table describe")
     parser.add_argument("--table", required=True)
     given = parser.parse_args(words)
-    show(describe_table(open_table(given.table)), given.output)
+    show(open_table(given.table).describe(), given.output)
     return 0
 
 

@@ -35,10 +35,6 @@ def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env, *, ex
 
     Raises UnsupportedError for what is declared but not done yet, UserError for what does not fit together.
     """
-    if spec.type != "COPY_ON_WRITE":
-        raise UnsupportedError(
-            f"table {spec.table}: type {spec.type} is not supported yet; declare COPY_ON_WRITE", type=spec.type
-        )
     if len(spec.ordering) > 1:
         raise UnsupportedError(
             f"table {spec.table}: ordering by several columns ({', '.join(spec.ordering)}) is not supported; name one"
@@ -52,6 +48,7 @@ def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env, *, ex
         ordering=spec.ordering[0] if spec.ordering else None,
         options=options,
         env=env,
+        table_type=spec.type,
         key_generator=spec.key_generator,
         timestamp=_timestamp(spec),
         merge_mode=None if spec.merge_mode is None else MergeMode(spec.merge_mode),
@@ -75,6 +72,7 @@ def _timestamp(spec: TableSpec) -> TimestampFormat | None:
 def _check_agreement(spec: TableSpec, config: TableConfig) -> None:
     """Raise UserError where the spec contradicts the table: keys and order are settled when a table is made."""
     pairs = {
+        "type": ((spec.type,), (config.table_type,)),
         "record_key": (spec.record_key, config.keys.record_key_fields),
         "partition_by": (tuple(column.name for column in spec.partition_by), config.keys.partition_fields),
         "ordering": (spec.ordering, config.ordering_fields),

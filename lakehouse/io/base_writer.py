@@ -26,7 +26,7 @@ from lakehouse.plan.predicate import Range
 from lakehouse.plan.ranges import MAX_COLUMNS, json_range
 
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
-_ONE_VALUE = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
+ONE_VALUE = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _UNRANGED = (COMMIT_SEQNO, PARTITION_PATH, FILE_NAME)
 _SAMPLE_ROWS = 4_000
 # Share of the budget for keys that wait to be hashed: the filter takes about twice as much while it is filled.
@@ -109,12 +109,15 @@ class BaseFileWriter:
         data = [rows.column(name) for name in self._context.schema.names]
         self._append(pa.table([*columns, *data], names=self._schema.names), known)
 
-    def write_kept(self, rows: pa.Table) -> None:
-        """Append stored rows unchanged: meta columns stay, only the file name is new (format: data.md 1)."""
+    def write_kept(self, rows: pa.Table, *, known: bool = True) -> None:
+        """Append stored rows unchanged: meta columns stay, only the file name is new (format: data.md 1).
+
+        `known` says that the previous version of the file held their keys.
+        """
         if rows.num_rows == 0:
             return
         position = rows.schema.get_field_index(FILE_NAME)
-        self._append(rows.set_column(position, FILE_NAME, _constant(self.file.name, rows.num_rows)), True)
+        self._append(rows.set_column(position, FILE_NAME, _constant(self.file.name, rows.num_rows)), known)
 
     def stat(self, *, inserts: int, updates: int, deletes: int) -> WriteStat:
         """Return what the commit says of this file; call after the block."""
@@ -224,7 +227,7 @@ def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:
 def stored_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of base files for data columns `schema`: meta columns of few values dictionary-encoded."""
     small = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema([f.with_type(small) if f.name in _ONE_VALUE else f for f in with_meta_fields(schema)])
+    return pa.schema([f.with_type(small) if f.name in ONE_VALUE else f for f in with_meta_fields(schema)])
 
 
 def ensure_partition(context: WriteContext, partition: str) -> None:
@@ -246,9 +249,9 @@ def _is_stored_as_integer(kind: pa.DataType) -> bool:
 def _dictionary_columns(rows: pa.Table) -> list[str]:
     """Return the columns whose first rows repeat enough for a dictionary to pay."""
     sample = rows.slice(0, _SAMPLE_ROWS)
-    chosen = list(_ONE_VALUE)
+    chosen = list(ONE_VALUE)
     for field in sample.schema:
-        if field.name in _ONE_VALUE or pa.types.is_nested(field.type) or pa.types.is_boolean(field.type):
+        if field.name in ONE_VALUE or pa.types.is_nested(field.type) or pa.types.is_boolean(field.type):
             continue
         distinct = pc.count_distinct(sample.column(field.name)).as_py()
         if sample.num_rows and distinct <= max(sample.num_rows * _DICTIONARY_RATIO, 1):

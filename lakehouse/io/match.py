@@ -20,7 +20,7 @@ from lakehouse.io.base_reader import BaseFileReader, convert
 from lakehouse.io.context import WriteContext
 from lakehouse.io.staging import StagedReader
 from lakehouse.model.attempt import Attempt
-from lakehouse.model.files import BaseFile
+from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.plan.write import StagedEntry, TagResult, TagTask
 from lakehouse.rows.keys import record_keys
 from lakehouse.rows.merge import incoming_wins
@@ -48,7 +48,7 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
     """Look the task's keys up in its base files; write the hits of each beside the staged rows."""
     hits: dict[str, list[Hits]] = {base.path: [] for base in task.bases}
     readers = {base.path: BaseFileReader(context.storage, base.path) for base in task.bases}
-    for part in _parts(task.entries, context.policy.memory_budget_bytes):
+    for part in entry_parts(task.entries, context.policy.memory_budget_bytes):
         keys = staged_keys(context, part)
         bounds = pc.min_max(keys)
         for base in task.bases:
@@ -57,7 +57,7 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
     results = []
     for base in task.bases:
         readers[base.path].close()
-        results.append(_result(context, attempt, base, task.entries, hits[base.path]))
+        results.append(write_hits(context, attempt, base, task.entries, hits[base.path]))
     return results
 
 
@@ -135,7 +135,7 @@ def _roots(context: WriteContext) -> set[str]:
     return {name.split(".")[0] for name in context.keys.record_key_fields}
 
 
-def _parts(entries: tuple[StagedEntry, ...], budget: int) -> list[tuple[StagedEntry, ...]]:
+def entry_parts(entries: tuple[StagedEntry, ...], budget: int) -> list[tuple[StagedEntry, ...]]:
     """Cut the entries into parts whose keys fit a quarter of the budget with their hash table."""
     limit, parts, rows = max(budget // 4 // _KEY_BYTES, 1), [[]], 0  # type: tuple[int, list[list[StagedEntry]], int]
     for entry in entries:
@@ -173,15 +173,16 @@ def _kinds(
     if context.ordering and len(moving) and context.ordering in reader.schema.names:
         wanted = context.schema.field(context.ordering).type
         stored = convert(reader.column(context.ordering), wanted).take(pa.array(base_row[moving]))
-        incoming = _staged_ordering(context, entries, entry[moving], position[moving])
+        incoming = staged_ordering(context, entries, entry[moving], position[moving])
         wins = incoming_wins(context.merge_mode, stored, incoming, None, len(moving))
         kind[moving[~wins]] = LOST
     return kind
 
 
-def _staged_ordering(
+def staged_ordering(
     context: WriteContext, entries: tuple[StagedEntry, ...], entry: np.ndarray, position: np.ndarray
 ) -> pa.ChunkedArray:
+    """Return the ordering values of staged rows, named by entry and position in it."""
     assert context.ordering is not None
     chunks, order = [], []
     for number in np.unique(entry):
@@ -194,9 +195,14 @@ def _staged_ordering(
     return pa.chunked_array(chunks, context.schema.field(context.ordering).type).take(pa.array(back))
 
 
-def _result(
-    context: WriteContext, attempt: Attempt, base: BaseFile, entries: tuple[StagedEntry, ...], parts: list[Hits]
+def write_hits(
+    context: WriteContext,
+    attempt: Attempt,
+    base: BaseFile | FileSlice,
+    entries: tuple[StagedEntry, ...],
+    parts: list[Hits],
 ) -> TagResult:
+    """Write what was found of a file, or of a slice with logs, beside the staged rows."""
     parts = [part for part in parts if len(part)]
     if not parts:
         return TagResult(base=base)

@@ -9,7 +9,13 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import MergeMode
 from lakehouse.spec.options import CREATE_OPTIONS, parse_options
-from lakehouse.state.table_config import WRITABLE_VERSIONS, TableConfig, new_table_properties
+from lakehouse.state.table_config import (
+    COPY_ON_WRITE,
+    TABLE_TYPES,
+    WRITABLE_VERSIONS,
+    TableConfig,
+    new_table_properties,
+)
 
 _VERSION = "hoodie.write.table.version"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
@@ -39,6 +45,7 @@ class TableDeclaration:
     key_generator: KeyGeneratorType | None = None
     timestamp: TimestampFormat | None = None
     merge_mode: MergeMode | None = None
+    table_type: str = COPY_ON_WRITE
     options: Mapping[str, str] = field(default_factory=dict)
 
     def call_options(self) -> dict[str, str]:
@@ -60,6 +67,10 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     if version not in map(str, WRITABLE_VERSIONS):
         known = " and ".join(map(str, WRITABLE_VERSIONS))
         raise UserError(f"{_VERSION}={version}: versions {known} are written")
+    if declaration.table_type not in TABLE_TYPES:
+        raise UserError(
+            f"table type {declaration.table_type!r} is unknown.{nearest(declaration.table_type, TABLE_TYPES)}"
+        )
     default = MergeMode.EVENT_TIME_ORDERING if declaration.ordering else MergeMode.COMMIT_TIME_ORDERING
     mode = declaration.merge_mode or default
     if mode is MergeMode.EVENT_TIME_ORDERING and not declaration.ordering:
@@ -73,6 +84,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         ordering=declaration.ordering,
         merge_mode=mode,
         create_schema=declaration.schema,
+        table_type=declaration.table_type,
         extra={key: declaration.options[key] for key in STORED_OPTIONS if key in declaration.options},
     )
 

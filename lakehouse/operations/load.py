@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS, avro_to_arrow
+from lakehouse.format.compaction import decode_compaction_plan
 from lakehouse.format.metadata import decode_requested_replace
 from lakehouse.format.names import parse_base_file, parse_log_file
 from lakehouse.format.properties import parse_properties
 from lakehouse.io.base_reader import BaseFileReader
-from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.plan.schema import normalise
@@ -262,6 +263,38 @@ def pending_clustering(table: LoadedTable) -> dict[tuple[str, str], str]:
         for partition, file_ids in (decode_requested_replace(plan) if plan else {}).items():
             held.update({(partition, file_id): instant.requested for file_id in file_ids})
     return held
+
+
+def pending_compactions(table: LoadedTable) -> dict[Group, str]:
+    """Return the groups that pending compactions and log compactions hold: (partition, file id) -> instant.
+
+    Raises CorruptTableError for a pending compaction without plan.
+    """
+    held: dict[Group, str] = {}
+    for instant in table.timeline.where(action={Action.COMPACTION, Action.LOGCOMPACTION}, pending=True):
+        data = table.store.read(instant, State.REQUESTED)
+        if not data:
+            raise CorruptTableError(
+                f"{table.env.storage.root}: {instant.action} {instant.requested} is pending but has no plan; "
+                "restore its .requested file, or roll the instant back with Hudi",
+                instant=instant.requested,
+            )
+        for operation in decode_compaction_plan(data).operations:
+            held[(operation.partition, operation.file_id)] = instant.requested
+    return held
+
+
+def log_compactions(table: LoadedTable) -> frozenset[str]:
+    """Return the instants of completed log compactions, which stand on the timeline as delta commits.
+
+    Reads the metadata of every delta commit, so only who plans a log compaction should ask.
+    """
+    deltas = table.timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
+    return frozenset(
+        instant.requested
+        for instant, metadata in table.store.commits(deltas)
+        if metadata.operation == Operation.LOG_COMPACT
+    )
 
 
 def pending_writes(table: LoadedTable) -> tuple[Instant, ...]:

@@ -42,6 +42,7 @@ class Prepared:
     avro_schema: str
     shard_by: tuple[str, ...]
     partition_by: tuple[str, ...]
+    new_buckets_in_logs: bool = False
 
     def context(self, instant: str) -> WriteContext:
         """Return what the tasks of the write at `instant` are told."""
@@ -100,6 +101,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
         global_keys=global_keys,
         move_partitions=index.type == "GLOBAL_SIMPLE" and index.update_partition_path,
+        max_log_bytes=policies.log.max_file_bytes,
     )
     by_key = (_KEY,) if batch is not None and _KEY in batch.names and deletes_only else keys.record_key_fields
     return Prepared(
@@ -108,6 +110,26 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         avro_schema=avro_schema,
         shard_by=by_key,
         partition_by=keys.partition_fields,
+        new_buckets_in_logs=config.is_merge_on_read and policies.log.bucket_inserts == "log",
+    )
+
+
+def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schema, instant: str) -> WriteContext:
+    """Return what the tasks of a table service are told that rewrites rows as they are; nothing is written."""
+    _check_writable(table)
+    config = table.config
+    return WriteContext(
+        storage=table.env.storage,
+        instant=instant,
+        table=config.name,
+        schema=schema,
+        avro_schema=arrow_to_avro(schema, table=config.name),
+        keys=config.keys,
+        ordering=config.ordering_fields[0] if config.ordering_fields else None,
+        merge_mode=config.merge_mode,
+        policy=policies.write,
+        bytes_per_row=_bytes_per_row(table, policies),
+        max_log_bytes=policies.log.max_file_bytes,
     )
 
 
@@ -178,7 +200,8 @@ def _refuse_buckets(table: LoadedTable, policy: IndexPolicy) -> None:
 def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
     """Return the size of a row in files, told by the newest commit with a file large enough to judge by."""
     for metadata in recent_metadata(table):
-        stats = [s for s in metadata.stats if s.size_bytes >= policies.write.max_file_bytes * _SIZED_FILE_SHARE]
+        large = policies.write.max_file_bytes * _SIZED_FILE_SHARE
+        stats = [s for s in metadata.stats if s.size_bytes >= large and s.path.endswith(".parquet")]
         rows = sum(stat.num_writes for stat in stats)
         if rows:
             return max(sum(stat.size_bytes for stat in stats) / rows, 1.0)

@@ -14,7 +14,7 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.format.rollback import encode_rollback_metadata, encode_rollback_plan
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan, RollbackRequest
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.operations.load import LoadedTable, list_base_files, pending_writes
+from lakehouse.operations.load import LoadedTable, list_data_files, pending_writes
 from lakehouse.operations.tidy import delete_files, marked_files, rollback_of, stored_plan, sweep, tidy
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.txn.heartbeat import living_writes
@@ -81,7 +81,7 @@ def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
     """Return what undoing `instant` deletes: every file it left a marker for; without markers, every file it wrote."""
     marked = list(marked_files(table, instant.requested).values())
     if not marked and instant.state is State.INFLIGHT:
-        marked = [file.path for file in list_base_files(table) if file.instant == instant.requested]
+        marked = [file.path for file in list_data_files(table) if file.instant == instant.requested]
     files: dict[str, list[str]] = {}
     for path in marked:
         files.setdefault(path.rpartition("/")[0], []).append(path)

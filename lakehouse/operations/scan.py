@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS, avro_to_arrow, with_meta_fields
-from lakehouse.io.base_reader import BaseFileReader
-from lakehouse.model.files import BaseFile
+from lakehouse.format.names import LAYOUT_V6
+from lakehouse.io.log_reader import SliceContext, VisibleBlocks
+from lakehouse.io.slice_reader import read_slice
+from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
 from lakehouse.operations.load import LoadedTable, data_columns, load_slices, table_schema
 from lakehouse.plan.predicate import Range, parse_predicate, to_arrow
 from lakehouse.plan.ranges import RANGES_KEY, decode_ranges
-from lakehouse.plan.scan import ScanPlan, plan_scan
+from lakehouse.plan.scan import ScanPlan, partition_filter, plan_scan
+from lakehouse.spec.options import WritePolicy
+from lakehouse.state.table_config import require_mergeable
+from lakehouse.state.view import read_optimized, visible_timeline
 from lakehouse.storage.protocol import Storage
 
 EARLIEST = "earliest"
+_READ_BUDGET = WritePolicy().memory_budget_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
     """What a reader asks for: columns and a condition; the table now, at an instant, or what changed in (begin, end].
 
-    `begin` and `end` are completion times (requested times for version 6); `begin` may be "earliest".
+    `begin` and `end` are completion times (requested times for version 6); `begin` may be "earliest". `read_optimized`
+    reads base files alone: faster, and as old as the last compaction of each file group.
     """
 
     columns: tuple[str, ...] | None = None
@@ -36,6 +43,7 @@ class ScanRequest:
     incremental: bool = False
     begin: str | None = None
     end: str | None = None
+    read_optimized: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,28 +51,39 @@ class Scan:
     """A planned read. `stored_schemas` maps the instant of a file to the Avro schema its commit declared."""
 
     plan: ScanPlan
-    storage: Storage
-    table_schema: pa.Schema
+    context: SliceContext
     stored_schemas: Mapping[str, str]
 
+    @property
+    def storage(self) -> Storage:
+        """Where the files are."""
+        return self.context.storage
+
+    @property
+    def table_schema(self) -> pa.Schema:
+        """All columns, meta columns in front."""
+        return self.context.table
+
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, file by file."""
-        for file in self.plan.files:
-            yield from read_file(self.storage, file, self.plan, self.table_schema)
+        """Yield the rows, slice by slice."""
+        for file_slice in self.plan.slices:
+            yield from read_rows(self.context, file_slice, self.plan)
 
 
 def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
     """Plan a read of the table; opens no data file.
 
-    Raises UserError for columns that are not there and times that do not parse.
+    Raises UserError for columns that are not there and times that do not parse, UnsupportedError for logs whose merge
+    mode cannot be applied.
     """
     where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
     as_of = None if request.as_of is None else instant_text(request.as_of)
+    end = _bound(request.end) if request.incremental else None
     commit_times: frozenset[str] | None = None
     if request.incremental:
         changed, everything = _changed(table, request)
         schema = table_schema(table)
-        slices = load_slices(table, completed_up_to=_bound(request.end))
+        slices = load_slices(table, completed_up_to=end, keep=_keep(table, where, schema))
         if not everything:
             _refuse_virtual_keys(table)
             commit_times = frozenset(instant.requested for instant in changed)
@@ -76,9 +95,11 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
             slices = tuple(s for s in slices if (s.partition, s.file_id) in groups)
     else:
         schema = table_schema(table, up_to=as_of)
-        slices = load_slices(table, as_of=as_of)
+        slices = load_slices(table, as_of=as_of, keep=_keep(table, where, schema))
+    if request.read_optimized:
+        slices = read_optimized(slices)
     full = schema if schema is not None else pa.schema([])
-    stored, ranges = _file_facts(table, [s.base for s in slices if s.base], full, needs_ranges=where is not None)
+    stored, ranges = _file_facts(table, slices, full, needs_ranges=where is not None)
     plan = plan_scan(
         slices,
         full,
@@ -88,7 +109,40 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
         ranges=ranges,
         commit_times=commit_times,
     )
-    return Scan(plan=plan, storage=table.env.storage, table_schema=with_meta_fields(full), stored_schemas=stored)
+    context = slice_context(table, full, as_of=as_of, completed_up_to=end)
+    if any(file_slice.logs for file_slice in plan.slices):
+        require_mergeable(table.config)
+    return Scan(plan=plan, context=context, stored_schemas=stored)
+
+
+def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> Callable[[str], bool] | None:
+    # A global index may leave a row where it is although the value of its partition column changed.
+    if schema is None or table.config.raw.get("hoodie.index.type", "").startswith("GLOBAL"):
+        return None
+    return partition_filter(where, schema, table.config.keys)
+
+
+def slice_context(
+    table: LoadedTable,
+    schema: pa.Schema,
+    *,
+    as_of: str | None = None,
+    completed_up_to: str | None = None,
+    budget: int = _READ_BUDGET,
+) -> SliceContext:
+    """Return what reading slices of the table takes; `schema` is that of the data columns."""
+    blocks = VisibleBlocks()
+    if table.config.layout == LAYOUT_V6:
+        visible = visible_timeline(table.timeline, (), as_of=as_of, completed_up_to=completed_up_to)
+        blocks = VisibleBlocks(instants=frozenset(visible.instants), archived_before=visible.archived_before)
+    return SliceContext(
+        storage=table.env.storage,
+        table=with_meta_fields(schema),
+        rule=table.config.merge_rule,
+        keys=table.config.keys,
+        budget_bytes=budget,
+        visible=blocks,
+    )
 
 
 def changed_instants(table: LoadedTable, begin: str | None, end: str | None) -> tuple[Instant, ...]:
@@ -96,20 +150,16 @@ def changed_instants(table: LoadedTable, begin: str | None, end: str | None) -> 
     return _changed(table, ScanRequest(incremental=True, begin=begin, end=end))[0]
 
 
-def read_file(storage: Storage, file: BaseFile, plan: ScanPlan, table: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows of one base file in the schema of the plan."""
+def read_rows(context: SliceContext, file_slice: FileSlice, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+    """Yield the matching rows of one slice in the schema of the plan."""
     wanted = list(plan.schema.names)
     extra = [] if plan.residual is None else [c for c in dict.fromkeys(columns_of(plan.residual)) if c not in wanted]
-    read = pa.schema([table.field(name) for name in (*wanted, *extra)])
-    reader = BaseFileReader(storage, file.path)
-    try:
-        for rows in reader.batches(read):
-            if plan.residual is not None:
-                rows = rows.filter(to_arrow(plan.residual, read)).select(wanted)
-            if rows.num_rows:
-                yield from rows.combine_chunks().to_batches()
-    finally:
-        reader.close()
+    read = pa.schema([context.table.field(name) for name in (*wanted, *extra)])
+    for _, rows in read_slice(context, file_slice, read):
+        if plan.residual is not None:
+            rows = rows.filter(to_arrow(plan.residual, read)).select(wanted)
+        if rows.num_rows:
+            yield from rows.combine_chunks().to_batches()
 
 
 def instant_text(text: str) -> str:
@@ -148,10 +198,10 @@ def _refuse_virtual_keys(table: LoadedTable) -> None:
 
 
 def _file_facts(
-    table: LoadedTable, files: Sequence[BaseFile], schema: pa.Schema, *, needs_ranges: bool
+    table: LoadedTable, slices: Sequence[FileSlice], schema: pa.Schema, *, needs_ranges: bool
 ) -> tuple[dict[str, str], dict[str, Mapping[str, Range]]]:
     """Return what commits say of the files they wrote: stored schemas by instant, and column ranges by path."""
-    wanted = {file.instant for file in files}
+    wanted = {s.base.instant for s in slices if s.base} | {log.instant for s in slices for log in s.logs}
     instants = [instant for instant in table.timeline.writes() if instant.requested in wanted]
     schemas: dict[str, str] = {}
     ranges: dict[str, Mapping[str, Range]] = {}

@@ -77,6 +77,15 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
         storage.delete_many([f.path for f in unfinished if f"_{requested}" in f.name or _PARTITION_METADATA in f.name])
 
 
+def delete_unreported(table: LoadedTable, requested: str, stats: Iterable[WriteStat]) -> None:
+    """Delete files of attempts that did not make it into the stats, before any reader could take them for ours."""
+    written = {stat.path for stat in stats}
+    marked = marked_files(table, requested)
+    stray = {marker: path for marker, path in marked.items() if path not in written}
+    delete_files(table, requested, list(stray.values()))
+    table.env.storage.delete_many(stray)
+
+
 def rollback_of(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
     """Return the newest rollback of the write `requested`, finished or not; it is younger than what it undoes."""
     for rollback in reversed(tuple(timeline.where(action=Action.ROLLBACK))):

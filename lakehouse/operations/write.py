@@ -24,19 +24,27 @@ from lakehouse.format.metadata import encode_commit, encode_inflight, encode_req
 from lakehouse.io.bulk_writer import write_shard
 from lakehouse.io.context import WriteContext
 from lakehouse.io.group_writer import write_group
+from lakehouse.io.log_reader import OPERATION, SliceContext
+from lakehouse.io.log_writer import append_group
 from lakehouse.io.match import tag_files
+from lakehouse.io.slice_match import tag_slices
 from lakehouse.io.staging import stage_shard
+from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.operations.load import LoadedTable, list_base_files, load_slices, pending_clustering, pending_writes
+from lakehouse.operations.load import LoadedTable, list_data_files, load_slices, pending_clustering, pending_writes
 from lakehouse.operations.prepare import Prepared, prepare, profile_stats
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
-from lakehouse.operations.tidy import delete_files, marked_files, markers_of, rollback_of, tidy
+from lakehouse.operations.scan import slice_context
+from lakehouse.operations.tidy import delete_files, delete_unreported, marked_files, markers_of, rollback_of, tidy
 from lakehouse.plan.conflict import find_conflict
 from lakehouse.plan.index import BucketIndex, Index, SimpleIndex
-from lakehouse.plan.write import GroupTask, Sizing
+from lakehouse.plan.write import GroupTask, Sizing, TagResult, TagTask
+from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.spec.options import Policies
+from lakehouse.state.table_config import require_mergeable
 from lakehouse.txn.heartbeat import Heartbeat
 from lakehouse.txn.lock import table_lock
 
@@ -118,11 +126,19 @@ def _request(
         # The heartbeat is there before the instant: nobody may take a write that has just begun for a dead one.
         instant = table.store.request(
             table.timeline,
-            Action.REPLACECOMMIT if replaces else Action.COMMIT,
+            Action.REPLACECOMMIT
+            if replaces
+            else Action.DELTACOMMIT
+            if table.config.is_merge_on_read
+            else Action.COMMIT,
             encode_requested_replace() if replaces else b"",
             announce=heartbeat.start,
         )
     return replace(prepared, table=table), instant
+
+
+def _commit_action(table: LoadedTable) -> Action:
+    return Action.DELTACOMMIT if table.config.is_merge_on_read else Action.COMMIT
 
 
 def _write(
@@ -155,7 +171,7 @@ def _write(
         replaced=replaced,
         extra={**request.extra, **prepared.extra(stats)},
     )
-    _delete_duplicates(table, instant, metadata)
+    delete_unreported(table, instant.requested, metadata.stats)
     touched |= {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
     return _complete(prepared, policies, instant, metadata, touched)
 
@@ -174,9 +190,10 @@ def _write_staged(
         return NothingToDo(reason="the batch has no rows")
     partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
     slices = () if request.operation in _REPLACING else load_slices(table, partitions)
-    index, held = _index(context, request.operation), pending_clustering(table)
-    lookups = index.lookups(entries, slices, parallelism=engine.parallelism)
-    tags = [tag for found in engine.run(partial(tag_files, context), lookups) for tag in found]
+    index, held = _index(prepared, context, request.operation), pending_clustering(table)
+    lookups = index.lookups(entries, slices, parallelism=engine.parallelism, deep=_deep(table, context, slices))
+    tagger = partial(_tag, context, slice_context(table, context.schema, budget=context.policy.memory_budget_bytes))
+    tags = [tag for found in engine.run(tagger, lookups) for tag in found]
     tasks = index.groups(entries, slices, tags, held=frozenset(held), new_uuid=table.env.ids.uuid)
     if not tasks:
         return NothingToDo(reason="no stored row matches the batch")
@@ -184,23 +201,53 @@ def _write_staged(
         prepared.refuse_if_held(held, task.partition, task.file_id)
     _start(table, instant, request.operation, tasks)
     tasks = tuple(sorted(tasks, key=lambda t: -(t.base.size_bytes if t.base else context.policy.max_file_bytes)))
-    stats = [stat for stat in engine.run(partial(write_group, context), tasks) if stat is not None]
+    stats = [stat for written in engine.run(partial(_write_task, context), tasks) for stat in written]
     if not stats:
         return NothingToDo(reason="the batch changes nothing")
-    return stats, frozenset((task.partition, task.file_id) for task in tasks if task.base)
+    return stats, frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
 
 
-def _index(context: WriteContext, operation: Operation) -> Index:
+def _deep(table: LoadedTable, context: WriteContext, slices: Sequence[FileSlice]) -> frozenset[tuple[str, str]]:
+    """Return the groups whose logs may have removed or added keys, or changed what decides between partitions."""
+    logged = [s for s in slices if s.logs]
+    if not logged:
+        return frozenset()
+    require_mergeable(table.config)
+    marks = {DELETED_COLUMN, OPERATION, table.config.merge_rule.delete_field}
+    if context.global_keys or marks & set(context.schema.names):
+        return frozenset((s.partition, s.file_id) for s in logged)
+    instants = {log.instant for s in logged for log in s.logs}
+    commits = table.store.commits([i for i in table.timeline.writes() if i.requested in instants])
+    stats = [stat for _, metadata in commits for stat in metadata.stats]
+    # A log whose commit says that it only updates leaves all keys of its base file where they are.
+    harmless = {stat.path for stat in stats if not stat.num_deletes and not stat.num_inserts}
+    return frozenset((s.partition, s.file_id) for s in logged if any(log.path not in harmless for log in s.logs))
+
+
+def _tag(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
+    return tag_slices(context, read, attempt, task) if task.slices else tag_files(context, attempt, task)
+
+
+def _write_task(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
+    if task.appends:
+        return append_group(context, attempt, task)
+    stat = write_group(context, attempt, task)
+    return [] if stat is None else [stat]
+
+
+def _index(prepared: Prepared, context: WriteContext, operation: Operation) -> Index:
     looks_up = operation in (Operation.UPSERT, Operation.DELETE)
+    appends = prepared.table.config.is_merge_on_read and operation not in _REPLACING
     if context.buckets:
-        return BucketIndex(buckets=context.buckets, looks_up=looks_up)
+        new_in_logs = prepared.new_buckets_in_logs
+        return BucketIndex(buckets=context.buckets, looks_up=looks_up, appends=appends, new_in_logs=new_in_logs)
     sizing = Sizing(
         rows_per_file=context.rows_per_file,
         bytes_per_row=context.bytes_per_row,
         max_file_bytes=context.policy.max_file_bytes,
         small_file_bytes=context.policy.small_file_bytes,
     )
-    return SimpleIndex(sizing=sizing, looks_up=looks_up, global_keys=context.global_keys)
+    return SimpleIndex(sizing=sizing, looks_up=looks_up, global_keys=context.global_keys, appends=appends)
 
 
 def _replaced(table: LoadedTable, request: WriteRequest, stats: list[WriteStat]) -> Mapping[str, tuple[str, ...]]:
@@ -225,15 +272,6 @@ def _is_staged(request: WriteRequest, context: WriteContext) -> bool:
     if request.operation is Operation.DELETE_PARTITION:
         return False
     return request.operation in _STAGED or context.buckets > 0 or context.combine
-
-
-def _delete_duplicates(table: LoadedTable, instant: Instant, metadata: CommitMetadata) -> None:
-    """Delete files of attempts that did not make it into the stats, before any reader could take them for ours."""
-    written = {stat.path for stat in metadata.stats}
-    marked = marked_files(table, instant.requested)
-    stray = {marker: path for marker, path in marked.items() if path not in written}
-    delete_files(table, instant.requested, list(stray.values()))
-    table.env.storage.delete_many(stray)
 
 
 def _complete(
@@ -286,7 +324,7 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
         lost = current is None or rollback_of(table, table.timeline, instant.requested) is not None
         if current is None:
             # Somebody took us for dead and rolled us back; what we wrote since then has nobody else to delete it.
-            files = [file.path for file in list_base_files(table) if file.instant == instant.requested]
+            files = [file.path for file in list_data_files(table) if file.instant == instant.requested]
             delete_files(table, instant.requested, [*files, *marked_files(table, instant.requested).values()])
             tidy(table, instant.requested)
         elif not current.is_completed and marked_files(table, instant.requested):

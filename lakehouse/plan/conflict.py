@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Instant
 
 
@@ -28,18 +28,21 @@ def find_conflict(
 
     `touched` are the (partition, file id) groups it rewrites or replaces. Without a bucket index (`keyed`) two writers
     may put the same new key into different groups, so new groups in a partition the other one wrote to conflict too.
+    A compaction changes no row, so only a write that made a new base file for the same group is in its way.
     """
     mine = touched | {(stat.partition, stat.file_id) for stat in metadata.stats}
     fresh = {stat.partition for stat in metadata.stats if stat.num_inserts}
+    rewritten = {(stat.partition, stat.file_id) for stat in metadata.stats if stat.prev_base_file}
     for instant, other in others:
         theirs = {(stat.partition, stat.file_id) for stat in other.stats}
         theirs |= {(partition, file_id) for partition, file_ids in other.replaced.items() for file_id in file_ids}
-        both = sorted(mine & theirs)
+        compacts = other.operation in (Operation.COMPACT, Operation.LOG_COMPACT)
+        both = sorted((rewritten if compacts else mine) & theirs)
         if both:
             return Overlap(
                 winner=instant, reason=f"{instant.requested} changed file group {both[0][1]} of {both[0][0]!r}"
             )
-        inserted = {stat.partition for stat in other.stats if stat.num_inserts}
+        inserted = set() if compacts else {stat.partition for stat in other.stats if stat.num_inserts}
         if keyed and fresh & inserted:
             where = min(fresh & inserted)
             return Overlap(winner=instant, reason=f"{instant.requested} inserted into partition {where!r} too")

@@ -27,13 +27,16 @@ NewId = Callable[[], str]
 Entries = Sequence[StagedEntry]
 Slices = Sequence[FileSlice]
 Tags = Sequence[TagResult]
+Groups = frozenset[tuple[str, str]]
 
 
 class Index(Protocol):
     """Where the rows of a batch belong; pure, so the same batch and table give the same tasks."""
 
-    def lookups(self, entries: Entries, slices: Slices, *, parallelism: int) -> tuple[TagTask, ...]:
-        """Return the look-ups that have to run before `groups` can tell."""
+    def lookups(
+        self, entries: Entries, slices: Slices, *, parallelism: int, deep: Groups = frozenset()
+    ) -> tuple[TagTask, ...]:
+        """Return the look-ups that have to run before `groups` can tell; of groups in `deep` logs must be read too."""
         ...
 
     def groups(
@@ -52,11 +55,13 @@ class SimpleIndex:
     global_keys: bool = False
     appends: bool = False
 
-    def lookups(self, entries: Entries, slices: Slices, *, parallelism: int) -> tuple[TagTask, ...]:
+    def lookups(
+        self, entries: Entries, slices: Slices, *, parallelism: int, deep: Groups = frozenset()
+    ) -> tuple[TagTask, ...]:
         """Return look-ups in the files that may hold the keys; none for rows that are only added."""
         if not self.looks_up:
             return ()
-        return plan_tags(entries, slices, global_keys=self.global_keys, parallelism=parallelism)
+        return plan_tags(entries, slices, global_keys=self.global_keys, parallelism=parallelism, deep=deep)
 
     def groups(
         self, entries: Entries, slices: Slices, tags: Tags, *, held: frozenset[tuple[str, str]], new_uuid: NewId
@@ -75,7 +80,9 @@ class BucketIndex:
     appends: bool = False
     new_in_logs: bool = False
 
-    def lookups(self, entries: Entries, slices: Slices, *, parallelism: int) -> tuple[TagTask, ...]:
+    def lookups(
+        self, entries: Entries, slices: Slices, *, parallelism: int, deep: Groups = frozenset()
+    ) -> tuple[TagTask, ...]:
         """Return nothing: the task of a bucket finds the matches in its one file itself."""
         return ()
 

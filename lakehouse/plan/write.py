@@ -45,17 +45,21 @@ class StagedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagTask:
-    """Look for the keys of these entries in these base files."""
+    """Look for the keys of these entries in these base files, and in these slices as their logs left them."""
 
     bases: tuple[BaseFile, ...]
     entries: tuple[StagedEntry, ...]
+    slices: tuple[FileSlice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagResult:
-    """What one base file holds of the batch: stored rows hit, and upserts used up per partition of the batch."""
+    """What a base file, or a slice of base and logs, holds of the batch.
 
-    base: BaseFile
+    `hit_rows` are stored rows hit, `consumed` the upserts used up per partition of the batch.
+    """
+
+    base: BaseFile | FileSlice
     hits: str | None = None
     hit_rows: int = 0
     consumed: Mapping[str, int] | None = None
@@ -99,13 +103,26 @@ class Sizing:
 
 
 def plan_tags(
-    entries: Iterable[StagedEntry], slices: Sequence[FileSlice], *, global_keys: bool, parallelism: int
+    entries: Iterable[StagedEntry],
+    slices: Sequence[FileSlice],
+    *,
+    global_keys: bool,
+    parallelism: int,
+    deep: frozenset[tuple[str, str]] = frozenset(),
 ) -> tuple[TagTask, ...]:
-    """Return the look-ups that find the incoming keys: in files of the same partition, or of all if keys are global."""
+    """Return the look-ups that find the incoming keys: in files of the same partition, or of all if keys are global.
+
+    Of groups in `deep` the logs are read too, because they may have deleted or added keys; of others the base file.
+    """
     by_partition = _by_partition(entries)
     everything = tuple(entry for partition in sorted(by_partition) for entry in by_partition[partition])
     tasks = []
-    bases = [file_slice.base for file_slice in slices if file_slice.base is not None]
+    merged = [s for s in slices if s.base is None or (s.partition, s.file_id) in deep]
+    for file_slice in merged:
+        wanted = everything if global_keys else tuple(by_partition.get(file_slice.partition, ()))
+        if wanted:
+            tasks.append(TagTask(bases=(), entries=wanted, slices=(file_slice,)))
+    bases = [s.base for s in slices if s.base is not None and (s.partition, s.file_id) not in deep]
     partitions = sorted({base.partition for base in bases})
     for partition in partitions:
         wanted = everything if global_keys else tuple(by_partition.get(partition, ()))
@@ -135,16 +152,15 @@ def plan_groups(
     for tag in tags:
         if tag.hit_rows:
             group = (tag.base.partition, tag.base.file_id)
-            tasks[group] = GroupTask(partition=group[0], file_id=group[1], base=tag.base, hits=tag.hits)
+            base = tag.base.base if isinstance(tag.base, FileSlice) else tag.base
+            tasks[group] = GroupTask(partition=group[0], file_id=group[1], base=base, hits=tag.hits)
     for partition, staged in sorted(_by_partition(entries).items()):
         used = sum((tag.consumed or {}).get(partition, 0) for tag in tags)
         inserts = sum(entry.upserts for entry in staged) - used
         consumed_by = (
             tuple(tag.hits for tag in tags if tag.hits and (tag.consumed or {}).get(partition)) if used else ()
         )
-        bases = [
-            s.base for s in slices if s.base is not None and s.partition == partition and not (appends and s.logs)
-        ]
+        bases = [s.base for s in slices if s.base is not None and s.partition == partition and not (appends and s.logs)]
         if inserts <= 0 and len(consumed_by) > 1:
             # A row whose key several files hold is counted by each of them, so some rows may still be nobody's.
             inserts = 1
@@ -200,7 +216,9 @@ def plan_buckets(
             is_new=group is None,
         )
         if appends and (group is not None or new_in_logs):
-            tasks.append(replace(task, appends=True))
+            # Rows that are only added never delete: flagged ones among them stay out, as they do of a base file.
+            taken = task.entries if looks_up else tuple(replace(e, rows=e.upserts, deletes=0) for e in task.entries)
+            tasks.append(replace(task, entries=taken, appends=True))
         else:
             finds = looks_up and task.base is not None
             tasks.append(replace(task, finds_matches=finds, insert_range=(0, None)))

@@ -1,4 +1,4 @@
-"""Reads as DataFrames: Spark's own parquet scan over the files we planned.
+"""Reads as DataFrames: Spark's own parquet scan over the files we planned; slices with logs are merged in workers.
 
 Files whose commit declared other types than the table's are read with their own schema and cast, so a promotion that
 Spark's reader does not know (int to string, say) is no special case for the user.
@@ -6,6 +6,7 @@ Spark's reader does not know (int to string, say) is no special case for the use
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 
 import pyarrow as pa
@@ -15,9 +16,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from lakehouse.format.avro_schema import with_meta_fields
-from lakehouse.model.files import BaseFile
+from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
-from lakehouse.operations.scan import Scan, stored_data_schema
+from lakehouse.operations.scan import Scan, read_rows, stored_data_schema
 from lakehouse.plan.predicate import literal
 
 
@@ -28,15 +29,36 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     names = [*wanted, *(name for name in extra if name not in wanted)]
     schema = pa.schema([scan.table_schema.field(name) for name in names])
     groups: dict[pa.Schema, list[BaseFile]] = {}
-    for file in scan.plan.files:
-        groups.setdefault(_stored(scan, file, schema), []).append(file)
-    if not groups:
+    merged = [file_slice for file_slice in scan.plan.slices if file_slice.logs]
+    for file_slice in scan.plan.slices:
+        if file_slice.base is not None and not file_slice.logs:
+            groups.setdefault(_stored(scan, file_slice.base, schema), []).append(file_slice.base)
+    frames = []
+    if groups:
+        frame = reduce(DataFrame.unionByName, [_read(spark, scan, *group, schema) for group in groups.items()])
+        if scan.plan.residual is not None:
+            frame = frame.where(condition(scan.plan.residual, scan.table_schema))
+        frames.append(frame.select(*[F.col(f"`{name}`") for name in wanted]))
+    if merged:
+        frames.append(_merge(spark, scan, merged))
+    if not frames:
         return spark.createDataFrame([], spark_schema(scan.plan.schema))
-    frames = [_read(spark, scan, stored, files, schema) for stored, files in groups.items()]
-    frame = reduce(DataFrame.unionByName, frames)
-    if scan.plan.residual is not None:
-        frame = frame.where(condition(scan.plan.residual, scan.table_schema))
-    return frame.select(*[F.col(f"`{name}`") for name in wanted])
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _merge(spark: SparkSession, scan: Scan, slices: list[FileSlice]) -> DataFrame:
+    """Return the rows of slices with logs: one task per slice, read and merged with Arrow in a worker."""
+    # The largest first, so that no core ends with it alone.
+    ordered = sorted(slices, key=lambda s: -((s.base.size_bytes if s.base else 0) + s.total_log_bytes))
+    context, plan = scan.context, scan.plan
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read_rows(context, ordered[number], plan)
+
+    numbers = spark.range(0, len(ordered), 1, len(ordered))
+    return numbers.mapInArrow(read, spark_schema(plan.schema))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

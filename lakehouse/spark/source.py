@@ -35,11 +35,11 @@ from pyspark.sql.types import StructType
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.format.avro_schema import with_meta_fields
-from lakehouse.model.files import BaseFile
+from lakehouse.model.files import FileSlice
 from lakehouse.model.predicate import And, Comparison, In, Not, Predicate, StartsWith
 from lakehouse.model.predicate import IsNull as IsNullPredicate
 from lakehouse.operations.load import LoadedTable, load_table, table_schema
-from lakehouse.operations.scan import EARLIEST, Scan, ScanRequest, plan_read, read_file
+from lakehouse.operations.scan import EARLIEST, Scan, ScanRequest, plan_read, read_rows
 from lakehouse.spark.scan import spark_schema
 from lakehouse.storage.locate import open_storage
 from lakehouse.txn.env import Env
@@ -64,10 +64,10 @@ def register(spark: SparkSession) -> None:
 
 @dataclass(frozen=True)
 class _Part(InputPartition):
-    """Some files of a scan, read by one task."""
+    """Some slices of a scan, read by one task."""
 
     scan: Scan
-    files: tuple[BaseFile, ...]
+    slices: tuple[FileSlice, ...]
 
 
 class LakehouseDataSource(DataSource):
@@ -189,29 +189,30 @@ def _request(options: Mapping[str, str], columns: tuple[str, ...], where: Predic
         return ScanRequest(columns=columns, where=where, incremental=True, begin=given.get(_BEGIN), end=given.get(_END))
     if _BEGIN in given or _END in given:
         raise UserError(f"{_BEGIN} and {_END} need {_QUERY}=incremental")
-    return ScanRequest(columns=columns, where=where, as_of=given.get(_AS_OF))
+    optimized = query == "read_optimized"
+    return ScanRequest(columns=columns, where=where, as_of=given.get(_AS_OF), read_optimized=optimized)
 
 
 def _parts(scan: Scan) -> list[InputPartition]:
     parts: list[InputPartition] = []
-    files: list[BaseFile] = []
+    slices: list[FileSlice] = []
     size = 0
-    for file in scan.plan.files:
-        files.append(file)
-        size += file.size_bytes
+    for file_slice in scan.plan.slices:
+        slices.append(file_slice)
+        size += (file_slice.base.size_bytes if file_slice.base else 0) + file_slice.total_log_bytes
         if size >= _SMALL_PART_BYTES:
-            parts.append(_Part(scan=scan, files=tuple(files)))
-            files, size = [], 0
-    if files:
-        parts.append(_Part(scan=scan, files=tuple(files)))
+            parts.append(_Part(scan=scan, slices=tuple(slices)))
+            slices, size = [], 0
+    if slices:
+        parts.append(_Part(scan=scan, slices=tuple(slices)))
     # Spark reads a source without parts through one task that gets no part at all.
-    return parts or [_Part(scan=scan, files=())]
+    return parts or [_Part(scan=scan, slices=())]
 
 
 def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     assert isinstance(partition, _Part)
-    for file in partition.files:
-        yield from read_file(partition.scan.storage, file, partition.scan.plan, partition.scan.table_schema)
+    for file_slice in partition.slices:
+        yield from read_rows(partition.scan.context, file_slice, partition.scan.plan)
 
 
 def _predicate(pushed: Filter) -> Predicate | None:

@@ -20,9 +20,11 @@ _VALUED = {
     "--interval-end": "interval_end",
     "--run-id": "run_id",
     "--report": "report",
+    "--instant": "instant",
 }
-_OPTION, _FULL_REFRESH = "--option", "--full-refresh"
-_KNOWN = (*_VALUED, _OPTION, _FULL_REFRESH)
+_OPTION = "--option"
+_FLAGS = {"--full-refresh": "full_refresh", "--force": "force"}
+_KNOWN = (*_VALUED, _OPTION, *_FLAGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,8 @@ class JobCommand:
 
     `table` is the path of a table spec, or a table's location. The interval is half open, in ISO 8601; both bounds or
     none. `run_id` is the same for every try of a run. `report` names the file for the JobReport. `full_refresh` makes
-    the run ignore what earlier commits say was ingested. `options` are options of this run only.
+    the run ignore what earlier commits say was ingested. `instant` names a plan of a table service to be run, `force`
+    makes one where none is due. `options` are options of this run only.
     """
 
     verb: str
@@ -42,6 +45,8 @@ class JobCommand:
     run_id: str | None = None
     report: str | None = None
     full_refresh: bool = False
+    instant: str | None = None
+    force: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,8 +73,7 @@ class JobCommand:
             value = getattr(self, name)
             if value is not None:
                 words += [flag, value]
-        if self.full_refresh:
-            words.append(_FULL_REFRESH)
+        words += [flag for flag, name in _FLAGS.items() if getattr(self, name)]
         for key, value in sorted(self.options.items()):
             words += [_OPTION, f"{key}={value}"]
         return tuple(words)
@@ -89,10 +93,10 @@ class JobCommand:
                     raise UserError(f"--option {value}: expected key=value, each key once", option=key)
                 options[key] = text
                 continue
-            name = "full_refresh" if flag == _FULL_REFRESH else _VALUED[flag]
+            name = _FLAGS.get(flag) or _VALUED[flag]
             if name in given:
                 raise UserError(f"{flag} was given twice", flag=flag)
-            given[name] = True if flag == _FULL_REFRESH else value
+            given[name] = True if flag in _FLAGS else value
         if "table" not in given:
             raise UserError(f"{verb} {action} needs --table, the path of a table spec or a table's location")
         return cls(verb=verb, action=action, options=options, **given)
@@ -172,7 +176,7 @@ def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         flag, equals, value = word.partition("=")
         if flag not in _KNOWN:
             raise UserError(f"unknown argument {word!r}.{nearest(flag, _KNOWN)} Known: {', '.join(_KNOWN)}.", flag=flag)
-        if flag == _FULL_REFRESH:
+        if flag in _FLAGS:
             if equals:
                 raise UserError(f"{flag} takes no value", flag=flag)
         elif not equals:

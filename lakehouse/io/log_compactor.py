@@ -1,0 +1,70 @@
+"""Log compaction of one file slice: several log files become one that says the same (format: data.md 4.6).
+
+Its blocks name the instants they stand for (COMPACTED_BLOCK_TIMES); readers skip the blocks of those instants. The base
+file is not read, so a slice whose logs grow faster than compactions come stays cheap to read.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.io.compactor import CompactionContext, slice_of
+from lakehouse.io.log_reader import KEY
+from lakehouse.io.log_writer import LogWriter
+from lakehouse.io.slice_log import fold_logs
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import WriteStat
+from lakehouse.model.compaction import CompactionOperation
+from lakehouse.rows.entries import COLUMNS, CONTROL, DEFAULT, DELETE, KIND, ColumnSets
+
+_BATCH_ROWS = 32_768
+
+
+def compact_logs(context: CompactionContext, attempt: Attempt, operation: CompactionOperation) -> list[WriteStat]:
+    """Write the log file that stands for the operation's log files and return its stat."""
+    file_slice = slice_of(operation)
+    instants = tuple(dict.fromkeys(log.instant for log in file_slice.logs))
+    sets, columns = ColumnSets(), context.read.table
+    writer = LogWriter(
+        context.write, attempt, operation.partition, operation.file_id, is_new=False, stands_for=instants
+    )
+    count = 0
+    try:
+        with tempfile.TemporaryDirectory(prefix="lakehouse-logs-") as directory:
+            for part in fold_logs(context.read, file_slice.logs, columns, sets, iter(()), Path(directory)):
+                count += part.entries.num_rows
+                for start in range(0, part.entries.num_rows, _BATCH_ROWS):
+                    _append(context, writer, part.entries.slice(start, _BATCH_ROWS), sets)
+        stats = writer.finish()
+    finally:
+        writer.discard()
+    first = replace(
+        stats[0],
+        log_records=count,
+        log_files_compacted=len(file_slice.logs),
+        log_bytes_compacted=file_slice.total_log_bytes,
+    )
+    return [first, *stats[1:]]
+
+
+def _append(context: CompactionContext, writer: LogWriter, entries: pa.Table, sets: ColumnSets) -> None:
+    deletes = entries.filter(pc.equal(entries.column(KIND), DELETE))
+    default = deletes.column(DEFAULT)
+    writer.add_deletes(deletes.column(KEY).filter(default), None)
+    ordered = deletes.filter(pc.invert(default))
+    if ordered.num_rows:
+        writer.add_deletes(ordered.column(KEY), ordered.column(context.read.rule.ordering[0]))
+    rows = entries.filter(pc.not_equal(entries.column(KIND), DELETE))
+    data = rows.drop_columns(CONTROL.names)
+    for number in pc.unique(rows.column(COLUMNS)).to_pylist():
+        brought = sets.sets[number]
+        chosen = data.filter(pc.equal(rows.column(COLUMNS), number))
+        if brought is not None:
+            chosen = chosen.select([name for name in chosen.column_names if name in brought or name in META_COLUMNS])
+        writer.add_stored(chosen)

@@ -1,0 +1,189 @@
+"""Reading log files: the blocks that count, in processing order, as entries to merge (format: data.md 4.4, 4.6).
+
+Parquet and Avro data blocks become the columns asked for, whatever schema their writer had; delete blocks become keys.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.format.avro_decode import decode_avro_rows
+from lakehouse.format.avro_schema import META_COLUMNS, avro_to_arrow
+from lakehouse.format.delete_block import decode_deletes
+from lakehouse.format.log_blocks import BlockType, LogBlock, scan_blocks
+from lakehouse.format.log_scan import settle_blocks
+from lakehouse.io.base_reader import align
+from lakehouse.model.files import LogFile
+from lakehouse.model.keys import KeyConfig
+from lakehouse.model.merge import MergeRule
+from lakehouse.rows.entries import ColumnSets, delete_entries, record_entries
+from lakehouse.rows.keys import record_keys, required_columns
+from lakehouse.rows.merge import DELETED_COLUMN
+from lakehouse.storage.protocol import InputFile, Storage
+
+KEY = META_COLUMNS[2]
+OPERATION = "_hoodie_operation"
+_BYTES_PER_VALUE = 24
+_MIN_ROWS, _MAX_ROWS = 1_024, 131_072
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibleBlocks:
+    """Which instants a reader believes when it meets them inside a log file; all of them if `instants` is None.
+
+    Log files of versions 8 and 9 hold one instant each and were chosen by it; those of version 6 hold several.
+    """
+
+    instants: frozenset[str] | None = None
+    archived_before: str = ""
+
+    def shows(self, instant: str) -> bool:
+        """Whether blocks of this instant count."""
+        return self.instants is None or instant in self.instants or instant < self.archived_before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceContext:
+    """What reading the slices of a table takes; small and picklable. `table`: all columns, meta columns in front."""
+
+    storage: Storage
+    table: pa.Schema
+    rule: MergeRule
+    keys: KeyConfig
+    budget_bytes: int
+    visible: VisibleBlocks = VisibleBlocks()
+
+    def merging(self, columns: pa.Schema) -> pa.Schema:
+        """Return `columns` and what merging must know beside them: keys, ordering, marks of deletes.
+
+        A custom merger may look at everything.
+        """
+        if self.rule.merger is not None:
+            return self.table
+        wanted = {KEY, *self.rule.columns(), DELETED_COLUMN, OPERATION, *columns.names}
+        return pa.schema([field for field in self.table if field.name in wanted])
+
+
+def read_entries(
+    context: SliceContext, logs: Sequence[LogFile], columns: pa.Schema, sets: ColumnSets
+) -> Iterator[pa.Table]:
+    """Yield what the log files of one slice say, oldest first, as entries of `columns` (see rows.entries).
+
+    Raises CorruptTableError for contents that do not decode, UnsupportedError for blocks of a kind tables do not have.
+    """
+    with ExitStack() as stack:
+        sources = [stack.enter_context(context.storage.open_input(log.path)) for log in logs]
+        blocks = [(number, block) for number, source in enumerate(sources) for block in scan_blocks(source)]
+        for number, block in settle_blocks(blocks, context.visible.shows):
+            try:
+                yield from _decode(context, sources[number], block, columns, sets)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise CorruptTableError(
+                    f"{context.storage.root}/{logs[number].path}: the {block.kind.name} block of {block.instant} at "
+                    f"byte {block.offset} cannot be read: {error}",
+                    path=logs[number].path,
+                ) from error
+
+
+def _decode(
+    context: SliceContext, source: InputFile, block: LogBlock, columns: pa.Schema, sets: ColumnSets
+) -> Iterator[pa.Table]:
+    if block.kind is BlockType.DELETE:
+        types = [columns.field(name).type for name in context.rule.ordering if name in columns.names]
+        deleted = decode_deletes(_content(source, block), types)
+        if len(deleted.keys):
+            yield delete_entries(deleted.keys, deleted.ordering, deleted.default, columns, context.rule)
+        return
+    stored = _stored_columns(context, columns)
+    for rows in _data_rows(source, block, stored, _rows_within(context, stored)):
+        partial = None
+        aligned = align(_with_keys(context, rows), columns)
+        if block.is_partial:
+            assert block.schema is not None, "a partial block without schema was refused by the scan"
+            partial = frozenset(avro_to_arrow(block.schema).names) & frozenset(columns.names)
+        yield record_entries(aligned, context.rule, sets.number(partial), table=context.table)
+
+
+def _data_rows(source: InputFile, block: LogBlock, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    if block.kind is BlockType.PARQUET_DATA:
+        with pq.ParquetFile(_view(source, block), pre_buffer=False) as file:
+            present = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(batch_size=rows, columns=present, use_threads=False):
+                yield pa.Table.from_batches([batch])
+        return
+    if block.kind is BlockType.AVRO_DATA:
+        if block.schema is None:
+            raise CorruptTableError(f"an AVRO_DATA block of {block.instant} names no schema")
+        present = [name for name in avro_to_arrow(block.schema).names if name in columns]
+        yield decode_avro_rows(_content(source, block), block.schema, present)
+        return
+    raise UnsupportedError(f"log blocks of kind {block.kind.name} are not supported in a data table")
+
+
+def _stored_columns(context: SliceContext, columns: pa.Schema) -> list[str]:
+    """Return the columns to read of a data block: those asked for, and those keys are made of, should it lack keys."""
+    of_keys = [name for name in required_columns(context.keys) if name in context.table.names]
+    return list(dict.fromkeys([*columns.names, *of_keys]))
+
+
+def _with_keys(context: SliceContext, rows: pa.Table) -> pa.Table:
+    """Return the rows with their record keys, made anew where the table keeps none (virtual keys)."""
+    if KEY in rows.column_names and not rows.column(KEY).null_count:
+        return rows
+    made = pc.cast(record_keys(rows, context.keys), pa.string())
+    rest = rows.drop_columns([KEY]) if KEY in rows.column_names else rows
+    return rest.append_column(KEY, made)
+
+
+def _rows_within(context: SliceContext, columns: Sequence[str]) -> int:
+    return min(max(context.budget_bytes // 16 // (len(columns) * _BYTES_PER_VALUE), _MIN_ROWS), _MAX_ROWS)
+
+
+def _content(source: InputFile, block: LogBlock) -> bytes:
+    source.seek(block.offset)
+    return source.read(block.length)
+
+
+def _view(source: InputFile, block: LogBlock) -> pa.BufferReader | _Range:
+    """Return the content of a block as a file: without a copy where the storage maps files, else range by range."""
+    if isinstance(source, pa.NativeFile):
+        source.seek(block.offset)
+        return pa.BufferReader(source.read_buffer(block.length))
+    return _Range(source, block.offset, block.length)
+
+
+class _Range(io.RawIOBase):
+    """A read-only file that is a range of another one."""
+
+    def __init__(self, source: InputFile, offset: int, length: int) -> None:
+        self._source, self._offset, self._length, self._position = source, offset, length, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int, whence: int = io.SEEK_SET, /) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[whence]
+        self._position = start + position
+        return self._position
+
+    def read(self, nbytes: int | None = -1, /) -> bytes:
+        left = max(self._length - self._position, 0)
+        wanted = left if nbytes is None or nbytes < 0 else min(nbytes, left)
+        self._source.seek(self._offset + self._position)
+        data = self._source.read(wanted)
+        self._position += len(data)
+        return data

@@ -1,0 +1,74 @@
+"""Finding incoming keys in slices with logs: what the logs left of the base file counts, and what they added.
+
+Hits have the shape that io.match gives them; `base_row` numbers the rows of the merged slice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.io.context import WriteContext
+from lakehouse.io.log_reader import KEY, SliceContext
+from lakehouse.io.match import IN_PLACE, LOST, MOVED_OUT, Hits, entry_parts, staged_keys, staged_ordering, write_hits
+from lakehouse.io.slice_reader import read_slice
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.files import FileSlice
+from lakehouse.plan.write import StagedEntry, TagResult, TagTask
+from lakehouse.rows.merge import incoming_wins
+
+
+def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
+    """Look the task's keys up in its slices; write the hits of each beside the staged rows."""
+    names = [KEY, *([context.ordering] if context.move_partitions and context.ordering else [])]
+    columns = pa.schema([field for field in read.table if field.name in names])
+    results = []
+    for file_slice in task.slices:
+        parts = [
+            _find(context, read, file_slice, columns, part)
+            for part in entry_parts(task.entries, context.policy.memory_budget_bytes)
+        ]
+        results.append(write_hits(context, attempt, file_slice, task.entries, parts))
+    return results
+
+
+def _find(
+    context: WriteContext,
+    read: SliceContext,
+    file_slice: FileSlice,
+    columns: pa.Schema,
+    entries: tuple[StagedEntry, ...],
+) -> Hits:
+    keys = staged_keys(context, entries).combine_chunks()
+    starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
+    rows, positions, orderings, start = [], [], [], 0
+    for _, stored in read_slice(read, file_slice, columns):
+        found = pc.index_in(stored.column(KEY), value_set=keys).combine_chunks()
+        hit = np.flatnonzero(np.asarray(pc.is_valid(found)))
+        rows.append(hit + start)
+        positions.append(found.drop_null().to_numpy().astype(np.int64))
+        if len(columns) > 1:
+            orderings.append(stored.column(columns.names.index(context.ordering)).take(pa.array(hit)))
+        start += stored.num_rows
+    empty = [np.array([], np.int64)]
+    base_row, staged = np.concatenate(rows or empty), np.concatenate(positions or empty)
+    entry = np.searchsorted(starts, staged, side="right") - 1
+    position = staged - starts[entry]
+    runs = tuple(sorted({e.run for e in entries}))
+    run_of = np.array([runs.index(e.run) for e in entries], np.int32)
+    offsets = np.array([e.offset for e in entries], np.int64)
+    kind = np.full(len(base_row), IN_PLACE, np.int8)
+    if context.move_partitions and len(base_row):
+        elsewhere = np.array([e.partition != file_slice.partition for e in entries])[entry]
+        live = position < np.array([e.upserts for e in entries])[entry]
+        moving = np.flatnonzero(elsewhere & live)
+        kind[moving] = MOVED_OUT
+        if orderings and len(moving):
+            stored_ordering = pa.concat_tables([pa.table({"o": o}) for o in orderings]).column("o")
+            incoming = staged_ordering(context, entries, entry[moving], position[moving])
+            wins = incoming_wins(
+                context.merge_mode, stored_ordering.take(pa.array(moving)), incoming, None, len(moving)
+            )
+            kind[moving[~wins]] = LOST
+    return Hits(base_row=base_row, run=run_of[entry], row=position + offsets[entry], kind=kind, runs=runs)

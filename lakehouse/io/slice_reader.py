@@ -1,0 +1,138 @@
+"""The rows of one file slice: base rows met by the folded logs, then what the logs add (format: data.md 5.2, 0.1)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.io.base_reader import BaseFileReader
+from lakehouse.io.log_reader import KEY, SliceContext
+from lakehouse.io.slice_log import LogPart, fold_logs
+from lakehouse.model.files import FileSlice
+from lakehouse.model.merge import PartialMode
+from lakehouse.rows.entries import ColumnSets
+from lakehouse.rows.keys import record_keys
+from lakehouse.rows.settle import inserted, settle
+
+_KEY_BYTES = 64
+
+
+class Origin(Enum):
+    """Where a row of a slice comes from: its base file, a log that changed a base row, a log alone."""
+
+    KEPT = "kept"
+    UPDATED = "updated"
+    INSERTED = "inserted"
+
+
+@dataclass(slots=True)
+class SliceCounts:
+    """What merging a slice came to, in rows; complete once the rows were read to the end.
+
+    `log_entries`, `log_blocks` and `unmatched` (entries that met no base row) are known from the first rows on.
+    """
+
+    updated: int = 0
+    deleted: int = 0
+    inserted: int = 0
+    log_entries: int = 0
+    log_blocks: int = 0
+    unmatched: int = 0
+
+
+def read_slice(
+    context: SliceContext,
+    file_slice: FileSlice,
+    columns: pa.Schema,
+    counts: SliceCounts | None = None,
+    base: BaseFileReader | None = None,
+) -> Iterator[tuple[Origin, pa.Table]]:
+    """Yield the rows of a slice as tables of `columns` (a part of the table's), within the memory budget.
+
+    `base` is the slice's base file if the caller has it open already.
+    """
+    counts = counts if counts is not None else SliceCounts()
+    merging = context.merging(columns)
+    with ExitStack() as stack:
+        reader = base
+        if reader is None and file_slice.base is not None:
+            reader = BaseFileReader(context.storage, file_slice.base.path)
+            stack.callback(reader.close)
+        if not file_slice.logs:
+            assert reader is not None, "a slice has a base file or logs"
+            for rows in reader.batches(columns, reader.rows_within(context.budget_bytes // 8)):
+                yield Origin.KEPT, rows
+            return
+        sets = ColumnSets()
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakehouse-slice-")))
+        keys = stored_keys(context, reader) if reader is not None else iter(())
+        parts = fold_logs(context, file_slice.logs, merging, sets, keys, directory)
+        counts.log_entries = sum(part.entries.num_rows for part in parts)
+        counts.unmatched = counts.log_entries - sum(len(part.entry) for part in parts)
+        if reader is not None:
+            yield from _merged(context, reader, parts, merging, columns, sets, counts)
+        for part in parts:
+            for entries in part.unmatched():
+                rows = inserted(entries, merging).select(columns.names)
+                counts.inserted += rows.num_rows
+                if rows.num_rows:
+                    yield Origin.INSERTED, rows
+
+
+def stored_keys(context: SliceContext, reader: BaseFileReader) -> Iterator[pa.Array]:
+    """Yield the record keys of a base file in file order, made anew where the table keeps none (virtual keys)."""
+    rows = max(context.budget_bytes // 8 // _KEY_BYTES, 1_024)
+    if KEY in reader.schema.names and reader.has_values(KEY):
+        yield from reader.column_batches(KEY, rows)
+        return
+    roots = {name.split(".")[0] for name in context.keys.record_key_fields}
+    for piece in reader.batches(pa.schema([field for field in context.table if field.name in roots]), rows):
+        keys = pc.cast(record_keys(piece, context.keys), pa.string())
+        yield from keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+
+
+def _merged(
+    context: SliceContext,
+    reader: BaseFileReader,
+    parts: list[LogPart],
+    merging: pa.Schema,
+    columns: pa.Schema,
+    sets: ColumnSets,
+    counts: SliceCounts,
+) -> Iterator[tuple[Origin, pa.Table]]:
+    start = 0
+    mixes = context.rule.partial is not PartialMode.NONE or context.rule.merger is not None or len(sets.sets) > 1
+    needed = merging if mixes else _with_ordering(context, columns)
+    for stored in reader.batches(needed, reader.rows_within(context.budget_bytes // 16)):
+        stop = start + stored.num_rows
+        gone = None
+        for part in parts:
+            met = part.between(start, stop)
+            if met is None:
+                continue
+            position = met[0] - start
+            settled = settle(stored.take(pa.array(position)), met[1], context.rule, sets)
+            gone = np.zeros(stored.num_rows, bool) if gone is None else gone
+            gone[position[settled.replaced | settled.removed]] = True
+            counts.deleted += int(settled.removed.sum())
+            if settled.rows.num_rows:
+                counts.updated += settled.rows.num_rows
+                yield Origin.UPDATED, settled.rows.select(columns.names)
+        kept = stored.select(columns.names) if gone is None else stored.select(columns.names).filter(pa.array(~gone))
+        if kept.num_rows:
+            yield Origin.KEPT, kept
+        start = stop
+
+
+def _with_ordering(context: SliceContext, columns: pa.Schema) -> pa.Schema:
+    """Return the columns a base row must bring where the entry's row replaces it whole or not at all."""
+    wanted = {*columns.names, *context.rule.ordering}
+    return pa.schema([field for field in context.table if field.name in wanted])

@@ -1,0 +1,235 @@
+"""Compaction and log compaction: due, plan, run (format: timeline.md 6.4, 9.1).
+
+due    from the timeline alone
+plan   under the lock: the logs completed by now, of groups no other plan holds   <t>.compaction.requested
+run    claim the plan, <t>.compaction.inflight, one task per group, under the lock <t>_<c>.commit
+
+Writers go on meanwhile: a log that completes after <t> belongs to the slice that begins with <t>. So a plan must hold
+every log of its groups that completed before <t>, and it is made where no other write can complete: under the lock. An
+executor that dies leaves plan and claim; the next one deletes its files and does the work again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from lakehouse.engine.protocol import Engine
+from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
+from lakehouse.format.compaction import decode_compaction_plan, encode_compaction_plan
+from lakehouse.format.metadata import encode_commit
+from lakehouse.io.compactor import CompactionContext, compact_slice
+from lakehouse.io.log_compactor import compact_logs
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.compaction import CompactionOperation, CompactionPlan
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.operations.load import LoadedTable, load_slices, pending_clustering, pending_compactions, table_schema
+from lakehouse.operations.prepare import maintenance_context
+from lakehouse.operations.results import Committed, NothingToDo
+from lakehouse.operations.scan import slice_context
+from lakehouse.operations.tidy import delete_files, delete_unreported, marked_files, markers_of, tidy
+from lakehouse.plan.compaction import Due, compaction_due, plan_compaction, plan_log_compaction
+from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
+from lakehouse.spec.options import Policies
+from lakehouse.state.table_config import require_mergeable
+from lakehouse.txn.claim import check_claim, claim, holds_claim
+from lakehouse.txn.heartbeat import Heartbeat, living_writes
+from lakehouse.txn.lock import table_lock
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What sets compaction and log compaction apart."""
+
+    action: Action
+    operation: Operation
+    planner: Callable[..., CompactionPlan | None]
+    task: Callable[[CompactionContext, Attempt, CompactionOperation], list[WriteStat]]
+    nothing: str
+
+
+def _compact(context: CompactionContext, attempt: Attempt, operation: CompactionOperation) -> list[WriteStat]:
+    return [compact_slice(context, attempt, operation)]
+
+
+COMPACTION = Kind(
+    action=Action.COMPACTION,
+    operation=Operation.COMPACT,
+    planner=plan_compaction,
+    task=_compact,
+    nothing="no file group has logs that the strategy takes and no other plan holds",
+)
+LOG_COMPACTION = Kind(
+    action=Action.LOGCOMPACTION,
+    operation=Operation.LOG_COMPACT,
+    planner=plan_log_compaction,
+    task=compact_logs,
+    nothing="no file group has enough log files, without another plan holding it",
+)
+
+
+def due(table: LoadedTable, policies: Policies) -> Due:
+    """Return whether a compaction is due now, and why; reads nothing but the timeline."""
+    _require_merge_on_read(table)
+    return compaction_due(table.timeline, policies.compaction, table.store.draw(table.timeline))
+
+
+def plan(
+    table: LoadedTable, policies: Policies, *, kind: Kind = COMPACTION, force: bool = False
+) -> Instant | NothingToDo:
+    """Put a plan on the timeline if one is due (or by `force`); any process may run it, any time later."""
+    _require_merge_on_read(table)
+    require_mergeable(table.config)
+    table = table.reload()
+    if kind is COMPACTION and not force:
+        answer = due(table, policies)
+        if not answer.due:
+            return NothingToDo(reason=answer.reason)
+    # Listing takes long and the lock is short, so files are listed before; if a write completed since, once more.
+    proposed = propose(table, policies, kind=kind)
+    with table_lock(table.env, policies.transaction) as lock:
+        now = table.reload()
+        if now.timeline != table.timeline:
+            proposed = propose(now, policies, kind=kind)
+        if proposed is None:
+            return NothingToDo(reason=kind.nothing)
+        lock.check()
+        instant = table.store.request(now.timeline, kind.action, encode_compaction_plan(proposed))
+    logger.info("%s: planned %s %s", table.env.storage.root, kind.action, instant.requested)
+    return instant
+
+
+def propose(table: LoadedTable, policies: Policies, *, kind: Kind = COMPACTION) -> CompactionPlan | None:
+    """Return what would be planned now; writes nothing."""
+    _require_merge_on_read(table)
+    held = frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
+    found: CompactionPlan | None = kind.planner(load_slices(table), held, policies.compaction)
+    return found
+
+
+def run(
+    table: LoadedTable,
+    engine: Engine,
+    policies: Policies,
+    *,
+    kind: Kind = COMPACTION,
+    instant: str | None = None,
+    force: bool = False,
+) -> Committed | NothingToDo:
+    """Run the plan of `instant`, else the oldest pending plan nobody is at, else a new one if due (or by `force`).
+
+    Raises UserError if there is no such plan, RetryableError if another executor is at it or took it over.
+    """
+    _require_merge_on_read(table)
+    table = table.reload()
+    if instant is not None:
+        return _execute(table, engine, policies, kind, _plan_of(table, kind, instant))
+    living = living_writes(table.env, policies.transaction)
+    for pending in table.timeline.where(action=kind.action, pending=True):
+        if pending.requested not in living:
+            return _execute(table, engine, policies, kind, pending)
+    planned = plan(table, policies, kind=kind, force=force)
+    if isinstance(planned, NothingToDo):
+        return planned
+    return _execute(table.reload(), engine, policies, kind, planned)
+
+
+def _plan_of(table: LoadedTable, kind: Kind, requested: str) -> Instant:
+    for pending in table.timeline.where(action=kind.action, pending=True):
+        if pending.requested == requested:
+            return pending
+    found = table.timeline.find(requested)
+    state = "is completed" if found is not None and found.is_completed else "does not exist"
+    known = ", ".join(i.requested for i in table.timeline.where(action=kind.action, pending=True)) or "none"
+    raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} {state}; pending plans: {known}")
+
+
+def _execute(
+    table: LoadedTable, engine: Engine, policies: Policies, kind: Kind, instant: Instant
+) -> Committed | NothingToDo:
+    heartbeat = Heartbeat(table.env, policies.transaction)
+    number = _claim(table, policies, kind, instant, heartbeat)
+    try:
+        outcome = _rewrite(table.reload(), engine, policies, kind, instant, number)
+    except BaseException:
+        # The plan stays, and so do files already written: the next executor deletes them under its own claim.
+        heartbeat.stop()
+        if holds_claim(table.env, instant.requested, number):
+            heartbeat.discard()
+        raise
+    heartbeat.stop()
+    try:
+        tidy(table, instant.requested, markers=markers_of(instant.requested, outcome.metadata.stats))
+    except LakehouseError as error:
+        logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, instant.requested, error)
+        heartbeat.discard()
+    return outcome
+
+
+def _claim(table: LoadedTable, policies: Policies, kind: Kind, instant: Instant, heartbeat: Heartbeat) -> int:
+    env, requested = table.env, instant.requested
+    with table_lock(env, policies.transaction) as lock:
+        if requested in living_writes(env, policies.transaction):
+            raise RetryableError(
+                f"{env.storage.root}: the {kind.action} {requested} is being run by another executor, which is alive",
+                instant=requested,
+            )
+        current = _plan_of(table.reload(), kind, requested)
+        lock.check()
+        number = claim(env, requested)
+        heartbeat.start(requested)
+        marked = marked_files(table, requested)
+        delete_files(table, requested, list(marked.values()))
+        env.storage.delete_many(marked)
+        if current.state is State.REQUESTED:
+            table.store.start(current, b"")
+    return number
+
+
+def _rewrite(
+    table: LoadedTable, engine: Engine, policies: Policies, kind: Kind, instant: Instant, number: int
+) -> Committed:
+    requested = instant.requested
+    data = table.store.read(instant, State.REQUESTED)
+    schema = table_schema(table)
+    if not data or schema is None:
+        raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} has no plan, or the table no schema")
+    operations = sorted(
+        decode_compaction_plan(data).operations, key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files)))
+    )
+    write = maintenance_context(table, policies, schema, requested)
+    context = CompactionContext(
+        write=write, read=slice_context(table, schema, budget=policies.write.memory_budget_bytes)
+    )
+    stats = [stat for written in engine.run(partial(kind.task, context), operations) for stat in written]
+    metadata = CommitMetadata(
+        operation=kind.operation.value,
+        stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
+        compacted=kind is COMPACTION,
+        extra={"schema": write.avro_schema, RANGES_KEY: encode_ranges(stats)},
+    )
+    delete_unreported(table, requested, metadata.stats)
+    with table_lock(table.env, policies.transaction) as lock:
+        timeline = table.store.load()
+        check_claim(table.env, requested, number)
+        lock.check()
+        started = Instant(requested=requested, action=kind.action, state=State.INFLIGHT)
+        completed = table.store.complete(started, timeline, encode_commit(metadata, table_version=table.config.version))
+    logger.info("%s: completed %s %s, %d files", table.env.storage.root, kind.action, requested, len(stats))
+    return Committed(instant=completed, metadata=metadata)
+
+
+def _require_merge_on_read(table: LoadedTable) -> None:
+    if not table.config.is_merge_on_read:
+        raise UnsupportedError(
+            f"{table.env.storage.root} is a copy-on-write table: it has no logs, so there is nothing to compact"
+        )
+    if table.config.version < 8:
+        raise UnsupportedError(
+            f"{table.env.storage.root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
+        )
