@@ -153,6 +153,12 @@ def test_lists_may_come_in_blocks_with_sizes() -> None:
     assert table.to_pylist() == [{"a": [2.5, 2.5, 2.5], "b": 7}, {"a": [], "b": 1}]
 
 
+def test_lists_in_lists_may_come_in_blocks_with_sizes() -> None:
+    schema = schema_of({"type": "array", "items": {"type": "array", "items": "int"}})
+    content = block("04" + "0304020400" + "020600" + "00")
+    assert decode_avro_rows(content, schema).column("a").to_pylist() == [[[1, 2], [3]]]
+
+
 def test_one_list_much_longer_than_many_others_is_read_to_its_end() -> None:
     schema = schema_of({"type": "array", "items": ["null", "string"]}, {"type": "map", "values": "long"})
     lists = [["x" * (i % 3) if i % 7 else None for i in range(5000 if row == 50 else row % 4)] for row in range(100)]
@@ -235,6 +241,13 @@ def test_only_named_columns_are_built_in_the_order_of_the_schema() -> None:
         ({"type": "array", "items": "int"}, "ffffffffffffffffff010200", "counts -9223372036854775808 items"),
         ({"type": "array", "items": "int"}, "0202", "runs past the end"),
         ({"type": "array", "items": "string"}, "020461", "items that do not parse"),
+        (
+            {"type": "array", "items": "string"},
+            "04ffffffffffffffffff0100",
+            "items that do not parse: a negative length",
+        ),
+        ({"type": "array", "items": "string"}, "04ffffffffffffffffff0200", "items that do not parse"),
+        ({"type": "array", "items": "string"}, "02" + "ff" * 12, "do not parse: an integer of more than 64 bits"),
         ({"type": "map", "values": "int"}, "02026101", "runs past the end"),
         (decimal("bytes", 3, 0), "0403e8", "no decimal128"),
         (decimal("bytes", 3, 0), "00", "a decimal of no or more than 16 bytes"),
