@@ -10,7 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiReadOptions, HudiTableBuilder
 
+from lakehouse.format.compaction import decode_compaction_plan
+from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import FileSlice, LogFile
+from lakehouse.model.instant import Action
 from lakehouse.operations.load import (
     LoadedTable,
     list_data_files,
@@ -18,7 +21,10 @@ from lakehouse.operations.load import (
     load_slices,
     load_table,
     load_visible,
+    pending_compactions,
 )
+from lakehouse.plan.compaction import plan_compaction
+from lakehouse.spec.options import CompactionPolicy
 from lakehouse.state.view import read_optimized
 from lakehouse.storage.local import LocalStorage
 from lakehouse.txn.env import Env
@@ -31,6 +37,11 @@ SUPPORTED = [
 ]
 TABLES = [pytest.param(table, id=table.name) for table in SUPPORTED]
 WITH_LOGS = [pytest.param(table, id=table.name) for table in SUPPORTED if table.entry["table_type"] == "MERGE_ON_READ"]
+COMPACTED = [
+    pytest.param(table, id=table.name)
+    for table in SUPPORTED
+    if {"compaction-done", "compaction-pending"} & set(table.entry["features"])
+]
 Names = tuple[str, str, str | None, tuple[str, ...]]
 
 
@@ -95,3 +106,34 @@ def test_every_committed_file_is_in_exactly_one_slice(fixture: FixtureTable, tmp
     ]
     assert sorted(file.path for file in placed) == sorted(file.path for file in committed)
     assert committed or not fixture.entry["snapshot"]["rows"]
+
+
+def named(operation: CompactionOperation) -> tuple[str, str, str, str | None, tuple[str, ...]]:
+    return (
+        operation.partition,
+        operation.file_id,
+        operation.base_instant,
+        operation.data_file,
+        operation.log_files,
+    )
+
+
+@pytest.mark.parametrize("fixture", COMPACTED)
+def test_our_plan_is_the_one_that_hudi_made_at_the_same_time(fixture: FixtureTable, tmp_path: Path) -> None:
+    path, table = unpacked(fixture, tmp_path)
+    plans = sorted((path / ".hoodie" / "timeline").glob("*.compaction.requested"))
+    assert plans
+    for file in plans:
+        hudis = decode_compaction_plan(file.read_bytes())
+        time = file.name.partition(".")[0]
+        plan = plan_compaction(load_slices(table, completed_up_to=time), (), CompactionPolicy())
+        assert plan is not None
+        assert sorted(map(named, plan.operations)) == sorted(map(named, hudis.operations))
+        metrics = {operation.file_id: operation.metrics for operation in plan.operations}
+        for operation in hudis.operations:
+            ours_of = metrics[operation.file_id]
+            assert ours_of.keys() == operation.metrics.keys()
+            assert ours_of["TOTAL_LOG_FILES"] == operation.metrics["TOTAL_LOG_FILES"]
+            assert ours_of["TOTAL_LOG_FILES_SIZE"] == operation.metrics["TOTAL_LOG_FILES_SIZE"]
+        if table.timeline.where(action=Action.COMPACTION, pending=True):
+            assert pending_compactions(table) == {(op.partition, op.file_id): time for op in hudis.operations}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import CorruptTableError
+from lakehouse.format.compaction import encode_compaction_plan
 from lakehouse.format.metadata import encode_commit
 from lakehouse.format.properties import parse_properties, render_properties
 from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.operations.load import (
     PROPERTIES,
@@ -16,6 +18,8 @@ from lakehouse.operations.load import (
     list_data_files,
     load_slices,
     load_table,
+    log_compactions,
+    pending_compactions,
     pending_writes,
 )
 from lakehouse.storage.counting import CountingStorage
@@ -46,10 +50,14 @@ def put_files(storage: MemoryStorage | CountingStorage, *files: BaseFile | LogFi
 
 
 def put_commit(
-    storage: MemoryStorage | CountingStorage, requested: str, completed: str, *files: BaseFile | LogFile
+    storage: MemoryStorage | CountingStorage,
+    requested: str,
+    completed: str,
+    *files: BaseFile | LogFile,
+    operation: str = "UPSERT",
 ) -> None:
     stats = tuple(WriteStat(partition=file.partition, file_id=file.file_id, path=file.path) for file in files)
-    data = encode_commit(CommitMetadata(operation="UPSERT", stats=stats), table_version=9)
+    data = encode_commit(CommitMetadata(operation=operation, stats=stats), table_version=9)
     storage.put(f".hoodie/timeline/{requested}_{completed}.deltacommit", data)
 
 
@@ -146,3 +154,39 @@ def test_a_pending_compaction_is_no_write_that_somebody_left(storage: CountingSt
         storage.put(f".hoodie/timeline/{TIMES[5]}.logcompaction.{state}", b"")
         storage.put(f".hoodie/timeline/{TIMES[6]}.deltacommit.{state}", b"")
     assert [instant.requested for instant in pending_writes(loaded(storage))] == [TIMES[6]]
+
+
+def test_groups_in_pending_plans_are_known_with_their_instant(storage: CountingStorage) -> None:
+    def put_plan(instant: str, action: str, *groups: tuple[str, str]) -> None:
+        operations = tuple(
+            CompactionOperation(
+                partition=partition, file_id=group, base_instant=TIMES[0], data_file=None, log_files=("log",)
+            )
+            for partition, group in groups
+        )
+        data = encode_compaction_plan(CompactionPlan(operations=operations))
+        storage.put(f".hoodie/timeline/{instant}.{action}.requested", data)
+
+    put_plan(TIMES[4], "compaction", ("p=1", "g-0"), ("p=2", "h-0"))
+    storage.put(f".hoodie/timeline/{TIMES[4]}.compaction.inflight", b"")
+    put_plan(TIMES[5], "logcompaction", ("", "i-0"))
+    put_plan(TIMES[6], "compaction", ("p=1", "done-0"))
+    storage.put(f".hoodie/timeline/{TIMES[6]}_{TIMES[7]}.commit", b"")
+    assert pending_compactions(loaded(storage)) == {
+        ("p=1", "g-0"): TIMES[4],
+        ("p=2", "h-0"): TIMES[4],
+        ("", "i-0"): TIMES[5],
+    }
+
+
+@pytest.mark.parametrize("state", ["requested", "inflight"])
+def test_a_pending_compaction_without_plan_is_damage(storage: CountingStorage, state: str) -> None:
+    storage.put(f".hoodie/timeline/{TIMES[4]}.compaction.{state}", b"")
+    with pytest.raises(CorruptTableError, match=f"compaction {TIMES[4]} is pending but has no plan"):
+        pending_compactions(loaded(storage))
+
+
+def test_completed_log_compactions_are_told_from_other_delta_commits(storage: CountingStorage) -> None:
+    put_commit(storage, TIMES[0], TIMES[1], log("p"))
+    put_commit(storage, TIMES[2], TIMES[3], log("p"), operation="LOG_COMPACT")
+    assert log_compactions(loaded(storage)) == {TIMES[2]}
