@@ -75,6 +75,7 @@ def _merge(context: WriteContext, writer: BaseFileWriter, reader: BaseFileReader
             writer.write_kept(stored.filter(pa.array(~gone)))
             fresh = incoming.filter(pa.array(replaced))
             if fresh.num_rows:
+                fresh = _completed(context, fresh, stored, (position - start)[replaced])
                 writer.write_new(fresh, fresh.column(KEY), known=True)
             updates, deletes = updates + int(replaced.sum()), deletes + int(dropped.sum())
         start = stop
@@ -95,6 +96,17 @@ def _decide(
     wins = incoming_wins(context.merge_mode, old, new, flags, len(position))
     moved = kind == MOVED_OUT
     return wins & ~deleted & (kind == IN_PLACE), moved | (wins & deleted & (kind == IN_PLACE))
+
+
+def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, position: np.ndarray) -> pa.Table:
+    """Return rows of a partial update with the stored values of the columns that they do not bring."""
+    if context.brought is None:
+        return fresh
+    rows = pa.array(position)
+    for number, name in enumerate(fresh.column_names):
+        if name in stored.column_names and name not in context.brought and name != KEY:
+            fresh = fresh.set_column(number, name, stored.column(name).take(rows))
+    return fresh
 
 
 def _budget_share(context: WriteContext) -> int:

@@ -20,7 +20,7 @@ from lakehouse.model.merge import MergeMode
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, load_config, recent_metadata, table_schema
 from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
-from lakehouse.plan.schema import plan_schema
+from lakehouse.plan.schema import brought_columns, plan_schema
 from lakehouse.plan.write import GroupTask
 from lakehouse.rows.combine import check_orderable
 from lakehouse.rows.keys import required_columns
@@ -103,6 +103,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         move_partitions=index.type == "GLOBAL_SIMPLE" and index.update_partition_path,
         max_log_bytes=policies.log.max_file_bytes,
     )
+    if operation is Operation.UPSERT and policies.schema.partial_update and batch is not None:
+        template = replace(template, brought=brought_columns(schema, batch))
     by_key = (_KEY,) if batch is not None and _KEY in batch.names and deletes_only else keys.record_key_fields
     return Prepared(
         table=table,

@@ -1,7 +1,8 @@
 """How the schema of a table may change when a batch arrives (format: data.md 11).
 
 batch \\ table   absent: added, nullable     wider: batch is cast up     narrower: table is promoted
-missing column  null, if the policy says so; else refused                anything else: refused, by name
+missing column  null, or (partial updates) as stored, if the policy says so; else refused
+anything else   refused, by name
 """
 
 from __future__ import annotations
@@ -36,16 +37,23 @@ def plan_schema(
     for field in table:
         if field.name in incoming.names:
             fields.append(field.with_type(_merge(field.name, field.type, incoming.field(field.name).type)))
-        elif policy.fill_missing_columns and field.nullable:
+        elif (policy.fill_missing_columns or policy.partial_update) and field.nullable:
             fields.append(field)
         else:
             raise UserError(
                 f"column {field.name!r} of the table is not in the data.{nearest(field.name, incoming.names)} "
-                "Add it, or set hoodie.write.set.null.for.missing.columns=true to write nulls.",
+                "Add it, or set hoodie.write.set.null.for.missing.columns=true to write nulls, or "
+                "lakehouse.write.partial.update=true to leave its values as they are.",
                 column=field.name,
             )
     fields += [field.with_nullable(True) for field in incoming if field.name not in table.names]
     return pa.schema(fields)
+
+
+def brought_columns(table: pa.Schema, batch: pa.Schema) -> tuple[str, ...] | None:
+    """Return the columns of `table` that a batch brings, None if it brings all."""
+    names = tuple(name for name in table.names if name in batch.names)
+    return names if len(names) < len(table) else None
 
 
 def normalise(schema: pa.Schema) -> pa.Schema:

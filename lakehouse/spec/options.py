@@ -118,6 +118,11 @@ class SchemaPolicy:
         "Columns the batch lacks become null instead of an error.",
         aliases=("hoodie.datasource.write.reconcile.schema",),
     )
+    partial_update: bool = option(
+        "lakehouse.write.partial.update",
+        False,
+        "Upserts may bring some of the columns: stored rows keep their values of the others, new rows get nulls.",
+    )
 
 
 TRIGGERS = ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME")
