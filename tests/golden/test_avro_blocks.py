@@ -17,12 +17,9 @@ import pytest
 
 from lakehouse.format.avro_decode import decode_avro_rows
 from lakehouse.format.avro_encode import encode_avro_rows
+from lakehouse.format.log_blocks import BlockType, scan_blocks
 from tests.support.fixture_tables import load_fixture_tables
 from tests.support.shared import fixtures
-
-MAGIC = b"#HUDI#"
-AVRO_DATA, CDC_DATA = 3, 6
-SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +58,11 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def blocks_of(place: str, data: bytes) -> Iterator[AvroBlock]:
-    """Yield the Avro blocks of a log file, as data.md 4.2 draws them."""
-    at = 0
-    while data[at : at + 6] == MAGIC:
-        size, _, kind, entries = struct.unpack_from(">qiii", data, at + 6)
-        position, headers = at + 26, {}
-        for _ in range(entries):
-            key, length = struct.unpack_from(">ii", data, position)
-            headers[key] = data[position + 8 : position + 8 + length].decode()
-            position += 8 + length
-        (length,) = struct.unpack_from(">q", data, position)
-        if kind in (AVRO_DATA, CDC_DATA):
-            yield AvroBlock(f"{place}@{at}", headers[SCHEMA], data[position + 8 : position + 8 + length])
-        at += 14 + size
+    """Yield the Avro blocks of a log file."""
+    for found in scan_blocks(io.BytesIO(data)):
+        if found.kind in (BlockType.AVRO_DATA, BlockType.CDC_DATA):
+            assert found.schema is not None, place
+            yield AvroBlock(f"{place}@{found.offset}", found.schema, data[found.offset : found.offset + found.length])
 
 
 def load_blocks() -> list[AvroBlock]:

@@ -155,8 +155,8 @@ def test_lists_may_come_in_blocks_with_sizes() -> None:
 
 def test_lists_in_lists_may_come_in_blocks_with_sizes() -> None:
     schema = schema_of({"type": "array", "items": {"type": "array", "items": "int"}})
-    content = block("04" + "0304020400" + "020600" + "00")
-    assert decode_avro_rows(content, schema).column("a").to_pylist() == [[[1, 2], [3]]]
+    content = block("04" + "03040a0000" + "020600" + "00")
+    assert decode_avro_rows(content, schema).column("a").to_pylist() == [[[5, 0], [3]]]
 
 
 def test_one_list_much_longer_than_many_others_is_read_to_its_end() -> None:
