@@ -18,6 +18,7 @@ import pytest
 from lakehouse.format.avro_decode import decode_avro_rows
 from lakehouse.format.avro_encode import encode_avro_rows
 from lakehouse.format.log_blocks import BlockType, scan_blocks
+from lakehouse.format.names import parse_cdc_file, parse_log_file
 from tests.support.fixture_tables import load_fixture_tables
 from tests.support.shared import fixtures
 
@@ -74,7 +75,7 @@ def load_blocks() -> list[AvroBlock]:
         with zipfile.ZipFile(fixtures(f"hudi_tables/{table.entry['zip']}")) as archive:
             for member in sorted(archive.namelist()):
                 name = member.rpartition("/")[2]
-                if name.startswith(".") and ".log." in name and not name.endswith(".crc"):
+                if parse_log_file(name, "", 0) or parse_cdc_file(name, "", 0):
                     found += blocks_of(f"{table.name}/{name}", archive.read(member))
     return found
 
