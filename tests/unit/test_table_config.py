@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+from uuid import RFC_4122, UUID
+
 import pytest
 
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
-from lakehouse.model.merge import MergeMode
+from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode, merge_strategy_id
 from lakehouse.operations.declare import TableDeclaration, declared_properties
-from lakehouse.state.table_config import new_table_properties, parse_table_config
+from lakehouse.state.merge_config import merge_properties, parse_merge_rule
+from lakehouse.state.table_config import TableConfig, new_table_properties, parse_table_config, require_mergeable
 
+EVENT_ID, COMMIT_ID = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5", "ce9acb64-bde0-424c-9b91-f6ebba25356d"
+MODEL = "org.apache.hudi.common.model."
+COMMIT, EVENT = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING), MergeRule(mode=MergeMode.EVENT_TIME_ORDERING)
 MINIMAL = {"hoodie.table.name": "t", "hoodie.table.version": "9", "hoodie.table.recordkey.fields": "id"}
 
 
@@ -130,6 +138,10 @@ def test_the_key_generator_is_declared_or_inferred(properties: dict[str, str], g
             MergeMode.COMMIT_TIME_ORDERING,
         ),
         ({"hoodie.compaction.payload.class": "com.example.Own"}, MergeMode.CUSTOM),
+        ({"hoodie.compaction.payload.class": "com.example.DefaultHoodieRecordPayload"}, MergeMode.CUSTOM),
+        ({"hoodie.record.merge.strategy.id": EVENT_ID}, MergeMode.EVENT_TIME_ORDERING),
+        ({"hoodie.record.merge.strategy.id": COMMIT_ID, "hoodie.table.ordering.fields": "ts"}, COMMIT.mode),
+        ({"hoodie.record.merge.strategy.id": "9b450e53"}, MergeMode.CUSTOM),
     ],
 )
 def test_the_merge_mode_is_declared_or_follows_from_the_payload(properties: dict[str, str], mode: MergeMode) -> None:
@@ -168,3 +180,189 @@ def test_what_must_not_change_later_is_stored_with_the_table() -> None:
     assert properties["hoodie.index.type"] == "BUCKET"
     assert properties["hoodie.bucket.index.num.buckets"] == "3"
     assert "hoodie.index.bloom.fpp" not in properties
+
+
+NAMES = {
+    "mode": "hoodie.record.merge.mode",
+    "payload": "hoodie.compaction.payload.class",
+    "strategy": "hoodie.record.merge.strategy.id",
+    "merger": "hoodie.compaction.record.merger.strategy",
+    "ordering": "hoodie.table.ordering.fields",
+    "partial": "hoodie.table.partial.update.mode",
+}
+
+
+def versioned(version: int, **properties: str) -> TableConfig:
+    """A table of `version` with these properties, of which the common ones have short names."""
+    raw = {NAMES.get(name, name): value for name, value in properties.items()}
+    return parse_table_config({**MINIMAL, "hoodie.table.version": str(version), **raw}, "here")
+
+
+def ruled(version: int, **properties: str) -> MergeRule:
+    """The rule of such a table."""
+    return versioned(version, **properties).merge_rule
+
+
+def test_older_versions_weigh_payload_and_strategy_differently() -> None:
+    """Version 6 writes the event-time strategy beside any payload class, and means the payload."""
+    both = {"payload": f"{MODEL}OverwriteWithLatestAvroPayload", "merger": EVENT_ID, "ordering": "ts"}
+    assert ruled(6, **both) == replace(COMMIT, ordering=("ts",))
+    assert ruled(8, **both) == replace(EVENT, ordering=("ts",))
+    assert ruled(9, **both) == replace(COMMIT, ordering=("ts",))
+
+
+@pytest.mark.parametrize(
+    ("payload", "rule"),
+    [
+        ("OverwriteNonDefaultsWithLatestAvroPayload", replace(COMMIT, partial=PartialMode.IGNORE_DEFAULTS)),
+        ("PartialUpdateAvroPayload", replace(EVENT, partial=PartialMode.IGNORE_DEFAULTS)),
+        ("AWSDmsAvroPayload", replace(COMMIT, delete_field="Op", delete_marker="D")),
+        (
+            "debezium.PostgresDebeziumAvroPayload",
+            MergeRule(
+                mode=EVENT.mode,
+                ordering=("_event_lsn",),
+                partial=PartialMode.FILL_UNAVAILABLE,
+                unavailable="__debezium_unavailable_value",
+                delete_field="_change_operation_type",
+                delete_marker="d",
+            ),
+        ),
+        (
+            "debezium.MySqlDebeziumAvroPayload",
+            MergeRule(
+                mode=EVENT.mode,
+                ordering=("_event_seq",),
+                by_parts=True,
+                delete_field="_change_operation_type",
+                delete_marker="d",
+            ),
+        ),
+    ],
+)
+def test_known_payload_classes_become_rules_though_the_declared_mode_stays_custom(
+    payload: str, rule: MergeRule
+) -> None:
+    wanted = rule if rule.ordering else replace(rule, ordering=("ts",))
+    for version, also in ((6, {}), (8, {"mode": "CUSTOM", "strategy": "00000000-0000-0000-0000-000000000000"})):
+        assert ruled(version, payload=MODEL + payload, ordering="ts", **also) == wanted
+    assert versioned(6, payload=MODEL + payload).merge_mode is MergeMode.CUSTOM
+
+
+def test_version_nine_says_in_properties_what_payload_classes_said() -> None:
+    prefix = "hoodie.record.merge.property."
+    postgres = ruled(
+        9,
+        mode="EVENT_TIME_ORDERING",
+        ordering="_event_lsn",
+        partial="FILL_UNAVAILABLE",
+        **{
+            f"{prefix}partial.update.unavailable.value": "?",
+            f"{prefix}hoodie.payload.delete.field": "op",
+            f"{prefix}hoodie.payload.delete.marker": "d",
+        },
+    )
+    assert postgres == MergeRule(
+        mode=EVENT.mode,
+        ordering=("_event_lsn",),
+        partial=PartialMode.FILL_UNAVAILABLE,
+        unavailable="?",
+        delete_field="op",
+        delete_marker="d",
+    )
+    assert ruled(9, mode="EVENT_TIME_ORDERING", ordering="_event_bin_file, _event_pos").ordering == (
+        "_event_bin_file",
+        "_event_pos",
+    )
+    assert ruled(9, partial="IGNORE_DEFAULTS").partial is PartialMode.IGNORE_DEFAULTS
+    assert ruled(9, partial="IGNORE_MARKERS").partial is PartialMode.FILL_UNAVAILABLE
+    assert ruled(9, partial="FILL_UNAVAILABLE").unavailable == UNAVAILABLE
+    assert ruled(8, partial="IGNORE_DEFAULTS").partial is PartialMode.NONE
+
+
+def test_what_merging_must_read_beside_the_columns_asked_for() -> None:
+    rule = MergeRule(mode=EVENT.mode, ordering=("a", "b"), delete_field="a", delete_marker="d")
+    assert rule.columns() == ("a", "b")
+    assert replace(rule, delete_field="op").columns() == ("a", "b", "op")
+    assert replace(rule, mode=COMMIT.mode, delete_field="op").columns() == ("op",)
+    assert pickle.loads(pickle.dumps(rule)) == rule
+
+
+@pytest.mark.parametrize(
+    ("version", "properties", "named"),
+    [
+        (9, {"mode": "CUSTOM", "payload": "com.example.Own"}, r"payload class com\.example\.Own"),
+        (6, {"payload": "com.example.Own"}, r"payload class com\.example\.Own"),
+        # A merger of the user's own has a payload class beside it that means nothing.
+        (
+            8,
+            {"mode": "CUSTOM", "strategy": "9b450e53", "payload": f"{MODEL}DefaultHoodieRecordPayload"},
+            "merge strategy 9b450e53",
+        ),
+        (9, {"mode": "CUSTOM"}, "merge mode CUSTOM"),
+        (9, {"mode": "SOMETHING"}, "merge mode SOMETHING"),
+        (9, {"mode": "EVENT_TIME_ORDERING", "partial": "KEEP_VALUES"}, "partial.update.mode=KEEP_VALUES"),
+    ],
+)
+def test_a_merge_that_cannot_be_run_is_refused_where_records_are_merged(
+    version: int, properties: dict[str, str], named: str
+) -> None:
+    config = versioned(version, **properties)
+    with pytest.raises(UnsupportedError, match=named):
+        require_mergeable(config)
+
+
+def test_a_delete_field_and_its_marker_come_together() -> None:
+    for key in ("field", "marker"):
+        for prefix in ("", "hoodie.record.merge.property."):
+            with pytest.raises(UserError, match="declare both or neither"):
+                ruled(9, **{f"{prefix}hoodie.payload.delete.{key}": "x"})
+
+
+RULES = [
+    COMMIT,
+    replace(EVENT, ordering=("a", "b"), delete_field="op", delete_marker="D"),
+    replace(EVENT, ordering=("a",), partial=PartialMode.IGNORE_DEFAULTS),
+    replace(COMMIT, ordering=("a",), partial=PartialMode.FILL_UNAVAILABLE, unavailable="?"),
+    MergeRule(mode=MergeMode.CUSTOM, ordering=("a",), merger="package.module:function"),
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_is_declared_is_read_back(rule: MergeRule) -> None:
+    assert parse_merge_rule(merge_properties(rule, 9), 9) == rule
+    raw = new_table_properties(
+        name="t",
+        version=9,
+        keys=KeyConfig(generator=KeyGeneratorType.NON_PARTITION, record_key_fields=("id",)),
+        ordering=None,
+        merge_mode=MergeMode.COMMIT_TIME_ORDERING,
+        create_schema=None,
+        extra={},
+        rule=rule,
+    )
+    config = parse_table_config(raw, "here")
+    assert (config.merge_rule, config.merge_mode, config.ordering_fields) == (rule, rule.mode, rule.ordering)
+    require_mergeable(config)
+
+
+def test_what_version_eight_cannot_say_is_refused_by_name() -> None:
+    for rule, what in zip(RULES[1:4], ("a delete marker", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"), strict=True):
+        with pytest.raises(UnsupportedError, match=f"{what}.*version 9 can"):
+            merge_properties(rule, 8)
+    for rule in (COMMIT, replace(EVENT, ordering=("a",)), RULES[4]):
+        assert parse_merge_rule(merge_properties(rule, 8), 8) == rule
+    with pytest.raises(UnsupportedError, match="order by two columns"):
+        merge_properties(replace(EVENT, ordering=("a",), by_parts=True), 9)
+    with pytest.raises(UserError, match="needs a merger"):
+        merge_properties(MergeRule(mode=MergeMode.CUSTOM), 9)
+
+
+def test_a_merger_has_a_strategy_id_of_its_own_that_others_do_not_know() -> None:
+    first, other = merge_strategy_id("package.module:one"), merge_strategy_id("package.module:other")
+    assert first == merge_strategy_id("package.module:one") != other
+    assert (UUID(first).version, UUID(first).variant) == (5, RFC_4122)
+    raw = merge_properties(RULES[4], 9)
+    assert raw["hoodie.record.merge.mode"] == "CUSTOM"
+    assert raw["hoodie.record.merge.strategy.id"] == merge_strategy_id("package.module:function")
+    assert raw["hoodie.record.merge.property.lakehouse.merger"] == "package.module:function"
