@@ -23,13 +23,13 @@ from lakehouse.format.log_scan import settle_blocks
 from lakehouse.io.base_reader import align
 from lakehouse.model.files import LogFile
 from lakehouse.model.keys import KeyConfig
-from lakehouse.model.merge import MergeRule
+from lakehouse.model.merge import MergeRule, PartialMode
 from lakehouse.rows.entries import ColumnSets, delete_entries, record_entries
 from lakehouse.rows.keys import record_keys, required_columns
 from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.storage.protocol import InputFile, Storage
 
-KEY = META_COLUMNS[2]
+COMMIT_TIME, KEY = META_COLUMNS[0], META_COLUMNS[2]
 OPERATION = "_hoodie_operation"
 _BYTES_PER_VALUE = 24
 _MIN_ROWS, _MAX_ROWS = 1_024, 131_072
@@ -52,7 +52,11 @@ class VisibleBlocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceContext:
-    """What reading the slices of a table takes; small and picklable. `table`: all columns, meta columns in front."""
+    """What reading the slices of a table takes; small and picklable. `table`: all columns, meta columns in front.
+
+    With `commit_times` (incremental reads) rows that other commits wrote stay out of the merge, as they do in Hudi: a
+    row of the range shows even where an older one outranks it. Partial rows are completed by whatever is stored.
+    """
 
     storage: Storage
     table: pa.Schema
@@ -60,6 +64,17 @@ class SliceContext:
     keys: KeyConfig
     budget_bytes: int
     visible: VisibleBlocks = VisibleBlocks()
+    commit_times: frozenset[str] | None = None
+
+    @property
+    def mixes_versions(self) -> bool:
+        """Whether a merged row may take values from several versions."""
+        return self.rule.partial is not PartialMode.NONE or self.rule.merger is not None
+
+    def of_range(self, commit_times: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the mask of rows whose commit is one of `commit_times`."""
+        plain = commit_times.cast(pa.string())
+        return pc.is_in(plain, value_set=pa.array(sorted(self.commit_times or ()), pa.string()))
 
     def merging(self, columns: pa.Schema) -> pa.Schema:
         """Return `columns` and what merging must know beside them: keys, ordering, marks of deletes.
@@ -69,6 +84,8 @@ class SliceContext:
         if self.rule.merger is not None:
             return self.table
         wanted = {KEY, *self.rule.columns(), DELETED_COLUMN, OPERATION, *columns.names}
+        if self.commit_times is not None:
+            wanted.add(COMMIT_TIME)
         return pa.schema([field for field in self.table if field.name in wanted])
 
 
@@ -82,9 +99,16 @@ def read_entries(
     with ExitStack() as stack:
         sources = [stack.enter_context(context.storage.open_input(log.path)) for log in logs]
         blocks = [(number, block) for number, source in enumerate(sources) for block in scan_blocks(source)]
-        for number, block in settle_blocks(blocks, context.visible.shows):
+        counting = settle_blocks(blocks, context.visible.shows)
+        partial = context.mixes_versions or any(block.is_partial for _, block in counting)
+        only = None if partial else context.commit_times
+        for number, block in counting:
+            if only is not None and block.kind is BlockType.DELETE and not only & {block.instant, *block.compacted}:
+                continue
             try:
-                yield from _decode(context, sources[number], block, columns, sets)
+                for entries in _decode(context, sources[number], block, columns, sets):
+                    is_data = only is not None and block.kind is not BlockType.DELETE
+                    yield entries.filter(context.of_range(entries.column(COMMIT_TIME))) if is_data else entries
             except (pa.ArrowInvalid, OSError) as error:
                 raise CorruptTableError(
                     f"{context.storage.root}/{logs[number].path}: the {block.kind.name} block of {block.instant} at "

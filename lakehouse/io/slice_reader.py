@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.io.base_reader import BaseFileReader
-from lakehouse.io.log_reader import KEY, SliceContext
+from lakehouse.io.log_reader import COMMIT_TIME, KEY, SliceContext
 from lakehouse.io.slice_log import LogPart, fold_logs
 from lakehouse.model.files import FileSlice
-from lakehouse.model.merge import PartialMode
 from lakehouse.rows.entries import ColumnSets
 from lakehouse.rows.keys import record_keys
 from lakehouse.rows.settle import inserted, settle
@@ -73,7 +72,7 @@ def read_slice(
             return
         sets = ColumnSets()
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakehouse-slice-")))
-        keys = stored_keys(context, reader) if reader is not None else iter(())
+        keys = _merging_keys(context, reader, sets) if reader is not None else iter(())
         parts = fold_logs(context, file_slice.logs, merging, sets, keys, directory)
         counts.log_entries = sum(part.entries.num_rows for part in parts)
         counts.unmatched = counts.log_entries - sum(len(part.entry) for part in parts)
@@ -87,9 +86,30 @@ def read_slice(
                     yield Origin.INSERTED, rows
 
 
+def _merging_keys(context: SliceContext, reader: BaseFileReader, sets: ColumnSets) -> Iterator[pa.Array]:
+    """Yield the keys of the base rows that logs may meet, null for those that do not take part.
+
+    By the first key that is asked for the logs were read, so `sets` tells whether there are partial rows.
+    """
+    if context.commit_times is None or context.mixes_versions or len(sets.sets) > 1:
+        yield from stored_keys(context, reader)
+        return
+    for keys, times in zip(stored_keys(context, reader), _commit_times(context, reader), strict=True):
+        yield pc.if_else(context.of_range(times).combine_chunks(), keys, pa.scalar(None, pa.string()))
+
+
+def _commit_times(context: SliceContext, reader: BaseFileReader) -> Iterator[pa.ChunkedArray]:
+    for times in reader.column_batches(COMMIT_TIME, _keys_at_once(context)):
+        yield pa.chunked_array([times])
+
+
+def _keys_at_once(context: SliceContext) -> int:
+    return max(context.budget_bytes // 8 // _KEY_BYTES, 1_024)
+
+
 def stored_keys(context: SliceContext, reader: BaseFileReader) -> Iterator[pa.Array]:
     """Yield the record keys of a base file in file order, made anew where the table keeps none (virtual keys)."""
-    rows = max(context.budget_bytes // 8 // _KEY_BYTES, 1_024)
+    rows = _keys_at_once(context)
     if KEY in reader.schema.names and reader.has_values(KEY):
         yield from reader.column_batches(KEY, rows)
         return
@@ -109,8 +129,7 @@ def _merged(
     counts: SliceCounts,
 ) -> Iterator[tuple[Origin, pa.Table]]:
     start = 0
-    mixes = context.rule.partial is not PartialMode.NONE or context.rule.merger is not None or len(sets.sets) > 1
-    needed = merging if mixes else _with_ordering(context, columns)
+    needed = merging if context.mixes_versions or len(sets.sets) > 1 else _with_ordering(context, columns)
     for stored in reader.batches(needed, reader.rows_within(context.budget_bytes // 16)):
         stop = start + stored.num_rows
         gone = None

@@ -26,7 +26,14 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.operations.load import LoadedTable, load_slices, pending_clustering, pending_compactions, table_schema
+from lakehouse.operations.load import (
+    LoadedTable,
+    load_slices,
+    log_compactions,
+    pending_clustering,
+    pending_compactions,
+    table_schema,
+)
 from lakehouse.operations.prepare import maintenance_context
 from lakehouse.operations.results import Committed, NothingToDo
 from lakehouse.operations.scan import slice_context
@@ -48,7 +55,6 @@ class Kind:
 
     action: Action
     operation: Operation
-    planner: Callable[..., CompactionPlan | None]
     task: Callable[[CompactionContext, Attempt, CompactionOperation], list[WriteStat]]
     nothing: str
 
@@ -60,14 +66,12 @@ def _compact(context: CompactionContext, attempt: Attempt, operation: Compaction
 COMPACTION = Kind(
     action=Action.COMPACTION,
     operation=Operation.COMPACT,
-    planner=plan_compaction,
     task=_compact,
     nothing="no file group has logs that the strategy takes and no other plan holds",
 )
 LOG_COMPACTION = Kind(
     action=Action.LOGCOMPACTION,
     operation=Operation.LOG_COMPACT,
-    planner=plan_log_compaction,
     task=compact_logs,
     nothing="no file group has enough log files, without another plan holding it",
 )
@@ -108,8 +112,12 @@ def propose(table: LoadedTable, policies: Policies, *, kind: Kind = COMPACTION) 
     """Return what would be planned now; writes nothing."""
     _require_merge_on_read(table)
     held = frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
-    found: CompactionPlan | None = kind.planner(load_slices(table), held, policies.compaction)
-    return found
+    slices, largest = load_slices(table), policies.write.max_file_bytes
+    if kind is LOG_COMPACTION:
+        done = log_compactions(table)
+        return plan_log_compaction(slices, held, policies.compaction, log_compactions=done, max_file_bytes=largest)
+    now = table.store.draw(table.timeline)
+    return plan_compaction(slices, held, policies.compaction, now=now, max_file_bytes=largest)
 
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from lakehouse.format.avro_schema import META_COLUMNS, avro_to_arrow, with_meta_
 from lakehouse.format.names import LAYOUT_V6
 from lakehouse.io.log_reader import SliceContext, VisibleBlocks
 from lakehouse.io.slice_reader import read_slice
+from lakehouse.model.commit import Operation
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
@@ -86,12 +87,10 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
         slices = load_slices(table, completed_up_to=end, keep=_keep(table, where, schema))
         if not everything:
             _refuse_virtual_keys(table)
-            commit_times = frozenset(instant.requested for instant in changed)
-            groups = {
-                (stat.partition, stat.file_id)
-                for _, metadata in table.store.commits(changed)
-                for stat in metadata.stats
-            }
+            # A log compaction writes again what others wrote.
+            commits = [c for c in table.store.commits(changed) if c[1].operation != Operation.LOG_COMPACT]
+            commit_times = frozenset(instant.requested for instant, _ in commits)
+            groups = {(stat.partition, stat.file_id) for _, metadata in commits for stat in metadata.stats}
             slices = tuple(s for s in slices if (s.partition, s.file_id) in groups)
     else:
         schema = table_schema(table, up_to=as_of)
@@ -109,7 +108,7 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
         ranges=ranges,
         commit_times=commit_times,
     )
-    context = slice_context(table, full, as_of=as_of, completed_up_to=end)
+    context = replace(slice_context(table, full, as_of=as_of, completed_up_to=end), commit_times=commit_times)
     if any(file_slice.logs for file_slice in plan.slices):
         require_mergeable(table.config)
     return Scan(plan=plan, context=context, stored_schemas=stored)

@@ -81,7 +81,7 @@ def test_every_earlier_instant_shows_the_table_of_its_time(fixture: FixtureTable
     for entry in fixture.times:
         rows = table.scan(as_of=entry["instant"]).to_arrow()
         assert_rows(fixture, rows, entry, chosen(past, _as_of=entry["instant"]))
-    assert len(fixture.times) == sum(fixture.entry["completed_actions"].get(a, 0) for a in ("commit", "replacecommit"))
+    assert len(fixture.times) == sum(fixture.entry["completed_actions"].get(a, 0) for a in ("commit", "deltacommit", "replacecommit"))
 
 
 @pytest.mark.parametrize("fixture", WITH_RANGES)
@@ -98,8 +98,6 @@ def test_every_range_shows_the_rows_that_changed_in_it(fixture: FixtureTable, tm
 def test_tables_we_do_not_read_are_refused_by_what_they_are(fixture: FixtureTable, tmp_path: Path) -> None:
     if fixture.version not in (6, 8, 9):
         reason = f"table version {fixture.version} is not supported; versions 6, 8, 9 are"
-    elif fixture.entry["table_type"] == "MERGE_ON_READ":
-        reason = "table type MERGE_ON_READ is not supported yet; COPY_ON_WRITE is"
     else:
         reason = "base file format LANCE is not supported; PARQUET is"
     with pytest.raises(UnsupportedError, match=reason):

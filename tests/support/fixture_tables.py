@@ -37,9 +37,9 @@ class FixtureTable:
 
     @property
     def is_supported(self) -> bool:
-        """Whether it is a copy-on-write table of a version and format that this package reads."""
+        """Whether it is of a version and format that this package reads."""
         e = self.entry
-        return e["table_type"] == "COPY_ON_WRITE" and self.version in (6, 8, 9) and e["base_file_format"] == "PARQUET"
+        return self.version in (6, 8, 9) and e["base_file_format"] == "PARQUET"
 
     @property
     def has_meta_fields(self) -> bool:
