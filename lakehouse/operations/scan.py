@@ -87,10 +87,10 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
         slices = load_slices(table, completed_up_to=end, keep=_keep(table, where, schema))
         if not everything:
             _refuse_virtual_keys(table)
-            # A log compaction writes again what others wrote.
-            commits = [c for c in table.store.commits(changed) if c[1].operation != Operation.LOG_COMPACT]
-            commit_times = frozenset(instant.requested for instant, _ in commits)
-            groups = {(stat.partition, stat.file_id) for _, metadata in commits for stat in metadata.stats}
+            commit_times = frozenset(instant.requested for instant in changed)
+            # A log compaction writes again what others wrote, some writers under its own time; it changes no group.
+            commits = [m for _, m in table.store.commits(changed) if m.operation != Operation.LOG_COMPACT]
+            groups = {(stat.partition, stat.file_id) for metadata in commits for stat in metadata.stats}
             slices = tuple(s for s in slices if (s.partition, s.file_id) in groups)
     else:
         schema = table_schema(table, up_to=as_of)
