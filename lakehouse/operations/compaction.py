@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse.engine.protocol import Engine
@@ -28,6 +28,7 @@ from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.operations.load import (
     LoadedTable,
+    latest_extra,
     load_slices,
     log_compactions,
     pending_clustering,
@@ -223,8 +224,12 @@ def _rewrite(
     )
     delete_unreported(table, requested, metadata.stats)
     with table_lock(table.env, policies.transaction) as lock:
-        timeline = table.store.load()
+        now = table.reload()
+        timeline = now.timeline
         check_claim(table.env, requested, number)
+        # The newest commit tells the table's schema: what writers added meanwhile must stay.
+        declared = latest_extra(now, "schema") or write.avro_schema
+        metadata = replace(metadata, extra={**metadata.extra, "schema": declared})
         lock.check()
         started = Instant(requested=requested, action=kind.action, state=State.INFLIGHT)
         completed = table.store.complete(started, timeline, encode_commit(metadata, table_version=table.config.version))

@@ -290,6 +290,9 @@ def _complete(
         if conflict is not None:
             return Conflict(winner=conflict.winner, reason=conflict.reason)
         for winner, other in others:
+            # A compaction repeats the schema that it found; it does not decide on one.
+            if other.operation in (Operation.COMPACT, Operation.LOG_COMPACT):
+                continue
             if other.extra.get("schema", prepared.avro_schema) != prepared.avro_schema:
                 return Conflict(winner=winner, reason=f"{winner.requested} wrote with another schema")
         rollback = rollback_of(table, timeline, instant.requested)
