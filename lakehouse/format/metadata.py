@@ -23,7 +23,7 @@ _NO_PREVIOUS = "null"
 _JSON_VERSION = 6
 _AVRO_VERSIONS = (8, 9)
 #: Counters that nothing here counts: 0, never null.
-_ZEROES = ("totalWriteErrors", "totalRollbackBlocks", "totalLogReadTimeMs", "numUpdates")
+_ZEROES = ("totalWriteErrors", "totalRollbackBlocks", "totalLogReadTimeMs")
 
 
 def encode_commit(metadata: CommitMetadata, *, table_version: int, replace: bool = False) -> bytes:
@@ -36,7 +36,8 @@ def encode_commit(metadata: CommitMetadata, *, table_version: int, replace: bool
         raise CorruptTableError(f"only a replacecommit can replace file groups: {dict(metadata.replaced)}")
     stats: dict[str, list[dict[str, Any]]] = {}
     for stat in metadata.stats:
-        stats.setdefault(stat.partition, []).append(_stat_to_record(stat))
+        newer = {} if table_version == _JSON_VERSION else {"numUpdates": 0}
+        stats.setdefault(stat.partition, []).append(_stat_to_record(stat) | newer)
     record: dict[str, Any] = {
         "partitionToWriteStats": stats,
         "compacted": metadata.compacted,

@@ -28,6 +28,7 @@ _MOST_IN_ARRAY = 4_096
 _FEWEST_WITH_OFFSETS = 4
 _SPAN = 1 << 16
 _BITMAP_BYTES = _SPAN // 8
+_RUNS = np.dtype("<u2")
 
 
 def decode_positions(text: str) -> I64:
@@ -39,8 +40,10 @@ def decode_positions(text: str) -> I64:
     reader = _Reader(data)
     parts = [np.zeros(0, np.int64)]
     for _ in range(reader.number("<u8")):
-        high = reader.number("<u4") << 32
-        parts += (high + low for low in _containers(reader))
+        high = reader.number("<u4")
+        if high >= 1 << 31:
+            raise CorruptTableError(f"record positions hold a row number of the high half {high}, beyond 63 bits")
+        parts += ((high << 32) + low for low in _containers(reader))
     reader.expect_end()
     rows = np.concatenate(parts)
     if len(rows) and (rows[0] < 0 or (np.diff(rows) <= 0).any()):
@@ -127,28 +130,43 @@ def _runs(reader: _Reader) -> I64:
 
 def _bitmap(low: I64) -> bytes:
     parts = _split(low, 16)
-    keys, counts = np.array([part[0] >> 16 for part in parts]), np.array([len(part) for part in parts])
-    sizes = np.where(counts > _MOST_IN_ARRAY, _BITMAP_BYTES, 2 * counts)
-    start = 8 + 8 * len(keys)
-    offsets = start + np.cumsum(sizes) - sizes
-    heads = np.stack([keys, counts - 1], axis=1).astype("<u2")
-    containers = [_container(part & (_SPAN - 1)) for part in parts]
-    head = _bytes(_COOKIE, "<u4") + _bytes(len(keys), "<u4") + heads.tobytes()
-    return b"".join((head, offsets.astype("<u4").tobytes(), *containers))
+    heads = np.array([(part[0] >> 16, len(part) - 1) for part in parts]).astype("<u2")
+    containers, is_run = zip(*(_container(part & (_SPAN - 1)) for part in parts), strict=True)
+    if any(is_run):
+        flags = np.packbits(is_run, bitorder="little").tobytes()
+        cookie = _bytes(_COOKIE_WITH_RUNS | (len(parts) - 1) << 16, "<u4") + flags
+    else:
+        cookie = _bytes(_COOKIE, "<u4") + _bytes(len(parts), "<u4")
+    offsets = b""
+    if not any(is_run) or len(parts) >= _FEWEST_WITH_OFFSETS:
+        sizes = np.array([len(container) for container in containers])
+        start = len(cookie) + heads.nbytes + 4 * len(parts)
+        offsets = (start + np.cumsum(sizes) - sizes).astype("<u4").tobytes()
+    return b"".join((cookie, heads.tobytes(), offsets, *containers))
+
+
+def _container(numbers: I64) -> tuple[bytes, bool]:
+    """Return the shortest form of numbers below 65536, and whether it is one of runs."""
+    firsts = np.flatnonzero(np.diff(np.append(-2, numbers)) != 1)
+    if _RUNS.itemsize + 2 * _RUNS.itemsize * len(firsts) < _plain_bytes(len(numbers)):
+        counts = np.diff(np.append(firsts, len(numbers)))
+        pairs = np.stack([numbers[firsts], counts - 1], axis=1).astype(_RUNS)
+        return _bytes(len(firsts), "<u2") + pairs.tobytes(), True
+    if len(numbers) <= _MOST_IN_ARRAY:
+        return numbers.astype("<u2").tobytes(), False
+    bits = np.zeros(_SPAN, np.uint8)
+    bits[numbers] = 1
+    return np.packbits(bits, bitorder="little").tobytes(), False
+
+
+def _plain_bytes(count: int) -> int:
+    return 2 * count if count <= _MOST_IN_ARRAY else _BITMAP_BYTES
 
 
 def _split(ordered: I64, bits: int) -> list[I64]:
     """Return the runs of numbers that are equal but for their low `bits`."""
     cuts = np.flatnonzero(np.diff(ordered >> bits)) + 1
     return np.split(ordered, cuts) if len(ordered) else []
-
-
-def _container(numbers: I64) -> bytes:
-    if len(numbers) <= _MOST_IN_ARRAY:
-        return numbers.astype("<u2").tobytes()
-    bits = np.zeros(_SPAN, np.uint8)
-    bits[numbers] = 1
-    return np.packbits(bits, bitorder="little").tobytes()
 
 
 def _bytes(number: int, dtype: str) -> bytes:

@@ -38,7 +38,36 @@ def stats_of(draw: st.DrawFn, partition: str) -> WriteStat:
         num_deletes=draw(COUNTS),
         size_bytes=draw(COUNTS),
         seconds=draw(st.integers(0, 10**6)) / 1000,
+        log_records=draw(COUNTS),
+        log_blocks=draw(COUNTS),
+        log_files_compacted=draw(COUNTS),
+        log_bytes_compacted=draw(COUNTS),
+        updated_compacted=draw(COUNTS),
+        corrupt_blocks=draw(COUNTS),
+        cdc_files=draw(st.dictionaries(NAMES, COUNTS, max_size=2)),
+        event_time=draw(st.none() | st.tuples(COUNTS, COUNTS)),
     )
+
+
+@st.composite
+def log_stats_of(draw: st.DrawFn, partition: str) -> WriteStat:
+    group, version = draw(NAMES), draw(st.integers(1, 9))
+    name = f".{group}_{draw(INSTANTS)}.log.{version}_0-1-2"
+    # What the path says anyway is not said again.
+    logs = draw(st.lists(NAMES, min_size=1, max_size=2).map(tuple) | st.just(()))
+    return WriteStat(
+        partition=partition,
+        file_id=group,
+        path=f"{partition}/{name}" if partition else name,
+        prev_commit=draw(INSTANTS),
+        num_updates=draw(COUNTS),
+        log_version=draw(st.sampled_from([0, version + 1])),
+        base_file=draw(st.just("") | NAMES),
+        log_files=logs,
+    )
+
+
+STATS = st.lists(st.sampled_from([stats_of, log_stats_of]), min_size=1, max_size=2)
 
 
 @st.composite
@@ -46,7 +75,7 @@ def commits(draw: st.DrawFn) -> CommitMetadata:
     partitions = draw(st.lists(PARTITIONS, unique=True, max_size=3))
     return CommitMetadata(
         operation=draw(st.sampled_from(["UPSERT", "COMPACT", "UPSERT_PREPPED", "SOMETHING_NEW"])),
-        stats=tuple(draw(stats_of(p)) for p in partitions for _ in range(draw(st.integers(1, 2)))),
+        stats=tuple(draw(kind(p)) for p in partitions for kind in draw(STATS)),
         replaced=draw(st.dictionaries(PARTITIONS, st.lists(NAMES, max_size=2).map(tuple), max_size=2)),
         extra=draw(st.dictionaries(TEXT, TEXT, max_size=3)),
         compacted=draw(st.booleans()),

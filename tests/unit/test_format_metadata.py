@@ -113,6 +113,41 @@ def test_a_log_stat_names_its_log() -> None:
     assert decode_commit(data).stats == (stat,)
 
 
+def test_a_log_stat_of_version_6_says_what_its_path_does_not() -> None:
+    names = tuple(f".b-0_20250101000000000.log.{number}_0-1-2" for number in (1, 2))
+    stat = WriteStat(
+        partition="", file_id="b-0", path=names[1], prev_commit="1", base_file="b-0_0-0-0_1.parquet", log_files=names
+    )
+    data = encode_commit(CommitMetadata(operation="UPSERT", stats=(stat,)), table_version=6)
+    (written,) = json.loads(data)["partitionToWriteStats"][""]
+    assert (written["logVersion"], written["baseFile"], written["logFiles"]) == (2, stat.base_file, list(names))
+    assert "numUpdates" not in written, "version 6 does not know it"
+    assert decode_commit(data).stats == (stat,)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_the_counts_of_a_compaction_and_its_change_logs_read_back(version: int) -> None:
+    stat = replace(
+        REWRITTEN,
+        log_records=9,
+        log_blocks=3,
+        log_files_compacted=2,
+        log_bytes_compacted=777,
+        updated_compacted=4,
+        corrupt_blocks=1,
+        cdc_files={".b-0_2.log.1_0-1-2.cdc": 55},
+        event_time=(-5, 12),
+    )
+    data = encode_commit(CommitMetadata(operation="COMPACT", stats=(stat,), compacted=True), table_version=version)
+    record = json.loads(data) if version == 6 else record_of(data)
+    (written,) = record["partitionToWriteStats"]["day=1"]
+    counts = ("totalLogRecords", "totalLogBlocks", "totalLogFilesCompacted", "totalLogSizeCompacted")
+    assert [written[name] for name in counts] == [9, 3, 2, 777]
+    assert (written["totalUpdatedRecordsCompacted"], written["totalCorruptLogBlock"]) == (4, 1)
+    assert (written["cdcStats"], written["minEventTime"], written["maxEventTime"]) == (dict(stat.cdc_files), -5, 12)
+    assert decode_commit(data).stats == (stat,)
+
+
 def test_unknown_operations_are_kept_and_missing_ones_are_unknown() -> None:
     assert decode_commit(b'{"operationType": "BUCKET_RESCALE", "new": [1]}').operation == "BUCKET_RESCALE"
     assert decode_commit(b"{}").operation == "UNKNOWN"

@@ -1,0 +1,214 @@
+"""Log files and compaction plans that Apache Hudi wrote: read block by block, and equal after our own encoding."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakehouse.errors import UnsupportedError
+from lakehouse.format.compaction import decode_compaction_plan, encode_compaction_plan
+from lakehouse.format.delete_block import decode_deletes, encode_deletes
+from lakehouse.format.log_blocks import BlockHeader, BlockType, LogBlock, encode_block, scan_blocks
+from lakehouse.format.log_scan import settle_blocks
+from lakehouse.format.metadata import decode_commit, encode_commit
+from lakehouse.format.names import parse_instant, parse_log_file
+from lakehouse.format.positions import decode_positions, encode_positions
+from lakehouse.model.instant import Action
+from tests.support.delete_list import read_entries
+from tests.support.fixture_tables import load_fixture_tables
+from tests.support.shared import fixtures
+
+
+def files_of(table: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield (path, content) of the table's files, its metadata table's included."""
+    with zipfile.ZipFile(fixtures(f"hudi_tables/{table.entry['zip']}")) as archive:
+        for path in archive.namelist():
+            if "/._" not in path and not path.startswith("__MACOSX") and not path.endswith("/"):
+                yield path, archive.read(path)
+
+
+def logs_of(table: Any) -> Iterator[tuple[str, bytes, list[LogBlock]]]:
+    """Yield (path, content, blocks) of the table's log files, its metadata table's included."""
+    for path, data in files_of(table):
+        if parse_log_file(path.rpartition("/")[2], "", len(data)) is not None:
+            yield path, data, scan_blocks(io.BytesIO(data))
+
+
+def content_of(data: bytes, block: LogBlock) -> bytes:
+    return data[block.offset : block.offset + block.length]
+
+
+def artefact(name: str) -> Path:
+    return fixtures(f"hudi_artifacts/log_blocks/{name}")
+
+
+@pytest.mark.parametrize("table", load_fixture_tables(), ids=lambda table: table.name)
+def test_every_log_file_has_the_blocks_it_is_known_to_have_and_is_written_back_as_it_was(table: Any) -> None:
+    found: Counter[str] = Counter()
+    for path, data, blocks in logs_of(table):
+        again = (encode_block(block.kind, block.headers, content_of(data, block)) for block in blocks)
+        assert b"".join(again) == data, path
+        assert all(len(block.instant) >= 14 for block in blocks), path
+        if "/.hoodie/" not in path:
+            found.update(block.kind.name.removesuffix("_DATA") for block in blocks)
+    assert found == table.entry.get("log_blocks", {})
+
+
+def test_every_delete_block_decodes_to_what_avro_says_and_is_written_back_as_it_was() -> None:
+    blocks = entries = 0
+    for table in load_fixture_tables():
+        for path, data, found in logs_of(table):
+            for block in found:
+                if block.kind is not BlockType.DELETE:
+                    continue
+                content = content_of(data, block)
+                expected = read_entries(content)
+                deleted = decode_deletes(content, [pa.int64()])
+                assert deleted.keys.to_pylist() == [key for key, _, _ in expected], path
+                assert deleted.partitions.to_pylist() == [partition for _, partition, _ in expected], path
+                values = [value for _, _, value in expected]
+                is_long = [value is not None and value[0] == "Long" for value in values]
+                assert (~deleted.default).tolist() == is_long, path
+                longs = [value[1] if long else None for value, long in zip(values, is_long, strict=True)]
+                assert deleted.ordering[0].to_pylist() == longs, path
+                if expected and len(set(is_long)) == 1 and None not in values:
+                    ordering = deleted.ordering[0] if is_long[0] else None
+                    assert encode_deletes(deleted.keys, expected[0][1] or "", ordering) == content, path
+                blocks, entries = blocks + 1, entries + len(expected)
+    assert blocks > 200 and entries > 40
+
+
+def test_positions_in_headers_are_written_back_as_they_were() -> None:
+    seen = 0
+    for table in load_fixture_tables():
+        for path, _, blocks in logs_of(table):
+            for block in blocks:
+                text = block.headers.get(BlockHeader.RECORD_POSITIONS)
+                if text is not None:
+                    assert BlockHeader.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS in block.headers
+                    rows = decode_positions(text)
+                    assert len(rows) and encode_positions(rows[::-1]) == text, path
+                    seen += 1
+    assert seen > 10
+
+
+def test_the_positions_artefact_holds_the_expected_rows() -> None:
+    text, expected = (
+        artefact(name).read_text().strip().splitlines()[-1].strip()
+        for name in ("record_positions_header_v3.data", "expected_record_positions.data")
+    )
+    rows = np.array([int(number) for number in expected.split(",")])
+    assert decode_positions(text).tolist() == sorted(rows.tolist())
+    assert encode_positions(rows) == text
+
+
+def test_deletes_of_version_2_are_refused_by_name() -> None:
+    content = artefact("delete-block-v2-content-10-records.data").read_bytes()
+    with pytest.raises(UnsupportedError, match="version 2"):
+        decode_deletes(content, [pa.int64()])
+
+
+def test_the_rollback_artefact_names_its_target() -> None:
+    (path,) = artefact("valid_log_rollback").glob(".*.log.*")
+    (block,) = scan_blocks(io.BytesIO(path.read_bytes()))
+    assert (block.kind, block.instant, block.target) == (
+        BlockType.COMMAND,
+        "20250126040936578",
+        "20250126040826878",
+    )
+    assert block.headers[BlockHeader.COMMAND_BLOCK_TYPE] == "0" and block.length == 0
+
+
+def test_a_rolled_back_block_does_not_count() -> None:
+    (table,) = (t for t in load_fixture_tables() if t.name == "mor_v6_nonpartitioned_rollback")
+    logs = sorted((parse_log_file(path.rpartition("/")[2], "", 0).version, found) for path, _, found in logs_of(table))  # type: ignore[union-attr]
+    blocks = [(number, block) for number, found in logs for block in found]
+    assert [(number, block.kind.name) for number, block in blocks] == [
+        (1, "PARQUET_DATA"),
+        (2, "COMMAND"),
+        (3, "PARQUET_DATA"),
+    ]
+    assert [number for number, _ in settle_blocks(blocks, lambda instant: True)] == [3]
+
+
+def test_a_log_compaction_stands_for_the_blocks_it_merged() -> None:
+    (table,) = (t for t in load_fixture_tables() if t.name == "mor_v9_layout_log_compaction")
+    found = sorted(((path, block) for path, _, blocks in logs_of(table) for block in blocks), key=lambda item: item[0])
+    blocks = [(number, block) for number, (path, block) in enumerate(found) if "/.hoodie/" not in path]
+    assert len(blocks) == 5 and len(blocks[-1][1].compacted) == 4
+    assert settle_blocks(blocks, lambda instant: True) == [blocks[-1]]
+    assert settle_blocks(blocks, lambda instant: instant != blocks[-1][1].instant) == blocks[:-1]
+
+
+def test_compaction_plans_are_written_back_as_they_were() -> None:
+    plans: Counter[str] = Counter()
+    for table in load_fixture_tables():
+        for path, data in files_of(table):
+            kind = path.rpartition("/")[2].partition(".")[2]
+            if kind not in ("compaction.requested", "logcompaction.requested"):
+                continue
+            plan = decode_compaction_plan(data)
+            again = encode_compaction_plan(plan, log_compaction=kind.startswith("log"))
+            assert decode_compaction_plan(again) == plan
+            assert embedded(again) == embedded(data), path
+            assert plan.operations and all(op.log_files for op in plan.operations)
+            plans[kind] += 1
+    assert plans["compaction.requested"] > 5 and plans["logcompaction.requested"] == 1
+
+
+def test_our_stats_of_logs_and_compactions_differ_from_hudis_only_in_times() -> None:
+    kinds: Counter[str] = Counter()
+    for table in load_fixture_tables():
+        for path, data in files_of(table):
+            instant = parse_instant(path.rpartition("/")[2])
+            is_write = instant is not None and instant.action in (Action.COMMIT, Action.DELTACOMMIT)
+            if not is_write or not instant.is_completed or not data or "/metadata/" in path or table.version < 6:  # type: ignore[union-attr]
+                continue
+            theirs = stats_in(data)
+            ours = stats_in(encode_commit(decode_commit(data), table_version=table.version))
+            assert ours == theirs, path
+            kinds[table.entry["table_type"], json.loads(json.dumps(operation_of(data)))] += 1
+    assert kinds["MERGE_ON_READ", "COMPACT"] >= 4 and kinds["MERGE_ON_READ", "UPSERT"] > 10
+
+
+def record_of(data: bytes) -> Any:
+    return json.loads(data) if data[:1] == b"{" else next(iter(fastavro.reader(io.BytesIO(data))))
+
+
+def operation_of(data: bytes) -> str:
+    return str(record_of(data)["operationType"])
+
+
+def stats_in(data: bytes) -> dict[str, list[dict[str, Any]]]:
+    """Return the write stats of a commit, without nulls and without what only a clock says."""
+    times = {"runtimeStats", "totalLogReadTimeMs", "recordsStats"}
+    return {
+        partition: [
+            {key: value for key, value in stat.items() if key not in times and value is not None} for stat in stats
+        ]
+        for partition, stats in record_of(data)["partitionToWriteStats"].items()
+    }
+
+
+def embedded(data: bytes) -> tuple[Any, Any]:
+    """Return the schema, without docs, and the record of a container file."""
+    reader = fastavro.reader(io.BytesIO(data))
+    return without_docs(json.loads(reader.metadata["avro.schema"])), list(reader)
+
+
+def without_docs(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [without_docs(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: without_docs(value) for key, value in schema.items() if key != "doc"}
