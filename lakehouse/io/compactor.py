@@ -60,7 +60,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
         log_files_compacted=len(file_slice.logs),
         log_blocks=counts.log_blocks,
         updated_compacted=counts.updated,
-        log_bytes_compacted=file_slice.total_log_bytes,
+        log_bytes_compacted=int(operation.metrics.get("TOTAL_LOG_FILES_SIZE", 0)),
     )
 
 

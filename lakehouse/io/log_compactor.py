@@ -48,7 +48,7 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
         stats[0],
         log_records=count,
         log_files_compacted=len(file_slice.logs),
-        log_bytes_compacted=file_slice.total_log_bytes,
+        log_bytes_compacted=int(operation.metrics.get("TOTAL_LOG_FILES_SIZE", 0)),
     )
     return [first, *stats[1:]]
 

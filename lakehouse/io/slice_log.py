@@ -79,10 +79,22 @@ def fold_logs(
     else:
         folded = fold(pa.concat_tables(pending), context.rule, sets) if pending else None
         return [] if folded is None else [_matched(folded, _numbered(stored_keys))]
-    total = sum(log.size_bytes for log in logs)
+    total = _stored_bytes(context, logs)
     # Logs are compressed, so entries take several times the size of their files.
     ways = min(max(_EXPANSION * total // limit, 4), _MAX_WAYS)
     return _spilled(context, _chain(pending, stream), sets, stored_keys, directory, ways)
+
+
+def _stored_bytes(context: SliceContext, logs: Sequence[LogFile]) -> int:
+    """Return the size of log files; a plan names files without sizes, so those are asked for."""
+    total = 0
+    for log in logs:
+        if log.size_bytes:
+            total += log.size_bytes
+        else:
+            with context.storage.open_input(log.path) as source:
+                total += source.size()
+    return total
 
 
 def _chain(pending: list[pa.Table], rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
