@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from lakehouse.format.avro_schema import META_COLUMNS
 from tests.support.shared import fixtures, shared_dir
 
 KEPT_META = ("_hoodie_commit_time", "_hoodie_record_key", "_hoodie_partition_path")
@@ -63,7 +64,7 @@ class FixtureTable:
         return directory / str(self.entry["root_in_zip"])
 
     def expected(self, part: str = "") -> pa.Table | None:
-        """Return the expected rows of a part (`asof`, `incr` or the snapshot), None if it has none."""
+        """Return the expected rows of a part (`asof`, `incr`, `ro` or the snapshot), None if it has none."""
         path = fixtures("hudi_tables") / "expected" / f"{self.name}{part and '.'}{part}.parquet"
         return pq.read_table(path) if path.exists() else None
 
@@ -85,7 +86,8 @@ def row_hash(rows: pa.Table, *, with_meta: bool = False) -> str:
 def canonical_rows(rows: pa.Table, *, with_meta: bool = False) -> list[str]:
     """Return one JSON text per row, sorted: equal lists are equal tables, whatever the order of rows and columns."""
     meta = KEPT_META if with_meta else ()
-    names = sorted(n for n in rows.column_names if not n.startswith("_hoodie_") or n in meta)
+    # What a user's row says of itself, such as `_hoodie_is_deleted`, is data.
+    names = sorted(n for n in rows.column_names if n not in META_COLUMNS or n in meta)
     columns = [_texts(rows.column(name)) for name in names]
     labels = [f"{',' if i else '{'}{json.dumps(name)}:" for i, name in enumerate(names)]
     if not names:
