@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakehouse.errors import UnsupportedError
 from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro, with_meta_fields
 from lakehouse.format.delete_block import encode_deletes
+from lakehouse.format.delete_values import written_as
 from lakehouse.format.log_blocks import BlockHeader, BlockType, block_frame
 from lakehouse.format.names import marker_name
 from lakehouse.io.base_writer import column_ranges, ensure_partition
@@ -37,8 +39,6 @@ from lakehouse.rows.merge import default_deletes, delete_flags
 _BYTES_PER_VALUE = 24
 _COPY_BYTES = 1 << 20
 _CODECS = {"none": "NONE"}
-# Ordering values of these types have one form in a delete block; rows flagged as deletes with others stay data rows.
-DELETE_ORDERINGS = (pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string())
 
 
 def append_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
@@ -160,7 +160,7 @@ class LogWriter:
         ordering = rows.column(ordered)
         default: np.ndarray = dead & default_deletes(ordering)
         self.add_deletes(keys.filter(pa.array(default)), None)
-        if ordering.type not in DELETE_ORDERINGS:
+        if not _orders_deletes(ordering.type):
             return default
         others = pa.array(dead & ~default)
         self.add_deletes(keys.filter(others), ordering.filter(others))
@@ -237,6 +237,15 @@ class LogWriter:
         if ordered:
             keys = pa.concat_arrays([keys for keys, _ in ordered])
             yield encode_deletes(keys, self._partition, pa.concat_arrays([ordering for _, ordering in ordered]))
+
+
+def _orders_deletes(kind: pa.DataType) -> bool:
+    """Return whether a delete block can hold ordering values of this type; rows with others stay data rows."""
+    try:
+        written_as(kind)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def _avro_schema(context: WriteContext, names: tuple[str, ...] | None) -> str:

@@ -104,7 +104,8 @@ def plan(
         if proposed is None:
             return NothingToDo(reason=kind.nothing)
         lock.check()
-        instant = table.store.request(now.timeline, kind.action, encode_compaction_plan(proposed))
+        data = encode_compaction_plan(proposed, log_compaction=kind is LOG_COMPACTION)
+        instant = table.store.request(now.timeline, kind.action, data)
     logger.info("%s: planned %s %s", table.env.storage.root, kind.action, instant.requested)
     return instant
 
