@@ -158,7 +158,7 @@ class Table:
     ) -> Table:
         """Create a table and open it. Name, location and record key are all it needs.
 
-        `declared` takes the other fields of TableDeclaration: table_type, key_generator, timestamp, merge_mode.
+        `declared` takes the other fields of TableDeclaration: table_type, key_generator, timestamp, merge_mode, cdc.
         Raises UserError if a table is there already (unless `exist_ok`) for options that do not fit together,
         and for a key, partition or ordering column that `schema` lacks.
         """

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakehouse.format.cdc import CdcMode
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.merge import MergeMode
 from lakehouse.spec.options import WritePolicy
@@ -17,7 +18,8 @@ from lakehouse.storage.protocol import Storage
 class WriteContext:
     """One write as its tasks see it. `schema` is that of the data columns after evolution, without meta columns.
 
-    Where the batch brings only some of them (`brought`), stored rows keep their values of the others.
+    Where the batch brings only some of them (`brought`), stored rows keep their values of the others. `cdc` is what
+    change logs hold, if the table has them.
     """
 
     storage: Storage
@@ -38,6 +40,7 @@ class WriteContext:
     move_partitions: bool = False
     max_log_bytes: int = 1 << 30
     brought: tuple[str, ...] | None = None
+    cdc: CdcMode | None = None
 
     @property
     def staging(self) -> str:

@@ -7,12 +7,14 @@ before the first row is written, so no row is looked up twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.base_writer import BaseFileWriter, stored_schema
+from lakehouse.io.cdc_writer import ChangeLog
 from lakehouse.io.context import WriteContext
 from lakehouse.io.match import IN_PLACE, KEY, LOST, MOVED_OUT, Hits, find, read_hits, staged_keys
 from lakehouse.io.staging import StagedReader
@@ -33,18 +35,22 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
         count = sum(len(rows) for _, rows in chosen)
         if not count and (hits is None or len(hits) == 0):
             return None
-        with BaseFileWriter(context, attempt, task.partition, task.file_id, task.base) as writer:
+        with (
+            BaseFileWriter(context, attempt, task.partition, task.file_id, task.base) as writer,
+            ChangeLog(context, attempt, task.base) as changes,
+        ):
             updates = deletes = 0
             if reader is not None:
                 writer.bloom.inherit(
                     reader.footer("org.apache.hudi.bloomfilter"), reader.footer("hoodie_bloom_filter_type_code"), count
                 )
-                updates, deletes = _merge(context, writer, reader, hits)
+                updates, deletes = _merge(context, writer, changes, reader, hits)
             inserts = 0
             for rows in _windows(context, chosen):
                 writer.write_new(rows, rows.column(KEY))
+                changes.inserted(rows)
                 inserts += rows.num_rows
-        return writer.stat(inserts=inserts, updates=updates, deletes=deletes)
+        return replace(writer.stat(inserts=inserts, updates=updates, deletes=deletes), cdc_files=changes.files)
     finally:
         if reader is not None:
             reader.close()
@@ -58,7 +64,9 @@ def _hits(context: WriteContext, task: GroupTask, reader: BaseFileReader | None)
     return read_hits(context, task.hits) if task.hits else None
 
 
-def _merge(context: WriteContext, writer: BaseFileWriter, reader: BaseFileReader, hits: Hits | None) -> tuple[int, int]:
+def _merge(
+    context: WriteContext, writer: BaseFileWriter, changes: ChangeLog, reader: BaseFileReader, hits: Hits | None
+) -> tuple[int, int]:
     """Stream the stored rows into `writer`, replaced or dropped where a hit says so; return (updates, deletes)."""
     updates = deletes = start = 0
     window = None if hits is None else _HitWindow(context, hits)
@@ -77,6 +85,7 @@ def _merge(context: WriteContext, writer: BaseFileWriter, reader: BaseFileReader
             if fresh.num_rows:
                 fresh = _completed(context, fresh, stored, (position - start)[replaced])
                 writer.write_new(fresh, fresh.column(KEY), known=True)
+            changes.merged(stored, position - start, replaced, dropped, fresh)
             updates, deletes = updates + int(replaced.sum()), deletes + int(dropped.sum())
         start = stop
     return updates, deletes

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.format.cdc import CdcMode
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import MergeMode
 from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.state.table_config import (
+    CDC_ENABLED,
+    CDC_MODE,
     COPY_ON_WRITE,
     TABLE_TYPES,
     WRITABLE_VERSIONS,
@@ -34,7 +37,7 @@ class TableDeclaration:
     """A table to be made. `partition_by` holds column names, or `column:SIMPLE` / `column:TIMESTAMP`.
 
     `schema` is Avro JSON of the data columns, or None to take it from the first batch. `options` are `hoodie.*` keys,
-    of the table and of its writes.
+    of the table and of its writes. `cdc` is what change logs hold (a CdcMode), None for a table without.
     """
 
     name: str
@@ -46,6 +49,7 @@ class TableDeclaration:
     timestamp: TimestampFormat | None = None
     merge_mode: MergeMode | None = None
     table_type: str = COPY_ON_WRITE
+    cdc: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
     def call_options(self) -> dict[str, str]:
@@ -85,13 +89,29 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         merge_mode=mode,
         create_schema=declaration.schema,
         table_type=declaration.table_type,
-        extra={key: declaration.options[key] for key in STORED_OPTIONS if key in declaration.options},
+        extra={key: declaration.options[key] for key in STORED_OPTIONS if key in declaration.options}
+        | _cdc_properties(declaration),
     )
 
 
 def stored_options(config: TableConfig) -> dict[str, str]:
     """Return the options of writes that the table itself stores."""
     return {key: config.raw[key] for key in STORED_OPTIONS if key in config.raw}
+
+
+def _cdc_properties(declaration: TableDeclaration) -> dict[str, str]:
+    """Return the properties of change data, declared by `cdc` or by their keys; none for a table without."""
+    enabled = _flag(declaration, CDC_ENABLED)
+    if declaration.cdc is None and not enabled:
+        return {}
+    texts = [text for text in (declaration.cdc, declaration.options.get(CDC_MODE)) if text is not None]
+    modes = {text.upper() for text in texts} or {CdcMode.DATA_BEFORE_AFTER.value}
+    for mode in modes:
+        if mode not in CdcMode.__members__:
+            raise UserError(f"change logs hold {', '.join(CdcMode)}, not {mode!r}.{nearest(mode, CdcMode)}")
+    if len(modes) > 1 or (CDC_ENABLED in declaration.options and not enabled):
+        raise UserError(f"cdc={declaration.cdc!r} contradicts the options {CDC_ENABLED} and {CDC_MODE}; keep one")
+    return {CDC_ENABLED: "true", CDC_MODE: modes.pop()}
 
 
 def _key_config(declaration: TableDeclaration, version: int) -> KeyConfig:

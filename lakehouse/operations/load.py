@@ -12,7 +12,7 @@ from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS, avro_to_arrow
 from lakehouse.format.compaction import decode_compaction_plan
 from lakehouse.format.metadata import decode_requested_replace
-from lakehouse.format.names import parse_base_file, parse_log_file
+from lakehouse.format.names import parse_base_file, parse_cdc_file, parse_log_file
 from lakehouse.format.properties import parse_properties
 from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.model.commit import CommitMetadata, Operation
@@ -203,13 +203,17 @@ def list_base_files(table: LoadedTable, partitions: Iterable[str] | None = None)
 
 
 def list_data_files(
-    table: LoadedTable, partitions: Iterable[str] | None = None, *, keep: Callable[[str], bool] | None = None
+    table: LoadedTable,
+    partitions: Iterable[str] | None = None,
+    *,
+    keep: Callable[[str], bool] | None = None,
+    change_logs: bool = False,
 ) -> list[DataFile]:
     """Return all base and log files of some partitions, or of the whole table, committed or not.
 
     With `keep` the table is listed level by level, and a directory it says False of is not entered: it gets paths
     relative to the table, such as "region=eu" and then "region=eu/day=2026-01-31". Partitions that are given are each
-    listed if `keep` says True of them.
+    listed if `keep` says True of them. With `change_logs` files of changes (`.cdc`), which are in no slice, count too.
     """
     storage = table.env.storage
     with ThreadPoolExecutor(_LISTERS) as pool:
@@ -222,7 +226,7 @@ def list_data_files(
             found, directories = storage.list_dir("")
             below = pool.map(storage.list, _partition_roots(directories))
             found = found + [file for listing in below for file in listing]
-    return [data for file in found if (data := _data_file(table, file)) is not None]
+    return [data for file in found if (data := _data_file(table, file, change_logs)) is not None]
 
 
 def _list_kept(storage: Storage, pool: ThreadPoolExecutor, keep: Callable[[str], bool]) -> list[FileInfo]:
@@ -304,14 +308,14 @@ def pending_writes(table: LoadedTable) -> tuple[Instant, ...]:
     return tuple(instant for instant in writes if instant.requested not in held)
 
 
-def _data_file(table: LoadedTable, file: FileInfo) -> DataFile | None:
+def _data_file(table: LoadedTable, file: FileInfo, change_logs: bool) -> DataFile | None:
     partition, _, name = file.path.rpartition("/")
     base = parse_base_file(name, partition, file.size_bytes)
     if base is None:
         log = parse_log_file(name, partition, file.size_bytes)
         if log is not None and table.config.table_type == "COPY_ON_WRITE":
             raise CorruptTableError(f"{table.env.storage.root}: log file {file.path} in a copy-on-write table")
-        return log
+        return parse_cdc_file(name, partition, file.size_bytes) if log is None and change_logs else log
     if base.extension != "parquet":
         raise UnsupportedError(
             f"{table.env.storage.root}/{file.path}: base files of format {base.extension} are not supported"

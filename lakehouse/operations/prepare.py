@@ -102,6 +102,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         global_keys=global_keys,
         move_partitions=index.type == "GLOBAL_SIMPLE" and index.update_partition_path,
         max_log_bytes=policies.log.max_file_bytes,
+        cdc=config.cdc,
     )
     if operation is Operation.UPSERT and policies.schema.partial_update and batch is not None:
         template = replace(template, brought=brought_columns(schema, batch))

@@ -81,7 +81,8 @@ def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
     """Return what undoing `instant` deletes: every file it left a marker for; without markers, every file it wrote."""
     marked = list(marked_files(table, instant.requested).values())
     if not marked and instant.state is State.INFLIGHT:
-        marked = [file.path for file in list_data_files(table) if file.instant == instant.requested]
+        written = list_data_files(table, change_logs=True)
+        marked = [file.path for file in written if file.instant == instant.requested]
     files: dict[str, list[str]] = {}
     for path in marked:
         files.setdefault(path.rpartition("/")[0], []).append(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from lakehouse.format.names import marker_name, parse_marker
 from lakehouse.format.rollback import decode_rollback_plan
@@ -47,10 +48,7 @@ def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
 
 def markers_of(requested: str, stats: Iterable[WriteStat]) -> list[str]:
     """Return the markers of the files that a write reported."""
-    return [
-        f".hoodie/.temp/{requested}/{marker_name(stat.path, 'MERGE' if stat.prev_base_file else 'CREATE')}"
-        for stat in stats
-    ]
+    return [f".hoodie/.temp/{requested}/{marker_name(path, kind)}" for stat in stats for path, kind in _marked(stat)]
 
 
 def tidy(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = None, staged: bool = True) -> None:
@@ -67,6 +65,12 @@ def tidy(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = 
     remove_heartbeat(table.env, requested)
 
 
+def _marked(stat: WriteStat) -> list[tuple[str, Literal["CREATE", "MERGE"]]]:
+    """Return the files that a stat reports, change logs included, and the kinds of their markers."""
+    kind: Literal["CREATE", "MERGE"] = "MERGE" if stat.prev_base_file else "CREATE"
+    return [(stat.path, kind), *((path, "CREATE") for path in stat.cdc_files)]
+
+
 def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
     """Delete data files of a dead write, and what a killed process left of them under temporary names."""
     storage = table.env.storage
@@ -79,7 +83,7 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
 
 def delete_unreported(table: LoadedTable, requested: str, stats: Iterable[WriteStat]) -> None:
     """Delete files of attempts that did not make it into the stats, before any reader could take them for ours."""
-    written = {stat.path for stat in stats}
+    written = {path for stat in stats for path, _ in _marked(stat)}
     marked = marked_files(table, requested)
     stray = {marker: path for marker, path in marked.items() if path not in written}
     delete_files(table, requested, list(stray.values()))
@@ -156,7 +160,7 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
         if rollback_of(table, timeline, requested) is None:
             return
     elif instant.action in WRITE_ACTIONS:
-        named = {stat.path for stat in table.store.commit(instant).stats}
+        named = {path for stat in table.store.commit(instant).stats for path, _ in _marked(stat)}
     else:
         return
     marked = marked_files(table, requested).values()

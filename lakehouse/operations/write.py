@@ -327,7 +327,8 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
         lost = current is None or rollback_of(table, table.timeline, instant.requested) is not None
         if current is None:
             # Somebody took us for dead and rolled us back; what we wrote since then has nobody else to delete it.
-            files = [file.path for file in list_data_files(table) if file.instant == instant.requested]
+            written = list_data_files(table, change_logs=True)
+            files = [file.path for file in written if file.instant == instant.requested]
             delete_files(table, instant.requested, [*files, *marked_files(table, instant.requested).values()])
             tidy(table, instant.requested)
         elif not current.is_completed and marked_files(table, instant.requested):

@@ -21,6 +21,8 @@ CREATE_OPTIONS = frozenset(
         "hoodie.datasource.write.hive_style_partitioning",
         "hoodie.datasource.write.partitionpath.urlencode",
         "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled",
+        "hoodie.table.cdc.enabled",
+        "hoodie.table.cdc.supplemental.logging.mode",
     }
 )
 _Policy = TypeVar("_Policy")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.format.cdc import CdcMode
 from lakehouse.format.properties import table_checksum
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
@@ -16,12 +17,16 @@ from lakehouse.state.merge_config import declared_mode, merge_properties, orderi
 
 SUPPORTED_VERSIONS = (6, 8, 9)
 WRITABLE_VERSIONS = (8, 9)
+CDC_ENABLED, CDC_MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
 COPY_ON_WRITE, MERGE_ON_READ = TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableConfig:
-    """The table as its properties declare it; `raw` holds every property as read."""
+    """The table as its properties declare it; `raw` holds every property as read.
+
+    `cdc` is what its change logs hold, None if the table keeps none.
+    """
 
     name: str
     version: int
@@ -35,6 +40,7 @@ class TableConfig:
     metadata_partitions: tuple[str, ...] = ()
     timeline_path: str = "timeline"
     timezone: str = "LOCAL"
+    cdc: CdcMode | None = None
     raw: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -85,6 +91,7 @@ def parse_table_config(raw: Mapping[str, str], location: str) -> TableConfig:
         metadata_partitions=_split(raw.get("hoodie.table.metadata.partitions")),
         timeline_path=raw.get("hoodie.timeline.path", "timeline"),
         timezone=raw.get("hoodie.table.timeline.timezone", "LOCAL").upper(),
+        cdc=_cdc_mode(raw, location),
         raw=dict(raw),
     )
 
@@ -165,6 +172,15 @@ def _version(raw: Mapping[str, str], location: str) -> int:
     if layout is not None and layout != wanted:
         raise UnsupportedError(f"{location}: table version {text} with timeline layout {layout}; expected {wanted}")
     return int(text)
+
+
+def _cdc_mode(raw: Mapping[str, str], location: str) -> CdcMode | None:
+    if not _flag(raw, CDC_ENABLED, False):
+        return None
+    text = raw.get(CDC_MODE, CdcMode.DATA_BEFORE_AFTER).strip().upper()
+    if text not in CdcMode.__members__:
+        raise UnsupportedError(f"{location}: {CDC_MODE}={text} is not supported; {', '.join(CdcMode)} are")
+    return CdcMode(text)
 
 
 def _refuse(raw: Mapping[str, str], location: str) -> None:
