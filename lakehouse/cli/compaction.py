@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from lakehouse.operations.results import Committed, NothingToDo
 from lakehouse.spark.session import job_session
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 
+logger = logging.getLogger(__name__)
 _VERBS = {"compaction": ("due", "plan", "run"), "logcompaction": ("plan", "run")}
 
 
@@ -85,6 +87,7 @@ def _run(command: JobCommand) -> JobReport:
 
 def _report(table: str, outcome: Committed | NothingToDo, seconds: float) -> JobReport:
     if isinstance(outcome, NothingToDo):
+        logger.info("table %s: nothing to do: %s", table, outcome.reason)
         return JobReport(status=JobStatus.NOTHING_TO_DO, table=table, seconds=seconds)
     stats = outcome.metadata.stats
     return JobReport(

@@ -13,10 +13,15 @@ README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 @pytest.mark.spark
 def test_both_parts_of_the_tour_run(spark: Any, tmp_path: Path) -> None:
-    first, second = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    first, merge_on_read, second = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     told: list[Any] = []
     names: dict[str, Any] = {"print": told.append}
     exec(compile(first.replace("/tmp/tour", str(tmp_path)), "README.md", "exec"), names)
+    exec(compile(merge_on_read.replace("/tmp/tour", str(tmp_path)), "README.md", "exec"), names)
+    assert told[-4][0] == {"rider_id": "r1", "name": "Ada", "trips": 7}
+    assert told[-3][0] == {"rider_id": "r1", "trips": None}
+    assert sum(partition["log files"] for partition in told[-1]) == 0
+    assert names["riders"].scan(where="trips >= 1").count() == 2
     exec(compile(second, "README.md", "exec"), names)
     assert names["spark"].version == spark.version
     assert names["table"].scan(where="day = '2026-01-03'").count() == 1000
