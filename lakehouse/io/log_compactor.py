@@ -59,7 +59,7 @@ def _append(context: CompactionContext, writer: LogWriter, entries: pa.Table, se
     writer.add_deletes(deletes.column(KEY).filter(default), None)
     ordered = deletes.filter(pc.invert(default))
     if ordered.num_rows:
-        writer.add_deletes(ordered.column(KEY), ordered.column(context.read.rule.ordering[0]))
+        writer.add_deletes(ordered.column(KEY), ordered.column(context.read.rule.compared[0]))
     rows = entries.filter(pc.not_equal(entries.column(KIND), DELETE))
     data = rows.drop_columns(CONTROL.names)
     for number in pc.unique(rows.column(COLUMNS)).to_pylist():

@@ -121,7 +121,7 @@ def _decode(
     context: SliceContext, source: InputFile, block: LogBlock, columns: pa.Schema, sets: ColumnSets
 ) -> Iterator[pa.Table]:
     if block.kind is BlockType.DELETE:
-        types = [columns.field(name).type for name in context.rule.ordering if name in columns.names]
+        types = [columns.field(name).type for name in context.rule.compared if name in columns.names]
         deleted = decode_deletes(_content(source, block), types)
         if len(deleted.keys):
             yield delete_entries(deleted.keys, deleted.ordering, deleted.default, columns, context.rule)

@@ -153,5 +153,5 @@ def _merged(
 
 def _with_ordering(context: SliceContext, columns: pa.Schema) -> pa.Schema:
     """Return the columns a base row must bring where the entry's row replaces it whole or not at all."""
-    wanted = {*columns.names, *context.rule.ordering}
+    wanted = {*columns.names, *context.rule.compared}
     return pa.schema([field for field in context.table if field.name in wanted])

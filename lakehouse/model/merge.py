@@ -48,10 +48,14 @@ class MergeRule:
     by_parts: bool = False
     foreign: str = ""
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The ordering columns, where values of them decide anything: not by commit time."""
+        return () if self.mode is MergeMode.COMMIT_TIME_ORDERING else self.ordering
+
     def columns(self) -> tuple[str, ...]:
         """Return the columns that merging must read beside those asked for; with a `merger`, it wants all of them."""
-        ordering = () if self.mode is MergeMode.COMMIT_TIME_ORDERING else self.ordering
-        return tuple(dict.fromkeys((*ordering, *((self.delete_field,) if self.delete_field else ()))))
+        return tuple(dict.fromkeys((*self.compared, *((self.delete_field,) if self.delete_field else ()))))
 
 
 def require_runnable(rule: MergeRule) -> None:

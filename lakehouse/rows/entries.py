@@ -91,7 +91,7 @@ def delete_entries(
     `keys` are strings, `ordering` the arrays of the ordering columns of `rule` in their order (none if the block was
     read without), `default` the mask of the rows without ordering value. All other columns are null.
     """
-    values = dict(zip(rule.ordering, ordering, strict=True)) if ordering else {}
+    values = dict(zip(rule.compared, ordering, strict=True)) if ordering else {}
     columns = []
     for column in (column for column in schema if column.name not in CONTROL.names):
         if column.name == KEY:

@@ -60,7 +60,7 @@ def _key_codes(keys: pa.ChunkedArray) -> tuple[np.ndarray, int]:
 
 
 def _ranks(entries: pa.Table, at: np.ndarray, rule: MergeRule) -> np.ndarray | None:
-    names = [name for name in rule.ordering if name in entries.column_names]
+    names = [name for name in rule.compared if name in entries.column_names]
     columns = ordering_columns(entries.select(names).take(pa.array(at)), rule) if names else None
     return None if columns is None else ranks(columns)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.errors import CorruptTableError, UnsupportedError
-from lakehouse.model.merge import MergeMode, MergeRule
+from lakehouse.model.merge import MergeRule
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -26,10 +26,10 @@ def ordering_columns(rows: pa.Table, rule: MergeRule) -> list[Column] | None:
 
     Raises UnsupportedError for a column whose type has no order.
     """
-    if rule.mode is MergeMode.COMMIT_TIME_ORDERING or not rule.ordering:
+    if not rule.compared:
         return None
     found = []
-    for name in rule.ordering:
+    for name in rule.compared:
         column = rows.column(name) if name in rows.column_names else pa.nulls(rows.num_rows, pa.int64())
         found.extend(_parts(name, column) if rule.by_parts else [comparable(name, column)])
     return found
