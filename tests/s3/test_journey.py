@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import RetryableError
+from lakehouse.operations.results import Committed
 from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.storage.locate import open_storage
 from lakehouse.storage.protocol import Storage
@@ -112,3 +113,25 @@ def test_a_living_write_keeps_others_out(place: tuple[str, dict[str, str]]) -> N
 
 def opened(storage: Storage, pid: int) -> Table:
     return Table.open(storage.root, env=Env(storage=storage, processes=Host(pid, frozenset({DEAD} - {pid}))))
+
+
+def test_logs_are_written_read_and_compacted(place: tuple[str, dict[str, str]]) -> None:
+    table = made(place, table_type="MERGE_ON_READ")
+    table.upsert(batch({("a", f"a{i}"): 1 for i in range(10)} | {("b", "b1"): 1}))
+    table.upsert(batch({("a", "a1"): 2, ("a", "a2"): 2}, deleted=[("b", "b1")]))
+    planned = table.services.plan_compaction(force=True)
+    table.upsert(batch({("a", "a3"): 3}))
+    expected = {f"a{i}": 1 for i in range(10)} | {"a1": 2, "a2": 2, "a3": 3}
+    assert content(table.scan().to_arrow()) == expected
+    outcome = table.services.compaction()
+    assert isinstance(outcome, Committed) and outcome.instant.requested == planned.requested
+    location, reach = place
+    table = Table.open(location, storage_options=reach)
+    assert content(table.scan().to_arrow()) == expected
+    assert content(table.scan(read_optimized=True).to_arrow()) == expected | {"a3": 1}
+    assert content(table.incremental(planned.requested).to_arrow()) == {"a3": 3}
+    table.delete(["a0"])
+    table.services.compaction(force=True)
+    del expected["a0"]
+    assert content(table.scan(read_optimized=True).to_arrow()) == expected
+    assert leftovers(open_storage(location, reach)) == []

@@ -110,3 +110,31 @@ def test_the_price_of_a_write_and_of_a_read_does_not_grow_with_the_history(tmp_p
 
     prices = [upsert_and_read(value) for value in range(3, 15)]
     assert prices[3:] == [prices[3]] * len(prices[3:])
+
+
+@pytest.mark.parametrize("options", [{}, BUCKET], ids=["SIMPLE", "BUCKET"])
+def test_logs_cost_no_listing_more_and_a_compaction_lists_each_partition_once_to_plan(
+    tmp_path: Path, options: Mapping[str, str]
+) -> None:
+    storage = CountingStorage(LocalStorage(str(tmp_path / "table")))
+    env = Env(storage=storage)
+    table = Table.create(
+        storage.root,
+        name="t",
+        record_key=["id"],
+        partition_by=["p"],
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        options=options,
+        env=env,
+    )
+    table.upsert(batch(PARTITIONS, 1))
+    for touched in (1, 3):
+        counts = price(storage, lambda count=touched: table.upsert(batch(PARTITIONS[:count], 2)))
+        assert (counts["LIST"] <= touched + WRITE_LISTS, counts["HEAD"]) == (True, 0)
+    assert price(storage, lambda: table.scan().to_arrow())["LIST"] <= READ_LISTS + len(PARTITIONS)
+    counts = price(storage, lambda: table.services.plan_compaction(force=True))
+    assert counts["LIST"] <= len(PARTITIONS) + 4
+    counts = price(storage, table.services.compaction)
+    assert (counts["LIST"] <= 12, counts["HEAD"]) == (True, 0)
+    assert table.services.compaction_due().delta_commits == 0
