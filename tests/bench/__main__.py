@@ -10,7 +10,19 @@ from pathlib import Path
 from tests.bench.measure import show
 from tests.bench.setting import Setting
 
-BENCHES = ("bulk_insert", "upsert", "hudi", "one_row", "memory", "requests")
+BENCHES = (
+    "bulk_insert",
+    "upsert",
+    "hudi",
+    "one_row",
+    "memory",
+    "requests",
+    "merge_on_read",
+    "hudi_logs",
+    "read",
+    "compaction",
+    "memory_compaction",
+)
 
 
 def main() -> None:

@@ -67,9 +67,14 @@ def write_orders(directory: Path, numbers: np.ndarray, *, files: int, version: i
     return str(directory)
 
 
+def updates(rows: int, share: float, seed: int) -> np.ndarray:
+    """Return the numbers of a share of the stored rows, evenly spread."""
+    return np.random.default_rng(seed).choice(rows, int(rows * share), replace=False)
+
+
 def changes(rows: int, share: float, seed: int) -> np.ndarray:
     """Return the numbers of a change set: a share of the stored rows, evenly spread, and a tenth as many new."""
-    chosen = np.random.default_rng(seed).choice(rows, int(rows * share), replace=False)
+    chosen = updates(rows, share, seed)
     new = np.arange(len(chosen) // 10) + rows * (1 + seed)
     return np.concatenate([chosen, new])
 

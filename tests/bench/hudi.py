@@ -26,19 +26,27 @@ VARIANTS: dict[str, dict[str, str]] = {
 
 def run(setting: Setting) -> list[Comparison]:
     """Measure Hudi's variants against our simple index, and against our bucket index too."""
-    jars = sorted((ROOT / ".jars").glob("hudi-spark3.5-bundle*.jar"))
-    python = ROOT / ".venv-hudi/bin/python"
-    if not jars or not python.exists():
-        print("  skipped: Apache Hudi is not here; `make referee` fetches it")
+    hudi = start()
+    if hudi is None:
         return []
-    with _Hudi(python, jars[-1]) as hudi:
+    with hudi:
         comparisons = _load(setting, hudi)
         for share in SHARES:
             comparisons += _upsert(setting, hudi, share)
     return comparisons
 
 
-class _Hudi:
+def start() -> Hudi | None:
+    """Return a process that runs Apache Hudi, or None, with a word about it, if Hudi is not here."""
+    jars = sorted((ROOT / ".jars").glob("hudi-spark3.5-bundle*.jar"))
+    python = ROOT / ".venv-hudi/bin/python"
+    if jars and python.exists():
+        return Hudi(python, jars[-1])
+    print("  skipped: Apache Hudi is not here; `make referee` fetches it")
+    return None
+
+
+class Hudi:
     """The process that runs Apache Hudi; alive and warm for the whole bench."""
 
     def __init__(self, python: Path, jar: Path) -> None:
@@ -53,7 +61,7 @@ class _Hudi:
             env=environment,
         )
 
-    def __enter__(self) -> _Hudi:
+    def __enter__(self) -> Hudi:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,6 +70,7 @@ class _Hudi:
         self._process.wait(timeout=60)
 
     def ask(self, operation: str, path: str, source: str = "", **options: str) -> dict[str, Any]:
+        """Have one request answered; `options` override what every request has."""
         assert self._process.stdin is not None and self._process.stdout is not None
         request = {"operation": operation, "path": path, "source": source, "options": options}
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -73,7 +82,7 @@ class _Hudi:
         raise RuntimeError(f"Apache Hudi stopped at {operation} of {path}")
 
 
-def _load(setting: Setting, hudi: _Hudi) -> list[Comparison]:
+def _load(setting: Setting, hudi: Hudi) -> list[Comparison]:
     options = VARIANTS["Hudi, simple index"]
     samples = interleave(
         [
@@ -91,7 +100,7 @@ def _load(setting: Setting, hudi: _Hudi) -> list[Comparison]:
     return [compare("bulk_insert, 20 partitions", samples, "bulk_insert", "Hudi", TARGET)]
 
 
-def _upsert(setting: Setting, hudi: _Hudi, share: float) -> list[Comparison]:
+def _upsert(setting: Setting, hudi: Hudi, share: float) -> list[Comparison]:
     tables = {
         "simple index": loaded(setting, "hudi-ours-simple"),
         "bucket index": loaded(setting, "hudi-ours-bucket", _BUCKETS),

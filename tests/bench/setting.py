@@ -60,7 +60,9 @@ def spark() -> SparkSession:
     return session
 
 
-def create(path: str, *, partitioned: bool = True, options: dict[str, str] | None = None) -> Table:
+def create(
+    path: str, *, partitioned: bool = True, options: dict[str, str] | None = None, merge_on_read: bool = False
+) -> Table:
     """Return a new empty table of orders, with the codec that every side uses."""
     return Table.create(
         path,
@@ -69,6 +71,7 @@ def create(path: str, *, partitioned: bool = True, options: dict[str, str] | Non
         partition_by=[PARTITION] if partitioned else [],
         ordering=ORDERING,
         options={"hoodie.parquet.compression.codec": CODEC, **(options or {})},
+        table_type="MERGE_ON_READ" if merge_on_read else "COPY_ON_WRITE",
     )
 
 
