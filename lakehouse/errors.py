@@ -57,4 +57,4 @@ class CommitStateUnknownError(LakehouseError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?` for the known name closest to `name`, or an empty string."""
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    return f" Did you mean {str(close[0])!r}?" if close else ""

@@ -20,7 +20,7 @@ from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.operations import compaction
 from lakehouse.operations.create import create_table
-from lakehouse.operations.declare import TableDeclaration, declared_properties, stored_options
+from lakehouse.operations.declare import TableDeclaration, declared_properties, require_merger, stored_options
 from lakehouse.operations.describe import describe
 from lakehouse.operations.load import LoadedTable, latest_extra, load_slices, load_table, table_schema
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
@@ -132,11 +132,12 @@ class Table:
     ) -> Table:
         """Open the table at `location`; `options` override what the table stores.
 
-        Raises UserError if there is no table or an option is unknown, UnsupportedError for versions and features
-        that cannot be honoured.
+        Raises UserError if there is no table, its merger cannot be loaded or an option is unknown, UnsupportedError for
+        versions and features that cannot be honoured.
         """
         env = env or Env(storage=open_storage(location, storage_options or {}))
         loaded = load_table(env)
+        require_merger(loaded.config)
         policies = parse_options(stored_options(loaded.config))
         return cls(env, _overridden(policies, options or {}), loaded)
 
@@ -148,7 +149,7 @@ class Table:
         name: str,
         record_key: Sequence[str],
         partition_by: Sequence[str] = (),
-        ordering: str | None = None,
+        ordering: str | Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         options: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -158,9 +159,10 @@ class Table:
     ) -> Table:
         """Create a table and open it. Name, location and record key are all it needs.
 
-        `declared` takes the other fields of TableDeclaration: table_type, key_generator, timestamp, merge_mode, cdc.
+        `declared` takes the other fields of TableDeclaration: table_type, cdc, key_generator, timestamp, and how
+        versions of a record meet: merge_mode, merger, partial_update, unavailable_value, delete_field, delete_marker.
         Raises UserError if a table is there already (unless `exist_ok`) for options that do not fit together,
-        and for a key, partition or ordering column that `schema` lacks.
+        and for a key, partition, ordering or delete column that `schema` lacks.
         """
         env = env or Env(storage=open_storage(location, storage_options or {}))
         declaration = TableDeclaration(
@@ -173,12 +175,7 @@ class Table:
             **declared,
         )
         if schema is not None:
-            named = (
-                *record_key,
-                *(field.partition(":")[0] for field in partition_by),
-                *([ordering] if ordering else ()),
-            )
-            plan_schema(None, schema, SchemaPolicy(), required=named)
+            plan_schema(None, schema, SchemaPolicy(), required=declaration.named_columns)
         create_table(env, declared_properties(declaration), exist_ok=exist_ok)
         return cls.open(location, options=declaration.call_options(), env=env)
 

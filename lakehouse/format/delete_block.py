@@ -87,8 +87,8 @@ def decode_deletes(content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKe
 def encode_deletes(keys: pa.Array, partition: str, ordering: pa.Array | None = None) -> bytes:
     """Return the content of a version 3 delete block for `keys` (strings) of one partition.
 
-    `ordering` has one value per key, none null, in the type of the table's single ordering column; without it the
-    deletes hold whatever is stored. An integer 0 means the same: no writer can say a delete of ordering value 0.
+    `ordering` has one value per key, none null, in the type of the ordering column (a struct of several); without
+    it the deletes hold whatever is stored. An integer 0 means the same: no writer can say a delete of ordering value 0.
     Raises UnsupportedError for a type that deletes cannot be ordered by and for more than 2 GB, UserError for nulls.
     """
     if keys.null_count:
@@ -98,7 +98,8 @@ def encode_deletes(keys: pa.Array, partition: str, ordering: pa.Array | None = N
     if ordering is not None:
         if len(ordering) != count:
             raise UserError(f"{count} keys to delete have {len(ordering)} ordering values")
-        branch, values = bytes((written_as(ordering.type) << 1,)), encode_values(ordering)
+        wrapper = Wrapper.ARRAY if pa.types.is_struct(ordering.type) else written_as(ordering.type)
+        branch, values = bytes((wrapper << 1,)), encode_values(ordering)
     place = partition.encode()
     tail = _TEXT + _number(len(place)) + place + branch
     text = keys.cast(pa.binary())

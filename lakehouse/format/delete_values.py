@@ -85,8 +85,13 @@ def ordering_columns(
 
 
 def encode_values(ordering: pa.Array) -> pa.Array:
-    """Return the bytes of each value, without its wrapper's number; UserError for a null."""
+    """Return the bytes of each value, without its wrapper's number; UserError for a null.
+
+    A struct holds the values of several ordering columns.
+    """
     kind = ordering.type
+    if pat.is_struct(kind):
+        return _encode_tuples(ordering)
     wrapper = written_as(kind)
     if ordering.null_count:
         raise UserError(f"{ordering.null_count} of {len(ordering)} deletes have no ordering value; write them apart")
@@ -176,6 +181,13 @@ def _decode_decimals(window: Window, begin: I64, length: I64, kind: pa.DataType)
         return pa.Array.from_buffers(stored, len(length), [None, pa.py_buffer(little)]).cast(kind)
     except pa.ArrowInvalid as error:
         raise CorruptTableError(f"a delete block has an ordering value that is no {kind}: {error}") from error
+
+
+def _encode_tuples(ordering: pa.Array) -> pa.Array:
+    pieces: list[pa.Array | pa.Scalar] = [bytes((1 << 1, ordering.type.num_fields << 1))]
+    for values in ordering.flatten():
+        pieces += [bytes((written_as(values.type) << 1,)), encode_values(values)]
+    return joined(*pieces, bytes((0,)))
 
 
 def _encode_decimals(ordering: pa.Array) -> pa.Array:

@@ -18,7 +18,7 @@ from lakehouse.io.context import Batches, WriteContext
 from lakehouse.io.staging import KEY, PATH, keyed
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
-from lakehouse.rows.merge import delete_flags
+from lakehouse.rows.merge import says_deleted
 
 _GATHERED_ROWS = 131_072
 
@@ -63,9 +63,9 @@ def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
 
 def _by_partition(context: WriteContext, gathered: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     rows = keyed(context, gathered)
-    flags = delete_flags(rows)
-    if flags is not None and flags.any():
-        rows = rows.filter(pa.array(~flags))
+    deleted = says_deleted(rows, context.rule, context.schema)
+    if deleted.any():
+        rows = rows.filter(pa.array(~deleted))
     paths = rows.column(PATH).combine_chunks().dictionary_encode()
     paths = paths.chunk(0) if isinstance(paths, pa.ChunkedArray) else paths
     data, names = rows.drop_columns([PATH]), paths.dictionary.to_pylist()

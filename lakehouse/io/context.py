@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakehouse.format.cdc import CdcMode
 from lakehouse.model.keys import KeyConfig
-from lakehouse.model.merge import MergeMode
+from lakehouse.model.merge import MergeRule
 from lakehouse.spec.options import WritePolicy
 from lakehouse.storage.protocol import Storage
 
@@ -28,8 +28,7 @@ class WriteContext:
     schema: pa.Schema
     avro_schema: str
     keys: KeyConfig
-    ordering: str | None
-    merge_mode: MergeMode
+    rule: MergeRule
     policy: WritePolicy
     bytes_per_row: float
     deletes_only: bool = False

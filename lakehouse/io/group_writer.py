@@ -21,7 +21,9 @@ from lakehouse.io.staging import StagedReader
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.plan.write import GroupTask, StagedEntry
-from lakehouse.rows.merge import delete_flags, incoming_wins
+from lakehouse.rows.entries import ColumnSets, record_entries
+from lakehouse.rows.merge import incoming_wins, says_deleted
+from lakehouse.rows.settle import settle
 
 _WINDOW_BYTES_PER_VALUE = 24
 
@@ -77,34 +79,36 @@ def _merge(
             writer.write_kept(stored)
         else:
             position, kind, incoming = touched
-            replaced, dropped = _decide(context, stored, position - start, kind, incoming)
+            replaced, dropped, fresh = _meet(context, stored, position - start, kind, incoming)
             gone = np.zeros(stored.num_rows, bool)
             gone[(position - start)[replaced | dropped]] = True
             writer.write_kept(stored.filter(pa.array(~gone)))
-            fresh = incoming.filter(pa.array(replaced))
-            if fresh.num_rows:
-                fresh = _completed(context, fresh, stored, (position - start)[replaced])
-                writer.write_new(fresh, fresh.column(KEY), known=True)
+            writer.write_new(fresh, fresh.column(KEY), known=True)
             changes.merged(stored, position - start, replaced, dropped, fresh)
             updates, deletes = updates + int(replaced.sum()), deletes + int(dropped.sum())
         start = stop
     return updates, deletes
 
 
-def _decide(
+def _meet(
     context: WriteContext, stored: pa.Table, position: np.ndarray, kind: np.ndarray, incoming: pa.Table
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return which hits replace their stored row and which remove it."""
+) -> tuple[np.ndarray, np.ndarray, pa.Table]:
+    """Return which hits replace their stored row, which remove it, and the replacing rows in order."""
+    rule, at = context.rule, pa.array(position)
     if context.deletes_only:
-        return np.zeros(len(position), bool), np.ones(len(position), bool)
-    flags = delete_flags(incoming)
-    deleted = np.zeros(len(position), bool) if flags is None else flags
-    old = new = None
-    if context.ordering and context.ordering in stored.column_names:
-        old, new = stored.column(context.ordering).take(pa.array(position)), incoming.column(context.ordering)
-    wins = incoming_wins(context.merge_mode, old, new, flags, len(position))
-    moved = kind == MOVED_OUT
-    return wins & ~deleted & (kind == IN_PLACE), moved | (wins & deleted & (kind == IN_PLACE))
+        return np.zeros(len(position), bool), np.ones(len(position), bool), incoming.slice(0, 0)
+    if rule.mixes:
+        assert (kind == IN_PLACE).all(), "a write that moves rows between partitions is refused where versions mix"
+        sets = ColumnSets()
+        brought = sets.number(None if context.brought is None else frozenset(context.brought))
+        entries = record_entries(incoming, rule, brought, table=context.schema)
+        settled = settle(stored.select(incoming.column_names).take(at), entries, rule, sets)
+        return settled.replaced, settled.removed, settled.rows
+    deleted = says_deleted(incoming, rule, context.schema)
+    wins = incoming_wins(rule, stored.select(rule.compared).take(at), incoming, deleted)
+    replaced, moved = wins & ~deleted & (kind == IN_PLACE), kind == MOVED_OUT
+    fresh = _completed(context, incoming.filter(pa.array(replaced)), stored, position[replaced])
+    return replaced, moved | (wins & deleted & (kind == IN_PLACE)), fresh
 
 
 def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, position: np.ndarray) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.io.compactor import CompactionContext, slice_of
 from lakehouse.io.log_reader import KEY
-from lakehouse.io.log_writer import LogWriter
+from lakehouse.io.log_writer import LogWriter, delete_ordering
 from lakehouse.io.slice_log import fold_logs
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
@@ -59,7 +59,7 @@ def _append(context: CompactionContext, writer: LogWriter, entries: pa.Table, se
     writer.add_deletes(deletes.column(KEY).filter(default), None)
     ordered = deletes.filter(pc.invert(default))
     if ordered.num_rows:
-        writer.add_deletes(ordered.column(KEY), ordered.column(context.read.rule.compared[0]))
+        writer.add_deletes(ordered.column(KEY), delete_ordering(ordered, context.read.rule))
     rows = entries.filter(pc.not_equal(entries.column(KIND), DELETE))
     data = rows.drop_columns(CONTROL.names)
     for number in pc.unique(rows.column(COLUMNS)).to_pylist():

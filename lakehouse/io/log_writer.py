@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import IO, Any
 
 import numpy as np
@@ -32,9 +33,10 @@ from lakehouse.io.staging import KEY, StagedReader
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import LogFile
-from lakehouse.model.merge import MergeMode
+from lakehouse.model.merge import MergeRule
 from lakehouse.plan.write import GroupTask
-from lakehouse.rows.merge import default_deletes, delete_flags
+from lakehouse.rows.merge import says_deleted
+from lakehouse.rows.order import without_ordering
 
 _BYTES_PER_VALUE = 24
 _COPY_BYTES = 1 << 20
@@ -109,8 +111,7 @@ class LogWriter:
         if self._context.deletes_only:
             self.add_deletes(rows.column(KEY), None)
             return
-        flags = delete_flags(rows)
-        dead = np.zeros(rows.num_rows, bool) if flags is None else flags
+        dead = says_deleted(rows, self._context.rule, self._context.schema)
         if moved is not None and moved.any():
             self.add_deletes(rows.column(KEY).filter(pa.array(moved)), None)
             rows, dead = rows.filter(pa.array(~moved)), dead[~moved]
@@ -151,20 +152,16 @@ class LogWriter:
 
     def _delete_flagged(self, rows: pa.Table, dead: np.ndarray) -> np.ndarray:
         """Take the flagged rows as deletes and return which; those whose ordering value no block can hold stay rows."""
-        context = self._context
-        keys = rows.column(KEY)
-        ordered = context.ordering if context.merge_mode is MergeMode.EVENT_TIME_ORDERING else None
-        if ordered is None or ordered not in rows.column_names:
-            self.add_deletes(keys.filter(pa.array(dead)), None)
-            return dead
-        ordering = rows.column(ordered)
-        default: np.ndarray = dead & default_deletes(ordering)
+        rule, keys = self._context.rule, rows.column(KEY)
+        default: np.ndarray = dead & without_ordering(rows, rule)
         self.add_deletes(keys.filter(pa.array(default)), None)
-        if not _orders_deletes(ordering.type):
+        ordering = delete_ordering(rows, rule)
+        if ordering is None:
             return default
-        others = pa.array(dead & ~default)
-        self.add_deletes(keys.filter(others), ordering.filter(others))
-        return dead
+        others = dead & ~default & ordering.is_valid().to_numpy()
+        self.add_deletes(keys.filter(pa.array(others)), ordering.filter(pa.array(others)))
+        taken: np.ndarray = default | others
+        return taken
 
     def _with_meta(self, rows: pa.Table) -> pa.Table:
         count, context = rows.num_rows, self._context
@@ -239,8 +236,22 @@ class LogWriter:
             yield encode_deletes(keys, self._partition, pa.concat_arrays([ordering for _, ordering in ordered]))
 
 
+def delete_ordering(rows: pa.Table, rule: MergeRule) -> pa.ChunkedArray | None:
+    """Return what a delete block says of the order of `rows`: their ordering value, a struct of several, null of none.
+
+    None if no delete block can hold it: rows that are deletes stay data rows then.
+    """
+    names = rule.compared
+    if not names or rule.by_parts or not all(_orders_deletes(rows.schema.field(name).type) for name in names):
+        return None
+    if len(names) == 1:
+        return rows.column(names[0])
+    columns = [rows.column(name).combine_chunks() for name in names]
+    known = reduce(np.logical_and, [column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+    return pa.chunked_array([pa.StructArray.from_arrays(columns, names=list(names), mask=pa.array(~known))])
+
+
 def _orders_deletes(kind: pa.DataType) -> bool:
-    """Return whether a delete block can hold ordering values of this type; rows with others stay data rows."""
     try:
         written_as(kind)
     except UnsupportedError:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.errors import UnsupportedError
 from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.io.base_reader import BaseFileReader, convert
 from lakehouse.io.context import WriteContext
@@ -170,29 +171,47 @@ def _kinds(
     moving = np.flatnonzero(elsewhere & ~deletes)
     kind = np.full(len(base_row), IN_PLACE, np.int8)
     kind[moving] = MOVED_OUT
-    if context.ordering and len(moving) and context.ordering in reader.schema.names:
-        wanted = context.schema.field(context.ordering).type
-        stored = convert(reader.column(context.ordering), wanted).take(pa.array(base_row[moving]))
+    if len(moving):
+        refuse_moves(context, len(moving))
+    if context.rule.compared and len(moving):
+        stored = pa.table({name: _stored(context, reader, name) for name in context.rule.compared})
         incoming = staged_ordering(context, entries, entry[moving], position[moving])
-        wins = incoming_wins(context.merge_mode, stored, incoming, None, len(moving))
+        wins = incoming_wins(context.rule, stored.take(pa.array(base_row[moving])), incoming, None)
         kind[moving[~wins]] = LOST
     return kind
 
 
+def refuse_moves(context: WriteContext, rows: int) -> None:
+    """Raise UnsupportedError if a row that goes to another partition would have to take values along."""
+    if context.rule.mixes or context.brought is not None:
+        raise UnsupportedError(
+            f"{context.storage.root}: {rows} stored rows would move to another partition, and this write merges "
+            "values of the stored row into the new one, which is not supported across partitions. Set "
+            "hoodie.simple.index.update.partition.path=false to update rows where they are, or bring whole rows to a "
+            "table without merger and partial updates."
+        )
+
+
+def _stored(context: WriteContext, reader: BaseFileReader, name: str) -> pa.ChunkedArray:
+    wanted = context.schema.field(name).type
+    if name not in reader.schema.names:
+        return pa.chunked_array([pa.nulls(reader.rows, wanted)])
+    return convert(reader.column(name), wanted)
+
+
 def staged_ordering(
     context: WriteContext, entries: tuple[StagedEntry, ...], entry: np.ndarray, position: np.ndarray
-) -> pa.ChunkedArray:
-    """Return the ordering values of staged rows, named by entry and position in it."""
-    assert context.ordering is not None
-    chunks, order = [], []
+) -> pa.Table:
+    """Return the ordering columns of staged rows, named by entry and position in it."""
+    names = list(context.rule.compared)
+    tables, order = [], []
     for number in np.unique(entry):
         chosen = np.flatnonzero(entry == number)
         with StagedReader(context.storage, entries[number].run) as reader:
-            rows = reader.take(position[chosen] + entries[number].offset, [context.ordering])
-        chunks.extend(rows.column(0).chunks)
+            tables.append(reader.take(position[chosen] + entries[number].offset, names))
         order.append(chosen)
     back = np.argsort(np.concatenate(order), kind="stable")
-    return pa.chunked_array(chunks, context.schema.field(context.ordering).type).take(pa.array(back))
+    return pa.concat_tables(tables).take(pa.array(back))
 
 
 def write_hits(

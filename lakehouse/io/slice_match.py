@@ -11,7 +11,17 @@ import pyarrow.compute as pc
 
 from lakehouse.io.context import WriteContext
 from lakehouse.io.log_reader import KEY, SliceContext
-from lakehouse.io.match import IN_PLACE, LOST, MOVED_OUT, Hits, entry_parts, staged_keys, staged_ordering, write_hits
+from lakehouse.io.match import (
+    IN_PLACE,
+    LOST,
+    MOVED_OUT,
+    Hits,
+    entry_parts,
+    refuse_moves,
+    staged_keys,
+    staged_ordering,
+    write_hits,
+)
 from lakehouse.io.slice_reader import read_slice
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import FileSlice
@@ -21,7 +31,7 @@ from lakehouse.rows.merge import incoming_wins
 
 def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
     """Look the task's keys up in its slices; write the hits of each beside the staged rows."""
-    names = [KEY, *([context.ordering] if context.move_partitions and context.ordering else [])]
+    names = [KEY, *(context.rule.compared if context.move_partitions else ())]
     columns = pa.schema([field for field in read.table if field.name in names])
     results = []
     for file_slice in task.slices:
@@ -49,7 +59,7 @@ def _find(
         rows.append(hit + start)
         positions.append(found.drop_null().to_numpy().astype(np.int64))
         if len(columns) > 1:
-            orderings.append(stored.column(columns.names.index(context.ordering)).take(pa.array(hit)))
+            orderings.append(stored.drop_columns([KEY]).take(pa.array(hit)))
         start += stored.num_rows
     empty = [np.array([], np.int64)]
     base_row, staged = np.concatenate(rows or empty), np.concatenate(positions or empty)
@@ -64,11 +74,11 @@ def _find(
         live = position < np.array([e.upserts for e in entries])[entry]
         moving = np.flatnonzero(elsewhere & live)
         kind[moving] = MOVED_OUT
+        if len(moving):
+            refuse_moves(context, len(moving))
         if orderings and len(moving):
-            stored_ordering = pa.concat_tables([pa.table({"o": o}) for o in orderings]).column("o")
+            stored_ordering = pa.concat_tables(orderings).take(pa.array(moving))
             incoming = staged_ordering(context, entries, entry[moving], position[moving])
-            wins = incoming_wins(
-                context.merge_mode, stored_ordering.take(pa.array(moving)), incoming, None, len(moving)
-            )
+            wins = incoming_wins(context.rule, stored_ordering, incoming, None)
             kind[moving[~wins]] = LOST
     return Hits(base_row=base_row, run=run_of[entry], row=position + offsets[entry], kind=kind, runs=runs)

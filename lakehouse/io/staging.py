@@ -22,14 +22,16 @@ from lakehouse.index.bucket import bucket_ids
 from lakehouse.io.base_reader import align
 from lakehouse.io.context import Batches, WriteContext
 from lakehouse.model.attempt import Attempt
+from lakehouse.model.merge import MergeMode, MergeRule
 from lakehouse.plan.write import StagedEntry, StagedRun
 from lakehouse.rows.combine import combine
 from lakehouse.rows.keys import partition_paths, record_keys
-from lakehouse.rows.merge import delete_flags
+from lakehouse.rows.merge import says_deleted
 from lakehouse.storage.protocol import Storage
 
 KEY = META_COLUMNS[2]
 PATH = META_COLUMNS[3]
+_DELETES = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING)
 _SPILL_WAYS = 32
 _BATCH_ROWS = 65_536
 
@@ -49,14 +51,14 @@ def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> It
             size += rows.nbytes
             if size > budget:
                 spill = spill or _Spill(Path(directory), pending[0].schema)
-                spill.add(_combined(context, pending))
+                spill.add(_set_aside(context, pending))
                 pending, size = [], 0
         if spill is None:
             if pending:
                 yield _write_run(context, attempt, 0, _combined(context, pending))
             return
         if pending:
-            spill.add(_combined(context, pending))
+            spill.add(_set_aside(context, pending))
         for number, rows in enumerate(spill.finish()):
             yield _write_run(context, attempt, number, _combined(context, [rows]))
 
@@ -157,13 +159,18 @@ class _Spill:
                 yield rows
 
 
+def _set_aside(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
+    # Which version fills the gaps of which is known only when all versions of a record are there.
+    return pa.concat_tables(tables) if context.rule.mixes else _combined(context, tables)
+
+
 def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(tables)
     if not context.combine:
         return rows
     keys = (KEY,) if context.global_keys else (KEY, PATH)
-    ordering = context.ordering if context.ordering in rows.column_names else None
-    return combine(rows, keys=keys, ordering=ordering)
+    # A batch of keys to delete has no other columns, so there is nothing to choose by.
+    return combine(rows, keys=keys, rule=_DELETES if context.deletes_only else context.rule)
 
 
 def _write_run(context: WriteContext, attempt: Attempt, number: int, rows: pa.Table) -> StagedRun:
@@ -188,8 +195,7 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[pa.Table, list[dict
             hash_fields=context.hash_fields or context.keys.record_key_fields,
             buckets=context.buckets,
         ).astype(np.int64)
-    flags = np.ones(rows.num_rows, bool) if context.deletes_only else delete_flags(rows)
-    deletes = np.zeros(rows.num_rows, bool) if flags is None else flags
+    deletes = np.ones(rows.num_rows, bool) if context.deletes_only else says_deleted(rows, context.rule, context.schema)
     width = max(context.buckets, 1) + 1
     group = codes * width + buckets + 1
     order = np.argsort(group * 2 + deletes, kind="stable")

@@ -53,6 +53,11 @@ class MergeRule:
         """The ordering columns, where values of them decide anything: not by commit time."""
         return () if self.mode is MergeMode.COMMIT_TIME_ORDERING else self.ordering
 
+    @property
+    def mixes(self) -> bool:
+        """Whether a merged row may hold values of both versions, and is not simply the one that survives."""
+        return self.partial is not PartialMode.NONE or self.merger is not None
+
     def columns(self) -> tuple[str, ...]:
         """Return the columns that merging must read beside those asked for; with a `merger`, it wants all of them."""
         return tuple(dict.fromkeys((*self.compared, *((self.delete_field,) if self.delete_field else ()))))

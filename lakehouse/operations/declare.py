@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.format.cdc import CdcMode
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
-from lakehouse.model.merge import MergeMode
+from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
+from lakehouse.rows.merger import load_merger
 from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.state.table_config import (
     CDC_ENABLED,
@@ -36,6 +37,15 @@ STORED_OPTIONS = (
 class TableDeclaration:
     """A table to be made. `partition_by` holds column names, or `column:SIMPLE` / `column:TIMESTAMP`.
 
+    How versions of a record meet (format: data.md 5.1-5.3), all of it settled for the table's life:
+    `ordering`: the columns that say which version is the later one, compared as a tuple.
+    `merge_mode`: EVENT_TIME_ORDERING (the greater ordering value wins; the default with `ordering`),
+    COMMIT_TIME_ORDERING (the later commit wins; the default without), CUSTOM (a `merger` decides; its default).
+    `merger`: `package.module:function`, see rows.merger; importable here and wherever tasks run.
+    `partial_update`: IGNORE_DEFAULTS (nulls keep the value of the other version) or FILL_UNAVAILABLE (texts and bytes
+    that read `unavailable_value` do; Debezium's marker unless it is given).
+    `delete_field`, `delete_marker`: rows whose column reads the marker are deletes.
+
     `schema` is Avro JSON of the data columns, or None to take it from the first batch. `options` are `hoodie.*` keys,
     of the table and of its writes. `cdc` is what change logs hold (a CdcMode), None for a table without.
     """
@@ -43,14 +53,31 @@ class TableDeclaration:
     name: str
     record_key: tuple[str, ...]
     partition_by: tuple[str, ...] = ()
-    ordering: str | None = None
+    ordering: str | Sequence[str] | None = None
     schema: str | None = None
     key_generator: KeyGeneratorType | None = None
     timestamp: TimestampFormat | None = None
-    merge_mode: MergeMode | None = None
+    merge_mode: str | None = None
+    merger: str | None = None
+    partial_update: str | None = None
+    unavailable_value: str | None = None
+    delete_field: str | None = None
+    delete_marker: str | None = None
     table_type: str = COPY_ON_WRITE
     cdc: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ordering_columns(self) -> tuple[str, ...]:
+        """The ordering columns, however they were given."""
+        return (self.ordering,) if isinstance(self.ordering, str) else tuple(self.ordering or ())
+
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        """The columns that the data must have."""
+        partitions = (entry.partition(":")[0] for entry in self.partition_by)
+        deletes = (self.delete_field,) if self.delete_field else ()
+        return tuple(dict.fromkeys((*self.record_key, *partitions, *self.ordering_columns, *deletes)))
 
     def call_options(self) -> dict[str, str]:
         """Return the options that are of writes, not of the table."""
@@ -75,23 +102,62 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         raise UserError(
             f"table type {declaration.table_type!r} is unknown.{nearest(declaration.table_type, TABLE_TYPES)}"
         )
-    default = MergeMode.EVENT_TIME_ORDERING if declaration.ordering else MergeMode.COMMIT_TIME_ORDERING
-    mode = declaration.merge_mode or default
-    if mode is MergeMode.EVENT_TIME_ORDERING and not declaration.ordering:
-        raise UserError("merge mode EVENT_TIME_ORDERING needs an ordering column")
-    if mode is MergeMode.CUSTOM:
-        raise UserError("merge mode CUSTOM is not supported for new tables")
     return new_table_properties(
         name=declaration.name,
         version=int(version),
         keys=_key_config(declaration, int(version)),
-        ordering=declaration.ordering,
-        merge_mode=mode,
+        rule=declared_rule(declaration),
         create_schema=declaration.schema,
         table_type=declaration.table_type,
         extra={key: declaration.options[key] for key in STORED_OPTIONS if key in declaration.options}
         | _cdc_properties(declaration),
     )
+
+
+def declared_rule(declaration: TableDeclaration) -> MergeRule:
+    """Return how versions of a record meet in the declared table.
+
+    Raises UserError for what does not fit together, and for a merger that cannot be loaded.
+    """
+    ordering, merger = declaration.ordering_columns, declaration.merger
+    default = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
+    mode = (declaration.merge_mode or (MergeMode.CUSTOM if merger else default)).upper()
+    partial = (declaration.partial_update or PartialMode.NONE).upper()
+    if len(set(ordering)) < len(ordering):
+        raise UserError(f"ordering columns {', '.join(ordering)}: one of them stands there twice")
+    if mode not in MergeMode.__members__:
+        raise UserError(f"merge mode {mode!r} is unknown.{nearest(mode, MergeMode)}")
+    if mode == MergeMode.EVENT_TIME_ORDERING and not ordering:
+        raise UserError("merge mode EVENT_TIME_ORDERING needs an ordering column")
+    if mode == MergeMode.CUSTOM and not merger:
+        raise UserError("merge mode CUSTOM needs a merger, a function named as package.module:function")
+    if merger and mode != MergeMode.CUSTOM:
+        raise UserError(f"merger {merger!r} would never be called by merge mode {mode}; merge mode CUSTOM calls it")
+    if partial not in PartialMode.__members__:
+        raise UserError(f"partial update mode {partial!r} is unknown.{nearest(partial, PartialMode)}")
+    if merger and partial != PartialMode.NONE:
+        raise UserError(f"partial update mode {partial} and merger {merger!r} contradict: a merger fills gaps itself")
+    if declaration.unavailable_value is not None and partial != PartialMode.FILL_UNAVAILABLE:
+        raise UserError(f"unavailable value {declaration.unavailable_value!r} needs partial update FILL_UNAVAILABLE")
+    if bool(declaration.delete_field) != bool(declaration.delete_marker):
+        raise UserError("delete_field and delete_marker belong together: the column, and what it reads in a delete")
+    if merger:
+        load_merger(merger)
+    return MergeRule(
+        mode=MergeMode(mode),
+        ordering=ordering,
+        partial=PartialMode(partial),
+        unavailable=declaration.unavailable_value or UNAVAILABLE,
+        delete_field=declaration.delete_field,
+        delete_marker=declaration.delete_marker,
+        merger=merger,
+    )
+
+
+def require_merger(config: TableConfig) -> None:
+    """Raise UserError if the table is merged by a function that cannot be loaded here."""
+    if config.merge_rule.merger:
+        load_merger(config.merge_rule.merger)
 
 
 def stored_options(config: TableConfig) -> dict[str, str]:

@@ -16,7 +16,6 @@ from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.context import WriteContext
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.keys import KeyConfig
-from lakehouse.model.merge import MergeMode
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, load_config, recent_metadata, table_schema
 from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
@@ -25,7 +24,7 @@ from lakehouse.plan.write import GroupTask
 from lakehouse.rows.combine import check_orderable
 from lakehouse.rows.keys import required_columns
 from lakehouse.spec.options import IndexPolicy, Policies
-from lakehouse.state.table_config import WRITABLE_VERSIONS
+from lakehouse.state.table_config import WRITABLE_VERSIONS, require_mergeable
 
 _KEY = META_COLUMNS[2]
 _SIZED_FILE_SHARE = 0.1
@@ -79,7 +78,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
     schema = _schema(table, policies, operation, stored, batch)
     keys = _sniffed_keys(table)
     if batch is not None and not deletes_only:
-        check_orderable(batch, config.ordering_fields[0] if config.ordering_fields else None)
+        for name in config.merge_rule.ordering:
+            check_orderable(batch, name)
     index = _index(table, policies.index)
     partition_known = batch is None or all(f.split(".")[0] in batch.names for f in keys.partition_fields)
     global_keys = index.type == "GLOBAL_SIMPLE" or (deletes_only and not partition_known)
@@ -91,8 +91,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         schema=schema,
         avro_schema=avro_schema,
         keys=keys,
-        ordering=config.ordering_fields[0] if config.ordering_fields else None,
-        merge_mode=config.merge_mode,
+        rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=_bytes_per_row(table, policies),
         deletes_only=deletes_only,
@@ -128,8 +127,7 @@ def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schem
         schema=schema,
         avro_schema=arrow_to_avro(schema, table=config.name),
         keys=config.keys,
-        ordering=config.ordering_fields[0] if config.ordering_fields else None,
-        merge_mode=config.merge_mode,
+        rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=_bytes_per_row(table, policies),
         max_log_bytes=policies.log.max_file_bytes,
@@ -152,12 +150,7 @@ def _check_writable(table: LoadedTable) -> None:
         raise UnsupportedError(f"{root}: tables of version {config.version} are read only here; {known} are written")
     if not config.populate_meta_fields:
         raise UnsupportedError(f"{root}: hoodie.populate.meta.fields=false is read only here")
-    if config.merge_mode is MergeMode.CUSTOM:
-        raise UnsupportedError(f"{root}: record merge mode CUSTOM is read only here")
-    if len(config.ordering_fields) > 1:
-        raise UnsupportedError(
-            f"{root}: several ordering fields ({', '.join(config.ordering_fields)}) are read only here"
-        )
+    require_mergeable(config)
     if not config.keys.record_key_fields:
         raise UnsupportedError(f"{root}: tables without record key fields are read only here")
 
@@ -165,7 +158,7 @@ def _check_writable(table: LoadedTable) -> None:
 def _schema(
     table: LoadedTable, policies: Policies, operation: Operation, stored: pa.Schema | None, batch: pa.Schema | None
 ) -> pa.Schema:
-    keys, ordering = table.config.keys, table.config.ordering_fields
+    keys, rule = table.config.keys, table.config.merge_rule
     if operation is Operation.DELETE and batch is not None:
         if _KEY not in batch.names:
             plan_schema(None, batch, policies.schema, required=keys.record_key_fields)
@@ -174,7 +167,7 @@ def _schema(
         return stored
     if batch is None:
         return stored if stored is not None else pa.schema([])
-    return plan_schema(stored, batch, policies.schema, required=(*required_columns(keys), *ordering))
+    return plan_schema(stored, batch, policies.schema, required=(*required_columns(keys), *rule.ordering))
 
 
 def _index(table: LoadedTable, policy: IndexPolicy) -> IndexPolicy:

@@ -1,35 +1,49 @@
 """Duplicates inside one batch become one row, the same one however the input was partitioned.
 
 The row with the greatest ordering value wins; nulls order lowest. Ties are broken by the remaining columns, so the
-winner depends on values alone, never on arrival.
+winner depends on values alone, never on arrival. Where the table mixes versions of a record (partial updates, a merger
+of one's own) the rows of a key are folded in that order, the lowest as the oldest.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.errors import UserError
+from lakehouse.model.merge import MergeMode, MergeRule
+from lakehouse.rows.entries import ColumnSets, record_entries, without_control
+from lakehouse.rows.fold import fold
+from lakehouse.rows.order import ordering_columns
 
 
-def combine(rows: pa.Table, *, keys: tuple[str, ...], ordering: str | None) -> pa.Table:
-    """Return `rows` with one row for each distinct tuple of the string columns `keys`; survivors keep their order."""
+def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule) -> pa.Table:
+    """Return `rows` with one row for each distinct tuple of the string columns `keys`.
+
+    `rows` hold `_hoodie_record_key` if `rule` mixes versions. Survivors keep their order; rows made of several versions
+    stand behind them. Raises UserError for a merger that does not do its work.
+    """
     codes, distinct = _codes(rows, keys)
     if distinct == rows.num_rows:
         return rows
     counts = np.bincount(codes, minlength=distinct)
-    repeated = np.flatnonzero(counts[codes] > 1)
-    winners = _winners(rows.take(pa.array(repeated)), codes[repeated], keys, ordering)
     keep = counts[codes] == 1
-    keep[repeated[winners]] = True
+    repeated = np.flatnonzero(~keep)
+    versions, codes = rows.take(pa.array(repeated)), codes[repeated]
+    order = _ascending(versions, codes, keys, rule)
+    if rule.mixes:
+        return pa.concat_tables([rows.filter(pa.array(keep)), _folded(versions, codes, order, rule)])
+    ordered = codes[order]
+    last_of_key = np.append(ordered[1:] != ordered[:-1], True)
+    keep[repeated[order[last_of_key]]] = True
     return rows.filter(pa.array(keep))
 
 
-def check_orderable(schema: pa.Schema, ordering: str | None) -> None:
+def check_orderable(schema: pa.Schema, ordering: str) -> None:
     """Raise UserError if the ordering column is missing or of a type without an order."""
-    if ordering is None:
-        return
     if ordering not in schema.names:
         raise UserError(f"ordering column {ordering!r} is not in the data; columns: {', '.join(schema.names)}")
     kind = schema.field(ordering).type
@@ -55,20 +69,27 @@ def _codes(rows: pa.Table, keys: tuple[str, ...]) -> tuple[np.ndarray, int]:
     return dense, len(unique)
 
 
-def _winners(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], ordering: str | None) -> np.ndarray:
+def _ascending(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], rule: MergeRule) -> np.ndarray:
+    """Return the positions of the rows, those of a key together, the lowest version first."""
     order_by = {"": pa.array(codes)}
-    if ordering is not None:
-        order_by[f"0{ordering}"] = rows.column(ordering)
+    # By commit time too: rows of one batch have no other order.
+    by_value = replace(rule, mode=MergeMode.EVENT_TIME_ORDERING)
+    for number, column in enumerate(ordering_columns(rows, by_value) or ()):
+        order_by[f"0{number}"] = column
     for name in rows.column_names:
-        if name not in keys and name != ordering:
+        if name not in keys and name not in rule.ordering:
             order_by.update(_comparable(f"1{name}", rows.column(name)))
     sortable = pa.table(order_by)
     by = [(name, "ascending", "at_start") for name in sortable.column_names]
-    order = pc.sort_indices(sortable, sort_keys=by).to_numpy()
-    ordered = codes[order]
-    last_of_key = np.append(ordered[1:] != ordered[:-1], True)
-    winners: np.ndarray = order[last_of_key]
-    return winners
+    order: np.ndarray = pc.sort_indices(sortable, sort_keys=by).to_numpy()
+    return order
+
+
+def _folded(rows: pa.Table, codes: np.ndarray, order: np.ndarray, rule: MergeRule) -> pa.Table:
+    _, records = np.unique(codes[order], return_inverse=True)
+    entries = record_entries(rows.take(pa.array(order)), rule, table=rows.schema)
+    folded = fold(entries, rule, ColumnSets(), records=records)
+    return folded.select(without_control(folded.schema).names).cast(rows.schema)
 
 
 def _comparable(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:

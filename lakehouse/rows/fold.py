@@ -27,13 +27,14 @@ from lakehouse.rows.pairs import both_records, merged_columns, newer_wins
 from lakehouse.rows.partial import from_lower, gaps
 
 
-def fold(entries: pa.Table, rule: MergeRule, sets: ColumnSets) -> pa.Table:
+def fold(entries: pa.Table, rule: MergeRule, sets: ColumnSets, *, records: np.ndarray | None = None) -> pa.Table:
     """Return one entry for each record key of `entries` (oldest first), in any order; `sets` gains unions of sets.
 
+    Where the key alone does not tell records apart, `records` numbers that of each entry, from 0 and without gaps.
     Raises UnsupportedError for a rule that cannot be run here, UserError for a merger that does not do its work.
     """
     require_runnable(rule)
-    codes, distinct = _key_codes(entries.column(KEY))
+    codes, distinct = _key_codes(entries.column(KEY)) if records is None else (records, int(records.max()) + 1)
     if distinct == entries.num_rows:
         return entries
     repeated = np.bincount(codes, minlength=distinct)[codes] > 1

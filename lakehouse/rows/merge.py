@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.errors import UnsupportedError
-from lakehouse.model.merge import MergeMode, MergeRule
-from lakehouse.rows.order import at_least, comparable
+from lakehouse.model.merge import MergeRule, require_runnable
+from lakehouse.rows.order import at_least, ordering_columns, without_ordering
 
 DELETED_COLUMN = "_hoodie_is_deleted"
 OPERATION_COLUMN = "_hoodie_operation"
@@ -41,34 +40,18 @@ def says_deleted(rows: pa.Table, rule: MergeRule, table: pa.Schema) -> np.ndarra
     return deleted
 
 
-def incoming_wins(
-    mode: MergeMode,
-    stored: pa.Array | pa.ChunkedArray | None,
-    incoming: pa.Array | pa.ChunkedArray | None,
-    deletes: np.ndarray | None,
-    rows: int,
-) -> np.ndarray:
+def incoming_wins(rule: MergeRule, stored: pa.Table, incoming: pa.Table, deletes: np.ndarray | None) -> np.ndarray:
     """Return the mask of the incoming rows that beat the stored row beside them.
 
-    `stored` and `incoming` are the ordering columns, aligned and of one type; ties go to the incoming row; null is
-    lowest. A delete without ordering value (null, or the integer 0 that stands for it) always wins.
+    Row i of `stored` and of `incoming` meet; both have the ordering columns that `rule` compares, in one type. Ties go
+    to the incoming row; null is lowest. A delete without ordering value (null, or the integer 0 that stands for it)
+    always wins. Raises UnsupportedError for a rule that cannot be run here.
     """
-    if mode is MergeMode.CUSTOM:
-        raise UnsupportedError(
-            "record merge mode CUSTOM cannot be applied; COMMIT_TIME_ORDERING and EVENT_TIME_ORDERING can"
-        )
-    if mode is MergeMode.COMMIT_TIME_ORDERING or stored is None or incoming is None:
-        return np.ones(rows, dtype=bool)
-    wins = at_least([comparable("incoming", incoming)], [comparable("stored", stored)], rows)
-    return wins if deletes is None else wins | (deletes & default_deletes(incoming))
-
-
-def default_deletes(ordering: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """Return the mask of ordering values that stand for none in a delete: null, and the integer 0."""
-    default = pc.is_null(ordering)
-    if pa.types.is_int32(ordering.type):
-        default = pc.or_kleene(default, pc.fill_null(pc.equal(ordering, 0), False))
-    return np.asarray(default.to_numpy(zero_copy_only=False), dtype=bool)
+    require_runnable(rule)
+    if not rule.compared:
+        return np.ones(incoming.num_rows, dtype=bool)
+    wins = at_least(ordering_columns(incoming, rule), ordering_columns(stored, rule), incoming.num_rows)
+    return wins if deletes is None else wins | (deletes & without_ordering(incoming, rule))
 
 
 def _mask(flags: pa.Array | pa.ChunkedArray) -> np.ndarray:

@@ -2,9 +2,11 @@
 
     def merge(older: pa.Table, newer: pa.Table) -> pa.Table
 
-Row i of `older` and row i of `newer` are versions of one record, neither of them a delete; both tables have the columns
-that are read, meta columns too. The result has as many rows, the same columns and types, and the same keys. A row of it
-that says it is a delete (`_hoodie_is_deleted`, the table's delete marker) is one.
+Row i of `older` and row i of `newer` are versions of one record, neither of them a delete; both tables have the record
+key (`_hoodie_record_key`) and the data columns, no other meta columns. The result has as many rows, the same columns
+and types, and the same keys. A row of it that says it is a delete (`_hoodie_is_deleted`, the table's delete marker) is
+one. Rows of one batch are merged too, the one with the lowest ordering value as the oldest. Logs are merged before they
+meet the base file, so a merger must be associative: merge(merge(a, b), c) equals merge(a, merge(b, c)).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.errors import LakehouseError, UserError
+from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.model.merge import MERGER_PROPERTY, MergeRule
 from lakehouse.rows.entries import COLUMNS, KEY, ColumnSets, Control, record_entries, without_control
 from lakehouse.rows.pairs import merged_columns
@@ -33,7 +36,8 @@ def load_merger(name: str) -> Merger:
         found = getattr(import_module(module), function)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UserError(
-            f"merger {name!r} cannot be loaded ({error}); it must be importable wherever tasks run, workers too",
+            f"merger {name!r} cannot be loaded ({error}). It must be importable here and in workers: put its folder on "
+            "PYTHONPATH, or give it to spark-submit with --py-files",
             merger=name,
         ) from error
     if not callable(found):
@@ -53,8 +57,10 @@ def merge_records(older: pa.Table, newer: pa.Table, rule: MergeRule, sets: Colum
         return newer
     ours, theirs = Control.of(newer), Control.of(older)
     data = without_control(newer.schema)
-    given = _filled(newer.select(data.names), older, ours.columns, sets)
-    merged = _apply(rule.merger, older.select(data.names), given)
+    shown = [name for name in data.names if name == KEY or name not in META_COLUMNS]
+    given = _filled(newer.select(shown), older, ours.columns, sets)
+    merged = _apply(rule.merger, older.select(shown), given)
+    merged = pa.table([(merged if n in shown else newer).column(n) for n in data.names], schema=data)
     columns = merged_columns(ours.columns, theirs.columns, np.ones(newer.num_rows, dtype=bool), sets)
     entries = record_entries(merged, rule, table=data)
     made = [pa.array(columns) if name == COLUMNS else entries.column(name) for name in newer.column_names]

@@ -106,18 +106,15 @@ def new_table_properties(
     name: str,
     version: int,
     keys: KeyConfig,
-    ordering: str | None,
-    merge_mode: MergeMode,
+    rule: MergeRule,
     create_schema: str | None,
     extra: Mapping[str, str],
-    rule: MergeRule | None = None,
     table_type: str = COPY_ON_WRITE,
 ) -> dict[str, str]:
     """Return the properties of a new table, as Hudi 1.x writes them (format: timeline.md 2.4).
 
-    A `rule` says more than `merge_mode` and `ordering`, and takes their place.
+    Raises UnsupportedError for a `rule` that the version has no properties for.
     """
-    rule = rule or MergeRule(mode=merge_mode, ordering=(ordering,) if ordering else ())
     raw = {
         "hoodie.table.name": name,
         "hoodie.database.name": "default",

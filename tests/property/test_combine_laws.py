@@ -9,9 +9,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.model.merge import MergeMode, MergeRule
 from lakehouse.rows.combine import combine
 from tests.support.tables import examples
 
+PLAIN = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING)
+BY_TS = MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("ts",))
 SCHEMA = pa.schema(
     [
         ("key", pa.string()),
@@ -38,7 +41,7 @@ row = st.fixed_dictionaries(
 )
 batches = st.lists(row, min_size=1, max_size=20)
 keys_of = st.sampled_from([("key",), ("key", "path")])
-orderings = st.sampled_from([None, "ts"])
+rules = st.sampled_from([PLAIN, BY_TS])
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:
@@ -55,37 +58,37 @@ def content(rows: pa.Table) -> list[str]:
 
 
 @examples(50)
-@given(rows=batches, keys=keys_of, ordering=orderings, seed=st.integers(0, 99))
+@given(rows=batches, keys=keys_of, rule=rules, seed=st.integers(0, 99))
 def test_the_winner_does_not_depend_on_arrival(
-    rows: list[dict[str, Any]], keys: tuple[str, ...], ordering: str | None, seed: int
+    rows: list[dict[str, Any]], keys: tuple[str, ...], rule: MergeRule, seed: int
 ) -> None:
     shuffled = random.Random(seed).sample(rows, len(rows))
-    assert content(combine(table(rows), keys=keys, ordering=ordering)) == content(
-        combine(table(shuffled), keys=keys, ordering=ordering)
+    assert content(combine(table(rows), keys=keys, rule=rule)) == content(
+        combine(table(shuffled), keys=keys, rule=rule)
     )
 
 
 @examples(50)
-@given(rows=batches, keys=keys_of, ordering=orderings, cut=st.integers(0, 20))
+@given(rows=batches, keys=keys_of, rule=rules, cut=st.integers(0, 20))
 def test_combining_parts_first_changes_nothing(
-    rows: list[dict[str, Any]], keys: tuple[str, ...], ordering: str | None, cut: int
+    rows: list[dict[str, Any]], keys: tuple[str, ...], rule: MergeRule, cut: int
 ) -> None:
     parts = [part for part in (rows[:cut], rows[cut:]) if part]
-    combined = pa.concat_tables([combine(table(part), keys=keys, ordering=ordering) for part in parts])
-    once = combine(table(rows), keys=keys, ordering=ordering)
-    assert content(combine(combined, keys=keys, ordering=ordering)) == content(once)
+    combined = pa.concat_tables([combine(table(part), keys=keys, rule=rule) for part in parts])
+    once = combine(table(rows), keys=keys, rule=rule)
+    assert content(combine(combined, keys=keys, rule=rule)) == content(once)
 
 
 @examples(50)
-@given(rows=batches, keys=keys_of, ordering=orderings)
+@given(rows=batches, keys=keys_of, rule=rules)
 def test_one_row_per_key_survives_and_it_is_the_greatest(
-    rows: list[dict[str, Any]], keys: tuple[str, ...], ordering: str | None
+    rows: list[dict[str, Any]], keys: tuple[str, ...], rule: MergeRule
 ) -> None:
-    kept = combine(table(rows), keys=keys, ordering=ordering).to_pylist()
+    kept = combine(table(rows), keys=keys, rule=rule).to_pylist()
     identities = [tuple(row[key] for key in keys) for row in kept]
     assert len(set(identities)) == len(identities)
     assert set(identities) == {tuple(row[key] for key in keys) for row in rows}
-    if ordering:
+    if rule.ordering:
         for survivor in kept:
             rivals = [row["ts"] for row in rows if all(row[key] == survivor[key] for key in keys)]
             known = [ts for ts in rivals if ts is not None]
@@ -95,5 +98,5 @@ def test_one_row_per_key_survives_and_it_is_the_greatest(
 @examples(30)
 @given(rows=batches, keys=keys_of)
 def test_combining_what_is_combined_changes_nothing(rows: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
-    once = combine(table(rows), keys=keys, ordering="ts")
-    assert combine(once, keys=keys, ordering="ts").equals(once)
+    once = combine(table(rows), keys=keys, rule=BY_TS)
+    assert combine(once, keys=keys, rule=BY_TS).equals(once)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import UnsupportedError
-from lakehouse.model.merge import MergeMode
+from lakehouse.model.merge import MergeMode, MergeRule
 from lakehouse.rows.merge import delete_flags, incoming_wins
 
 EVENT, COMMIT = MergeMode.EVENT_TIME_ORDERING, MergeMode.COMMIT_TIME_ORDERING
@@ -17,7 +17,9 @@ def wins(mode: MergeMode, stored: list, incoming: list, deletes: list | None = N
     """Decide for each pair; ordering values are longs unless told otherwise."""
     kind = kind or pa.int64()
     flags = None if deletes is None else np.array(deletes)
-    return incoming_wins(mode, pa.array(stored, kind), pa.array(incoming, kind), flags, len(stored)).tolist()
+    rule = MergeRule(mode=mode, ordering=("ts",))
+    pairs = [pa.table({"ts": pa.array(values, kind)}) for values in (stored, incoming)]
+    return incoming_wins(rule, *pairs, flags).tolist()
 
 
 def test_by_commit_time_the_incoming_row_always_wins() -> None:
@@ -45,7 +47,16 @@ def test_zero_means_no_ordering_value_for_an_int_alone() -> None:
 
 
 def test_without_an_ordering_column_the_incoming_row_wins() -> None:
-    assert incoming_wins(EVENT, None, None, None, 2).tolist() == [True, True]
+    rows = pa.table({"v": [1, 2]})
+    assert incoming_wins(MergeRule(mode=EVENT), rows, rows, None).tolist() == [True, True]
+
+
+def test_several_ordering_columns_are_compared_as_a_tuple() -> None:
+    rule = MergeRule(mode=EVENT, ordering=("file", "pos"))
+    stored = pa.table({"file": ["b", "b", "b", None], "pos": [5, 5, 5, 5]})
+    incoming = pa.table({"file": ["a", "b", "b", None], "pos": [9, 4, 5, None]})
+    assert incoming_wins(rule, stored, incoming, None).tolist() == [False, False, True, False]
+    assert incoming_wins(rule, stored, incoming, np.ones(4, bool)).tolist() == [False, False, True, True]
 
 
 def test_a_custom_merge_is_refused() -> None:

@@ -15,7 +15,7 @@ from lakehouse.io.context import WriteContext
 from lakehouse.io.staging import KEY, StagedReader, stage_shard
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
-from lakehouse.model.merge import MergeMode
+from lakehouse.model.merge import MergeMode, MergeRule
 from lakehouse.plan.write import StagedRun
 from lakehouse.spec.options import WritePolicy
 from lakehouse.storage.memory import MemoryStorage
@@ -39,8 +39,7 @@ def context(**changes: Any) -> WriteContext:
         "schema": SCHEMA,
         "avro_schema": "{}",
         "keys": KEYS,
-        "ordering": "ts",
-        "merge_mode": MergeMode.EVENT_TIME_ORDERING,
+        "rule": MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("ts",)),
         "policy": WritePolicy(),
         "bytes_per_row": 100.0,
     }

@@ -242,7 +242,6 @@ def test_a_table_that_cannot_be_read_is_refused_when_it_is_opened(changes: Mappi
     ("changes", "named"),
     [
         ({"hoodie.record.merge.mode": "CUSTOM"}, "merge mode CUSTOM"),
-        ({"hoodie.table.ordering.fields": "ts,at"}, r"several ordering fields \(ts, at\)"),
         ({"hoodie.populate.meta.fields": "false"}, "hoodie.populate.meta.fields=false"),
         ({"hoodie.table.recordkey.fields": ""}, "without record key fields"),
     ],

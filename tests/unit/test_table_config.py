@@ -42,8 +42,7 @@ def test_what_is_written_is_read_back() -> None:
             name="t",
             version=version,
             keys=keys,
-            ordering="ts",
-            merge_mode=MergeMode.EVENT_TIME_ORDERING,
+            rule=MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("ts",)),
             create_schema=None,
             extra={"hoodie.index.type": "BUCKET"},
         )
@@ -52,6 +51,26 @@ def test_what_is_written_is_read_back() -> None:
         assert (config.version, config.layout, config.timezone) == (version, 2, "UTC")
         assert (config.ordering_fields, config.merge_mode) == (("ts",), MergeMode.EVENT_TIME_ORDERING)
         assert config.raw == raw
+
+
+def test_what_is_declared_of_merging_is_the_rule_of_the_table() -> None:
+    debezium = declared(
+        ordering=["_event_bin_file", "_event_pos"], delete_field="_change_operation_type", delete_marker="d"
+    )
+    assert parse_table_config(debezium, "here").merge_rule == MergeRule(
+        mode=MergeMode.EVENT_TIME_ORDERING,
+        ordering=("_event_bin_file", "_event_pos"),
+        delete_field="_change_operation_type",
+        delete_marker="d",
+    )
+    postgres = declared(ordering="_event_lsn", partial_update="fill_unavailable")
+    assert parse_table_config(postgres, "here").merge_rule == MergeRule(
+        mode=MergeMode.EVENT_TIME_ORDERING, ordering=("_event_lsn",), partial=PartialMode.FILL_UNAVAILABLE
+    )
+    own = parse_table_config(declared(merger="os.path:join"), "here")
+    assert (own.merge_mode, own.merge_rule.merger) == (MergeMode.CUSTOM, "os.path:join")
+    with pytest.raises(UnsupportedError, match="several ordering columns cannot be declared in a table of version 8"):
+        declared(ordering=("a", "b"), options={"hoodie.write.table.version": "8"})
 
 
 def test_the_ordering_column_is_named_as_each_version_names_it() -> None:
@@ -156,7 +175,22 @@ def test_the_merge_mode_is_declared_or_follows_from_the_payload(properties: dict
         ({"options": {"hoodie.write.table.version": "6"}}, "versions 8 and 9 are written"),
         ({"options": {"hoodie.parquet.max.filesize": "1"}}, "Did you mean 'hoodie.parquet.max.file.size'"),
         ({"merge_mode": MergeMode.EVENT_TIME_ORDERING}, "needs an ordering column"),
-        ({"merge_mode": MergeMode.CUSTOM}, "CUSTOM is not supported"),
+        ({"merge_mode": MergeMode.CUSTOM}, "CUSTOM needs a merger"),
+        ({"merge_mode": "EVENT_TIME_ORDERNG", "ordering": "ts"}, "Did you mean 'EVENT_TIME_ORDERING'"),
+        (
+            {"merger": "os.path:join", "merge_mode": "COMMIT_TIME_ORDERING"},
+            "would never be called by merge mode COMMIT",
+        ),
+        ({"merger": "os.path.join"}, "expected package.module:function"),
+        ({"merger": "no.such.module:merge"}, r"cannot be loaded \(No module named 'no'\).*PYTHONPATH.*--py-files"),
+        ({"merger": "os.path:no_such_function"}, "cannot be loaded"),
+        ({"merger": "os:sep"}, "not a function but of type str"),
+        ({"merger": "os.path:join", "partial_update": "IGNORE_DEFAULTS"}, "contradict"),
+        ({"partial_update": "IGNORE_DEFAULT"}, "Did you mean 'IGNORE_DEFAULTS'"),
+        ({"unavailable_value": "?"}, "needs partial update FILL_UNAVAILABLE"),
+        ({"delete_field": "op"}, "belong together"),
+        ({"delete_marker": "d"}, "belong together"),
+        ({"ordering": ("a", "b", "a")}, "twice"),
         ({"partition_by": ("p:DATE",)}, "type must be SIMPLE or TIMESTAMP"),
         ({"partition_by": ("at:TIMESTAMP",)}, "needs its formats"),
         (
@@ -335,8 +369,6 @@ def test_a_rule_that_is_declared_is_read_back(rule: MergeRule) -> None:
         name="t",
         version=9,
         keys=KeyConfig(generator=KeyGeneratorType.NON_PARTITION, record_key_fields=("id",)),
-        ordering=None,
-        merge_mode=MergeMode.COMMIT_TIME_ORDERING,
         create_schema=None,
         extra={},
         rule=rule,
