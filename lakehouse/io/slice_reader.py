@@ -94,13 +94,11 @@ def _merging_keys(context: SliceContext, reader: BaseFileReader, sets: ColumnSet
     if context.commit_times is None or context.mixes_versions or len(sets.sets) > 1:
         yield from stored_keys(context, reader)
         return
-    for keys, times in zip(stored_keys(context, reader), _commit_times(context, reader), strict=True):
-        yield pc.if_else(context.of_range(times).combine_chunks(), keys, pa.scalar(None, pa.string()))
-
-
-def _commit_times(context: SliceContext, reader: BaseFileReader) -> Iterator[pa.ChunkedArray]:
-    for times in reader.column_batches(COMMIT_TIME, _keys_at_once(context)):
-        yield pa.chunked_array([times])
+    # Both columns in one pass: read apart, their batches may end at different rows.
+    columns = pa.schema([context.table.field(COMMIT_TIME), context.table.field(KEY)])
+    for rows in reader.batches(columns, _keys_at_once(context)):
+        of_range = context.of_range(rows.column(COMMIT_TIME))
+        yield pc.if_else(of_range, rows.column(KEY), pa.scalar(None, pa.string())).combine_chunks()
 
 
 def _keys_at_once(context: SliceContext) -> int:

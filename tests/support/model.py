@@ -70,6 +70,7 @@ class Model:
 
     shape: Shape
     stored: dict[tuple[str, str], list[Version]] = field(default_factory=dict)
+    history: list[tuple[Instant, Counter[Read]]] = field(default_factory=list)
 
     def upsert(self, rows: Iterable[Row]) -> None:
         """Insert, update, and delete what is flagged so."""
@@ -121,11 +122,24 @@ class Model:
         gone = set(paths)
         self.stored = {where: versions for where, versions in self.stored.items() if where[0] not in gone}
 
-    def committed(self, requested: str) -> None:
+    def committed(self, instant: Instant) -> None:
         """Say when the rows of the last verb were written."""
         for versions in self.stored.values():
             for version in versions:
-                version.written = version.written or requested
+                version.written = version.written or instant.requested
+        self.history.append((instant, self.snapshot()))
+
+    def forget(self) -> None:
+        """Say that the last verb was not committed, for it changed nothing."""
+
+    def at(self, *, as_of: str | None = None, upto: str | None = None) -> Counter[Read]:
+        """Return what a reader sees who knows the commits requested by `as_of`, or completed by `upto`."""
+        known = [
+            seen
+            for instant, seen in self.history
+            if (as_of is None or instant.requested <= as_of) and (upto is None or instant.completion <= upto)
+        ]
+        return known[-1] if known else Counter()
 
     def snapshot(self) -> Counter[Read]:
         """Return what a reader sees."""
@@ -223,31 +237,43 @@ class Run:
     shape: Shape
     unique: bool = True
     model: Model = field(init=False)
-    commits: list[tuple[Instant, Counter[Read]]] = field(default_factory=list)
+    commits: list[Instant] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.model = Model(self.shape)
 
     def step(self, verb: Verb) -> None:
         """Apply one verb and compare every reading that ends at it."""
-        before = self.model.snapshot()
-        outcome = apply_verb(self.table, self.model, verb, unique=self.unique)
-        if isinstance(outcome, Committed):
-            self.model.committed(outcome.instant.requested)
-            self.commits.append((outcome.instant, self.model.snapshot()))
-        else:
-            assert self.model.snapshot() == before, f"{verb.name} did nothing: {outcome.reason}"
+        outcome = self.apply(verb)
         check_storage(self.table, unique=self.unique)
-        assert read(self.table) == self.model.snapshot(), verb.name
-        for instant, expected in self.commits:
-            assert read(self.table, as_of=instant.requested) == expected, ("as of", instant.requested)
+        self.compare_snapshots(verb.name)
         if isinstance(outcome, Committed):
             self.compare_incremental(ends=self.commits[-1:])
 
-    def compare_incremental(self, ends: Sequence[tuple[Instant, Counter[Read]]]) -> None:
+    def apply(self, verb: Verb) -> Committed | NothingToDo:
+        """Apply one verb to the table and to the model."""
+        before = self.model.snapshot()
+        outcome = apply_verb(self.table, self.model, verb, unique=self.unique)
+        if isinstance(outcome, Committed):
+            self.model.committed(outcome.instant)
+            self.commits.append(outcome.instant)
+        else:
+            self.model.forget()
+            assert self.model.snapshot() == before, f"{verb.name} did nothing: {outcome.reason}"
+        return outcome
+
+    def compare_snapshots(self, last: str) -> None:
+        """Compare the rows of now and of every commit; `last` says what was done last."""
+        assert read(self.table) == self.model.snapshot(), last
+        for instant in self.commits:
+            expected = self.model.at(as_of=instant.requested)
+            assert read(self.table, as_of=instant.requested) == expected, ("as of", instant.requested, last)
+
+    def compare_incremental(self, ends: Sequence[Instant]) -> None:
         """Compare the changes between every earlier commit, and the beginning, and each of `ends`."""
-        for end, expected in ends:
-            done = [instant for instant, _ in self.commits if instant.completion <= end.completion]
+        for end in ends:
+            expected = self.model.at(upto=end.completion)
+            done = [instant for instant in self.commits if instant.completion <= end.completion]
             for first in range(len(done)):
                 begin = "000" if first == 0 else done[first - 1].completion
                 wanted = {instant.requested for instant in done[first:]}
@@ -290,6 +316,8 @@ def shapes(**fixed: Any) -> st.SearchStrategy[Shape]:
         "combines_inserts": st.booleans(),
         "budget": st.sampled_from([64 << 20, 2_000]),
     }
+    if fixed.get("type") == "MERGE_ON_READ":
+        choices |= {"new_buckets": st.sampled_from(["base", "log"]), "log_bytes": st.sampled_from([1 << 30, 1])}
     return st.builds(Shape, **{**choices, **{name: st.just(value) for name, value in fixed.items()}})
 
 

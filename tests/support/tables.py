@@ -1,17 +1,19 @@
 """Tables to test on: built through the real write path from orthogonal choices, in a world whose clock and ids repeat.
 
-A `Shape` is one point of the product (version, key generator, index, merge mode, sizes); `make_table` builds it, in
-memory unless a place is given. `check_storage` holds the laws of what a write leaves behind.
+A `Shape` is one point of the product (type, version, key generator, index, merge mode, sizes); `make_table` builds it,
+in memory unless a place is given. `check_storage` holds the laws of what a write leaves behind.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import random
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +24,12 @@ from hypothesis import Phase, settings
 
 from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.format.bloom import BloomFilter
-from lakehouse.format.names import parse_base_file, parse_instant
+from lakehouse.format.delete_block import decode_deletes
+from lakehouse.format.log_blocks import BlockType, scan_blocks
+from lakehouse.format.names import parse_base_file, parse_instant, parse_log_file
 from lakehouse.model.commit import CommitMetadata, WriteStat
-from lakehouse.model.files import BaseFile
+from lakehouse.model.files import BaseFile, LogFile
+from lakehouse.model.instant import State
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.model.merge import MergeMode
 from lakehouse.operations.load import load_slices
@@ -103,8 +108,10 @@ class Shape:
     """One kind of table. `merge`: commit (no ordering column), commit_ordered or event.
 
     `rows_per_file` is the first commit's idea of a full file; later ones learn from real sizes. `budget` in bytes.
+    Merge on read: a new bucket begins with a base file or a log (`new_buckets`), logs roll over at `log_bytes`.
     """
 
+    type: str = "COPY_ON_WRITE"
     version: int = 9
     keys: str = "simple"
     hive_style: bool = False
@@ -117,12 +124,19 @@ class Shape:
     fills_small_files: bool = True
     combines_inserts: bool = False
     budget: int = 64 << 20
+    new_buckets: str = "base"
+    log_bytes: int = 1 << 30
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_global(self) -> bool:
         """Whether a key is unique in the whole table."""
         return self.index == "GLOBAL_SIMPLE"
+
+    @property
+    def is_merge_on_read(self) -> bool:
+        """Whether updates go to logs."""
+        return self.type == "MERGE_ON_READ"
 
     @property
     def ordering(self) -> str | None:
@@ -145,6 +159,9 @@ class Shape:
             "hoodie.combine.before.insert": str(self.combines_inserts).lower(),
             "hoodie.index.bloom.fpp": "0.01",
             "lakehouse.write.memory.budget": str(self.budget),
+            "lakehouse.bucket.inserts": self.new_buckets,
+            "hoodie.logfile.max.size": str(self.log_bytes),
+            "hoodie.log.compaction.blocks.threshold": "2",
             **self.options,
         }
 
@@ -159,6 +176,7 @@ def make_table(shape: Shape | None = None, *, env: Env | None = None, schema: pa
         name="events",
         record_key=record_key,
         partition_by=partition_by,
+        table_type=shape.type,
         ordering=shape.ordering,
         schema=schema,
         merge_mode=MergeMode.EVENT_TIME_ORDERING if shape.merge == "event" else MergeMode.COMMIT_TIME_ORDERING,
@@ -210,6 +228,17 @@ def base_files(storage: Storage) -> list[BaseFile]:
     return found
 
 
+def log_files(storage: Storage) -> list[LogFile]:
+    """Return every log file on storage, committed or not."""
+    found = []
+    for file in storage.list(""):
+        partition, _, name = file.path.rpartition("/")
+        log = parse_log_file(name, partition, file.size_bytes)
+        if log is not None and not file.path.startswith(".hoodie/"):
+            found.append(log)
+    return found
+
+
 def strays(storage: Storage) -> list[str]:
     """Return the files that a table at rest does not have: staged rows, markers, heartbeats, locks, half-made files."""
     known = {".hoodie/hoodie.properties"}
@@ -219,26 +248,35 @@ def strays(storage: Storage) -> list[str]:
         if file.path not in known
         and file.name != ".hoodie_partition_metadata"
         and parse_base_file(file.name, "", 0) is None
+        and (parse_log_file(file.name, "", 0) is None or file.path.startswith(".hoodie/"))
         and not (file.path.startswith(".hoodie/timeline/") and parse_instant(file.name))
     ]
 
 
-def check_storage(table: Table, *, unique: bool = True) -> None:
-    """Assert the laws of a table at rest; `unique` says that no key was inserted twice."""
+def check_storage(table: Table, *, unique: bool = True, plans: Collection[str] = ()) -> None:
+    """Assert the laws of a table at rest.
+
+    `unique` says that no key was inserted twice; `plans` are the instants of plans that nobody carried out yet.
+    """
     loaded = table.refresh()
     storage = loaded.env.storage
-    assert not tuple(loaded.timeline.where(pending=True)), "an instant is still pending"
+    pending = loaded.timeline.where(pending=True)
+    assert {(i.requested, i.state) for i in pending} == {(p, State.REQUESTED) for p in plans}, "pending instants"
     assert strays(storage) == []
     commits = table.commits()
     named = {stat.path: stat for _, metadata in commits for stat in metadata.stats}
-    found = {base.path: base for base in base_files(storage)}
+    found: dict[str, BaseFile | LogFile] = {file.path: file for file in (*base_files(storage), *log_files(storage))}
     assert sorted(found) == sorted(named), "files on storage and files in commits differ"
     for path, stat in named.items():
         assert found[path].size_bytes == stat.size_bytes, path
         assert storage.get(f"{stat.partition}/.hoodie_partition_metadata".lstrip("/"))
     if commits:
         check_files(storage, commits[-1][1], loaded.config.keys.record_key_fields)
-    if unique:
+    if unique and loaded.config.is_merge_on_read:
+        # Base files still hold keys that logs deleted, so what counts is what is left of them.
+        seen = Counter(zip(*table.scan([PATH, KEY]).to_arrow().to_pydict().values(), strict=True))
+        assert not [where for where, times in seen.items() if times > 1]
+    elif unique:
         check_unique(storage, [s.base for s in load_slices(loaded) if s.base])
 
 
@@ -255,6 +293,9 @@ def check_unique(storage: Storage, bases: Sequence[BaseFile]) -> None:
 def check_files(storage: Storage, metadata: CommitMetadata, record_key: Sequence[str]) -> None:
     """Assert that the files of a commit are what it says of them, footers and column ranges included."""
     for stat in metadata.stats:
+        if not stat.path.endswith(".parquet"):
+            check_log(storage, stat)
+            continue
         with storage.open_input(stat.path) as source:
             file = pq.ParquetFile(source)
             rows, footer = file.read(), file.metadata.metadata or {}
@@ -273,6 +314,28 @@ def check_files(storage: Storage, metadata: CommitMetadata, record_key: Sequence
         bloom = BloomFilter.from_text(footer[b"org.apache.hudi.bloomfilter"].decode(), code and code.decode())
         assert bloom.might_contain(keys).all() if rows.num_rows else True, stat.path
         _check_ranges(stat, rows, metadata)
+
+
+def check_log(storage: Storage, stat: WriteStat) -> None:
+    """Assert that a log file is what its commit says of it, and that its blocks are whole and of that commit."""
+    log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
+    assert log is not None and log.file_id == stat.file_id
+    data = storage.get(stat.path)
+    blocks = scan_blocks(io.BytesIO(data))
+    assert {block.instant for block in blocks} == {log.instant}
+    assert all(block.schema for block in blocks)
+    rows = deletes = 0
+    for block in blocks:
+        content = data[block.offset : block.offset + block.length]
+        if block.kind is BlockType.DELETE:
+            deletes += len(decode_deletes(content, []).keys)
+            continue
+        assert block.kind is BlockType.PARQUET_DATA
+        stored = pq.read_table(io.BytesIO(content))
+        assert set(stored.column(FILE_NAME).to_pylist()) == {log.file_id}
+        assert set(stored.column(PATH).to_pylist()) == {stat.partition}
+        rows += stored.num_rows
+    assert (rows + deletes, deletes) == (stat.num_writes, stat.num_deletes), stat.path
 
 
 def _check_ranges(stat: WriteStat, rows: pa.Table, metadata: CommitMetadata) -> None:

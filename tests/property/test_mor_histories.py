@@ -1,0 +1,33 @@
+"""Random histories of merge-on-read tables, services among the verbs: every way of reading, after every step."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.merged_run import MergedRun, merged_histories, merged_shapes, tiny_parts
+from tests.support.model import Shape, Verb
+from tests.support.tables import examples, make_table
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
+@examples(12)
+@given(data=st.data())
+def test_a_table_with_logs_is_what_its_history_says(index: str, data: st.DataObject) -> None:
+    shape: Shape = data.draw(merged_shapes(index=index))
+    run = MergedRun(make_table(shape), shape)
+    history: list[Verb] = data.draw(merged_histories())
+    with tiny_parts() if shape.budget < 10_000 else nullcontext():
+        for verb in history:
+            run.step(verb)
+
+
+@examples(12)
+@given(shape=merged_shapes(index="BUCKET"), history=merged_histories())
+def test_rows_of_one_key_in_a_bucket_meet_the_logs_once(shape: Shape, history: list[Verb]) -> None:
+    run = MergedRun(make_table(shape), shape, unique=False)
+    for verb in history:
+        run.step(verb)
