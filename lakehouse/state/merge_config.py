@@ -21,13 +21,9 @@ _BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 _MODEL = "org.apache.hudi.common.model."
 _PROPERTY = "hoodie.record.merge.property."
 _DELETE_FIELD, _DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
-_UNAVAILABLE_KEY = "partial.update.unavailable.value"
-# Earlier commits of Hudi 1.1 wrote other names for the same property and mode.
-_UNAVAILABLE_KEYS = (
-    _UNAVAILABLE_KEY,
-    "hoodie.write.partial.update.unavailable.value",
-    "hoodie.write.partial.update.custom.marker",
-)
+# Of one property and mode: the name that Hudi 1.2 reads, the one that hudi-rs reads, and one of earlier commits of 1.1.
+_UNAVAILABLE_WRITTEN = ("hoodie.write.partial.update.unavailable.value", "partial.update.unavailable.value")
+_UNAVAILABLE_KEYS = (*_UNAVAILABLE_WRITTEN, "hoodie.write.partial.update.custom.marker")
 _PARTIAL_NAMES = {**PartialMode.__members__, "IGNORE_MARKERS": PartialMode.FILL_UNAVAILABLE}
 _MODES = {
     f"{_MODEL}DefaultHoodieRecordPayload": _EVENT,
@@ -165,7 +161,7 @@ def _version_nine(rule: MergeRule) -> dict[str, str]:
     if rule.partial is not PartialMode.NONE:
         raw["hoodie.table.partial.update.mode"] = rule.partial.value
     if rule.partial is PartialMode.FILL_UNAVAILABLE:
-        raw[_PROPERTY + _UNAVAILABLE_KEY] = rule.unavailable
+        raw |= {_PROPERTY + key: rule.unavailable for key in _UNAVAILABLE_WRITTEN}
     if rule.delete_field and rule.delete_marker:
         raw[_PROPERTY + _DELETE_FIELD], raw[_PROPERTY + _DELETE_MARKER] = rule.delete_field, rule.delete_marker
     return raw

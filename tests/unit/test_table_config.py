@@ -378,6 +378,13 @@ def test_a_rule_that_is_declared_is_read_back(rule: MergeRule) -> None:
     require_mergeable(config)
 
 
+def test_the_unavailable_value_is_declared_under_the_name_of_every_reader() -> None:
+    prefix = "hoodie.record.merge.property."
+    for_hudi, for_hudi_rs = "hoodie.write.partial.update.unavailable.value", "partial.update.unavailable.value"
+    raw = merge_properties(RULES[3], 9)
+    assert raw[prefix + for_hudi] == raw[prefix + for_hudi_rs] == "?"
+
+
 def test_what_version_eight_cannot_say_is_refused_by_name() -> None:
     for rule, what in zip(RULES[1:4], ("a delete marker", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"), strict=True):
         with pytest.raises(UnsupportedError, match=f"{what}.*version 9 can"):
