@@ -19,6 +19,7 @@ from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.operations import compaction
+from lakehouse.operations.cdc import CDC, ChangeRequest, ChangeScan, check_format, plan_change_read
 from lakehouse.operations.create import create_table
 from lakehouse.operations.declare import TableDeclaration, declared_properties, require_merger, stored_options
 from lakehouse.operations.describe import describe
@@ -28,6 +29,7 @@ from lakehouse.operations.scan import Scan, ScanRequest, changed_instants, plan_
 from lakehouse.operations.write import WriteRequest, write
 from lakehouse.plan.compaction import Due
 from lakehouse.plan.schema import normalise, plan_schema
+from lakehouse.spark.changes import changes_to_spark
 from lakehouse.spark.engine import SparkEngine, is_data_frame
 from lakehouse.spark.scan import scan_to_spark
 from lakehouse.spec.options import Policies, SchemaPolicy, parse_options
@@ -43,10 +45,12 @@ class TableScan:
     """A read to be run: as batches, as one Arrow table, or as a Spark DataFrame."""
 
     table: LoadedTable
-    request: ScanRequest
+    request: ScanRequest | ChangeRequest
 
-    def plan(self) -> Scan:
+    def plan(self) -> Scan | ChangeScan:
         """Return what would be read; no data file is opened."""
+        if isinstance(self.request, ChangeRequest):
+            return plan_change_read(self.table, self.request)
         return plan_read(self.table, self.request)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -56,11 +60,12 @@ class TableScan:
     def to_arrow(self) -> pa.Table:
         """Return all rows as one table."""
         scan = self.plan()
-        return pa.Table.from_batches(scan.batches(), scan.plan.schema)
+        return pa.Table.from_batches(scan.batches(), scan.schema)
 
     def to_spark(self, spark: Any) -> Any:
-        """Return a DataFrame: Spark's own parquet scan over the planned files."""
-        return scan_to_spark(spark, self.plan())
+        """Return a DataFrame: Spark's own parquet scan over the planned files; logs and changes are read by workers."""
+        scan = self.plan()
+        return changes_to_spark(spark, scan) if isinstance(scan, ChangeScan) else scan_to_spark(spark, scan)
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -241,7 +246,7 @@ class Table:
         fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
         columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
         scan = self.scan(columns, where).plan()
-        return self._write(Operation.DELETE, pa.RecordBatchReader.from_batches(scan.plan.schema, scan.batches()), call)
+        return self._write(Operation.DELETE, pa.RecordBatchReader.from_batches(scan.schema, scan.batches()), call)
 
     def insert_overwrite(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Replace the partitions that occur in `rows` by them."""
@@ -292,9 +297,21 @@ class Table:
         *,
         columns: Sequence[str] | None = None,
         where: str | None = None,
+        format: str = "latest_state",
     ) -> TableScan:
-        """Plan a read of the rows that commits completed in (begin, end] wrote; newest versions, deletes not shown."""
+        """Plan a read of the rows that commits completed in (begin, end] wrote; newest versions, deletes not shown.
+
+        With format="cdc" the answer is every change instead, deletes too: op (i, u or d), ts_ms (requested time of the
+        commit, as text), and the row before and after as structs, one of them null for inserts and deletes. `columns`
+        are then those of the structs, and `where` keeps changes whose row before or whose row after meets it. Commits
+        come in the order in which they completed. Raises UserError unless the table was created with `cdc`.
+        """
+        check_format(format)
         chosen = None if columns is None else tuple(columns)
+        if format == CDC:
+            return TableScan(
+                table=self.refresh(), request=ChangeRequest(columns=chosen, where=where, begin=begin, end=end)
+            )
         request = ScanRequest(columns=chosen, where=where, incremental=True, begin=begin, end=end)
         return TableScan(table=self.refresh(), request=request)
 

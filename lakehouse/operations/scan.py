@@ -65,6 +65,11 @@ class Scan:
         """All columns, meta columns in front."""
         return self.context.table
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answer."""
+        return self.plan.schema
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, slice by slice."""
         for file_slice in self.plan.slices:

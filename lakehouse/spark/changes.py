@@ -1,0 +1,25 @@
+"""Changes as DataFrames: one task per commit and file group reads them with Arrow in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse.operations.cdc import ChangeScan
+from lakehouse.spark.scan import spark_schema
+
+
+def changes_to_spark(spark: SparkSession, scan: ChangeScan) -> DataFrame:
+    """Return the planned changes as a DataFrame of op, ts_ms, before and after, the images as structs."""
+    if not scan.changes:
+        return spark.createDataFrame([], spark_schema(scan.schema))
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from scan.read(scan.changes[number])
+
+    numbers = spark.range(0, len(scan.changes), 1, len(scan.changes))
+    return numbers.mapInArrow(read, spark_schema(scan.schema))
