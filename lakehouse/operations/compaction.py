@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse.engine.protocol import Engine
-from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UnsupportedError, UserError
 from lakehouse.format.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.format.metadata import encode_commit
 from lakehouse.io.compactor import CompactionContext, compact_slice
@@ -29,6 +29,7 @@ from lakehouse.model.instant import Action, Instant, State
 from lakehouse.operations.load import (
     LoadedTable,
     latest_extra,
+    list_data_files,
     load_slices,
     log_compactions,
     pending_clustering,
@@ -48,6 +49,9 @@ from lakehouse.txn.heartbeat import Heartbeat, living_writes
 from lakehouse.txn.lock import table_lock
 
 logger = logging.getLogger(__name__)
+
+#: No application has as many stages, so those of two executors of one plan are told apart.
+_STAGES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +167,19 @@ def _execute(
     table: LoadedTable, engine: Engine, policies: Policies, kind: Kind, instant: Instant
 ) -> Committed | NothingToDo:
     heartbeat = Heartbeat(table.env, policies.transaction)
-    number = _claim(table, policies, kind, instant, heartbeat)
+    try:
+        number = _claim(table, policies, kind, instant, heartbeat)
+    except BaseException:
+        heartbeat.discard()
+        raise
     try:
         outcome = _rewrite(table.reload(), engine, policies, kind, instant, number)
-    except BaseException:
-        # The plan stays, and so do files already written: the next executor deletes them under its own claim.
+    except CommitStateUnknownError:
+        # The commit may land yet, so its files must stay: nobody may take the plan over before the lease ends.
         heartbeat.stop()
-        if holds_claim(table.env, instant.requested, number):
-            heartbeat.discard()
+        raise
+    except BaseException:
+        _let_go(table, instant, number, heartbeat)
         raise
     heartbeat.stop()
     try:
@@ -179,6 +188,30 @@ def _execute(
         logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, instant.requested, error)
         heartbeat.discard()
     return outcome
+
+
+def _let_go(table: LoadedTable, instant: Instant, number: int, heartbeat: Heartbeat) -> None:
+    """Leave the plan to the next executor, who deletes what it finds under its own claim.
+
+    If there was one already, it looked for files before the last of ours were written: then we delete them.
+    """
+    heartbeat.stop()
+    try:
+        if holds_claim(table.env, instant.requested, number):
+            heartbeat.discard()
+            return
+        data = table.store.read(instant, State.REQUESTED)
+        partitions = {op.partition for op in decode_compaction_plan(data).operations} if data else set()
+        found = list_data_files(table, sorted(partitions))
+        ours = [f.path for f in found if f.instant == instant.requested and _claim_of(f.write_token) == number]
+        delete_files(table, instant.requested, ours)
+    except LakehouseError as error:
+        logger.warning("%s: %s was not left in order: %s", table.env.storage.root, instant.requested, error)
+
+
+def _claim_of(write_token: str) -> int:
+    """Return the claim under which `_task` wrote a file."""
+    return int(write_token.split("-")[1]) // _STAGES + 1
 
 
 def _claim(table: LoadedTable, policies: Policies, kind: Kind, instant: Instant, heartbeat: Heartbeat) -> int:
@@ -216,18 +249,19 @@ def _rewrite(
     context = CompactionContext(
         write=write, read=slice_context(table, schema, budget=policies.write.memory_budget_bytes)
     )
-    stats = [stat for written in engine.run(partial(kind.task, context), operations) for stat in written]
+    stats = [stat for written in engine.run(partial(_task, kind, context, number), operations) for stat in written]
     metadata = CommitMetadata(
         operation=kind.operation.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
         compacted=kind is COMPACTION,
         extra={"schema": write.avro_schema, RANGES_KEY: encode_ranges(stats)},
     )
-    delete_unreported(table, requested, metadata.stats)
     with table_lock(table.env, policies.transaction) as lock:
         now = table.reload()
         timeline = now.timeline
         check_claim(table.env, requested, number)
+        # Not before: files that this executor knows nothing of would be those of one that took the plan over.
+        delete_unreported(table, requested, metadata.stats)
         # The newest commit tells the table's schema: what writers added meanwhile must stay.
         declared = latest_extra(now, "schema") or write.avro_schema
         metadata = replace(metadata, extra={**metadata.extra, "schema": declared})
@@ -236,6 +270,13 @@ def _rewrite(
         completed = table.store.complete(started, timeline, encode_commit(metadata, table_version=table.config.version))
     logger.info("%s: completed %s %s, %d files", table.env.storage.root, kind.action, requested, len(stats))
     return Committed(instant=completed, metadata=metadata)
+
+
+def _task(
+    kind: Kind, context: CompactionContext, claim: int, attempt: Attempt, operation: CompactionOperation
+) -> list[WriteStat]:
+    """Run one task under a write token that no other executor of the plan has: none overwrites a file of another."""
+    return kind.task(context, replace(attempt, stage=attempt.stage + (claim - 1) * _STAGES), operation)
 
 
 def _require_merge_on_read(table: LoadedTable) -> None:

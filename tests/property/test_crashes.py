@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 
@@ -17,13 +15,14 @@ from lakehouse.operations.load import load_config
 from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.protocol import Storage
-from lakehouse.txn import lock
 from lakehouse.txn.env import Env
 from tests.support.killed import (
     BASE,
+    EXHAUSTIVE,
     INDEXES,
     RECOVERY,
     VERBS,
+    Interrupted,
     Rows,
     base_table,
     batch,
@@ -31,14 +30,12 @@ from tests.support.killed import (
     create,
     leftovers,
     open_as,
+    points,
     rows_of,
     writes_of,
 )
 
-#: Every step of every verb, instead of those that leave storage in a different state.
-EXHAUSTIVE = "LAKEHOUSE_EXAMPLES" in os.environ
 DEAD, SURVIVOR, THIRD = 101, 102, 103
-CHANGING = ("create", "put", "delete", "open_output", "close")
 
 
 @cache
@@ -53,15 +50,6 @@ def trace(index: str, verb: str) -> tuple[str, ...]:
     storage = FaultyStorage(copy_of(base(index)))
     VERBS[verb].run(open_as(storage, DEAD))
     return tuple(storage.trace)
-
-
-def points(steps: tuple[str, ...], *, every: bool = EXHAUSTIVE) -> Iterator[tuple[int, FaultMode]]:
-    """Yield where to crash. Storage is the same before a step and after the one before it, and reads change nothing."""
-    for number, step in enumerate(steps, start=1):
-        if every or number == 1:
-            yield number, FaultMode.CRASH_BEFORE
-        if every or step.startswith(CHANGING):
-            yield number, FaultMode.CRASH_AFTER
 
 
 def die(storage: Storage, verb: str, step: int, mode: FaultMode, pid: int = DEAD, dead: tuple[int, ...] = ()) -> None:
@@ -201,23 +189,6 @@ def test_a_commit_of_unknown_fate_deletes_nothing_and_is_settled_by_the_timeline
             open_as(storage, SURVIVOR).upsert(batch(RECOVERY))
     rows = VERBS["upsert"].after(BASE) if lands else BASE
     recover(storage, rows)
-
-
-class Interrupted(FaultyStorage):
-    """A store whose user is stopped at one step while `rival`, in another process, has its turn, and then goes on."""
-
-    def __init__(self, inner: Storage, at: int, rival: Callable[[Storage], object], patch: pytest.MonkeyPatch) -> None:
-        super().__init__(inner)
-        self.at, self.rival, self.patch = at, rival, patch
-
-    def step(self, name: str, call):  # type: ignore[no-untyped-def]
-        self.at -= 1
-        if self.at == 0:
-            # Another process does not see the locks this one holds in memory.
-            with self.patch.context() as other_process:
-                other_process.setattr(lock, "_in_process", {})
-                self.rival(self.inner)
-        return super().step(name, call)
 
 
 @pytest.mark.parametrize("verb", ["upsert", "bulk_insert", "insert_overwrite_table", "delete_partitions"])

@@ -6,29 +6,42 @@ Every verb is told twice: as a call on a table, and as what it does to a dict {(
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pyarrow as pa
+import pytest
 
 from lakehouse.errors import RetryableError
-from lakehouse.format.names import parse_base_file
+from lakehouse.format.names import parse_base_file, parse_log_file
 from lakehouse.model.instant import Timeline
-from lakehouse.storage.faults import FaultyStorage
+from lakehouse.storage.faults import FaultMode, FaultyStorage
 from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.protocol import Storage, is_temporary
 from lakehouse.table import Table
+from lakehouse.txn import lock
 from lakehouse.txn.env import Env, SystemClock
 
+T = TypeVar("T")
 Rows = dict[tuple[str, str], int]
+
+#: Every step of every verb, instead of those that leave storage in a different state.
+EXHAUSTIVE = "LAKEHOUSE_EXAMPLES" in os.environ
+CHANGING = ("create", "put", "delete", "open_output", "close")
 
 BASE: Rows = {(p, f"{p}{i}"): 1 for p in ("a", "b") for i in range(5)}
 INDEXES: dict[str, dict[str, str]] = {
     "SIMPLE": {},
     "BUCKET": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
 }
+#: Options of merge-on-read tables.
+LOGGED: dict[str, dict[str, str]] = {f"LOGS_{name}": options for name, options in INDEXES.items()}
+#: Options of every call: two logs are enough for a log compaction.
+CALLS = {"hoodie.log.compaction.blocks.threshold": "2"}
 #: Changes that an upsert makes: two stored rows, a new row in a known partition and one in a new partition.
 CHANGED: Rows = {("a", "a1"): 2, ("b", "b2"): 2, ("a", "a9"): 2, ("c", "c1"): 2}
 DELETED = (("a", "a3"), ("b", "b4"))
@@ -51,6 +64,42 @@ class Host:
     def is_alive(self, pid: int) -> bool:
         """Return whether the process lives."""
         return pid not in self.dead
+
+
+class Interrupted(FaultyStorage):
+    """A store whose user is stopped at one step while `rival`, in another process, has its turn, and then goes on."""
+
+    def __init__(self, inner: Storage, at: int, rival: Callable[[Storage], object], patch: pytest.MonkeyPatch) -> None:
+        super().__init__(inner)
+        self.at, self.rival, self.patch = at, rival, patch
+
+    def step(self, name: str, call: Callable[[], T]) -> T:
+        """Let the rival have its turn before the step of this number."""
+        with self._lock:
+            self.at -= 1
+            is_due = self.at == 0
+        if is_due:
+            # Another process does not see the locks this one holds in memory.
+            with self.patch.context() as other_process:
+                other_process.setattr(lock, "_in_process", {})
+                self.rival(self.inner)
+        return super().step(name, call)
+
+
+def points(steps: Sequence[str], *, every: bool = EXHAUSTIVE) -> Iterator[tuple[int, FaultMode]]:
+    """Yield where to crash. Storage is the same before a step and after the one before it, and reads change nothing."""
+    for number, step in enumerate(steps, start=1):
+        if every or number == 1:
+            yield number, FaultMode.CRASH_BEFORE
+        if every or step.startswith(CHANGING):
+            yield number, FaultMode.CRASH_AFTER
+
+
+def share_of(found: Iterable[T], part: object, of: int) -> list[T]:
+    """Return each `of`-th item, another share for another `part`: tests that sweep alike go over it together."""
+    listed = list(found)
+    start = sum(map(ord, str(part))) % of
+    return listed if EXHAUSTIVE else listed[start::of]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +153,22 @@ VERBS: dict[str, Verb] = {
 }
 
 
+#: Services of merge-on-read tables: they change no row.
+SERVICES: dict[str, Callable[[Table], object]] = {
+    "plan compaction": lambda table: table.services.plan_compaction(force=True),
+    "compaction": lambda table: table.services.compaction(force=True),
+    "log compaction": lambda table: table.services.log_compaction(),
+}
+
+
+def run_verb(name: str, table: Table) -> None:
+    """Run a verb or a service."""
+    if name in SERVICES:
+        SERVICES[name](table)
+    else:
+        VERBS[name].run(table)
+
+
 def create(storage: Storage, index: str, pid: int = 1, dead: Iterable[int] = ()) -> Table:
     """Create the table, or open it if it is there."""
     return Table.create(
@@ -112,7 +177,8 @@ def create(storage: Storage, index: str, pid: int = 1, dead: Iterable[int] = ())
         record_key=["id"],
         partition_by=["p"],
         ordering="ts",
-        options=INDEXES[index],
+        table_type="MERGE_ON_READ" if index in LOGGED else "COPY_ON_WRITE",
+        options={**INDEXES, **LOGGED}[index] | CALLS,
         exist_ok=True,
         env=Env(storage=storage, processes=Host(pid, frozenset(dead))),
     )
@@ -120,7 +186,9 @@ def create(storage: Storage, index: str, pid: int = 1, dead: Iterable[int] = ())
 
 def open_as(storage: Storage, pid: int, dead: Iterable[int] = (), **options: str) -> Table:
     """Open the table as the process `pid`, to whom the processes `dead` are gone."""
-    return Table.open(storage.root, options=options, env=Env(storage=storage, processes=Host(pid, frozenset(dead))))
+    return Table.open(
+        storage.root, options=CALLS | options, env=Env(storage=storage, processes=Host(pid, frozenset(dead)))
+    )
 
 
 def base_table(storage: Storage, index: str) -> Storage:
@@ -128,6 +196,22 @@ def base_table(storage: Storage, index: str) -> Storage:
     table = create(storage, index)
     table.bulk_insert(batch({**BASE, ("a", "a0"): 0}))
     table.upsert(batch({("a", "a0"): 1}))
+    return storage
+
+
+def logged_table(storage: Storage, index: str, plan: str = "") -> Storage:
+    """Fill a store with a merge-on-read table of BASE: keys deleted and updated in several logs; maybe with a plan.
+
+    One row comes last, so that it has a file group without logs where the index leaves a choice.
+    """
+    table = create(storage, index)
+    first = _without(BASE, [("b", "b4")])
+    table.bulk_insert(batch({**first, ("a", "a0"): 0, ("b", "b7"): 1}))
+    table.upsert(batch({**first, ("a", "a1"): 0}, [("b", "b7")]))
+    table.upsert(batch(first))
+    table.insert(batch({("b", "b4"): 1}))
+    if plan:
+        table.services.plan_compaction(force=True, logs_only=plan == "log compaction")
     return storage
 
 
@@ -160,17 +244,18 @@ def leftovers(storage: Storage) -> list[str]:
     left = [f"pending {instant.requested}.{instant.action}" for instant in timeline.where(pending=True)]
     for file in storage.list(""):
         partition, _, name = file.path.rpartition("/")
-        is_stray = file.path not in named and parse_base_file(name, partition, file.size_bytes) is not None
+        is_data = parse_base_file(name, partition, 0) or parse_log_file(name, partition, 0)
+        is_stray = file.path not in named and is_data is not None
         if is_stray or is_temporary(file.path) or file.path.startswith((".hoodie/.", ".hoodie/lock")):
             left.append(file.path)
     return left
 
 
 def run_and_die(root: str, index: str, verb: str, step: int, mode: str) -> None:
-    """Run a verb on a local table and be killed at a step; for a process of its own."""
+    """Run a verb or a service on a local table and be killed at a step; for a process of its own."""
     storage = FaultyStorage(LocalStorage(root), step, mode)
-    table = Table.open(root, options=INDEXES[index], env=Env(storage=storage))
-    VERBS[verb].run(table)
+    table = Table.open(root, options={**INDEXES, **LOGGED}[index] | CALLS, env=Env(storage=storage))
+    run_verb(verb, table)
 
 
 def killed(root: str, index: str, verb: str, step: int, mode: str) -> int | None:
