@@ -4,12 +4,15 @@ A Python data source: planning prunes files by partition and column range from t
 planned files with Arrow. Spark does not tell a Python source which columns a query needs, so the answer to column
 pruning is to say it: `.option("columns", "a,b")`, or a schema of those columns with `.schema(...)`. Where Spark's own
 vectorised scan is wanted, `Table.scan(...).to_spark(spark)` reads the same files with it.
+
+With `.option("hoodie.datasource.query.incremental.format", "cdc")` an incremental read or a stream tells changes: op,
+ts_ms, and before and after as JSON texts of the data columns (`Table.incremental(..., format="cdc")` has structs).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -38,8 +41,19 @@ from lakehouse.format.avro_schema import with_meta_fields
 from lakehouse.model.files import FileSlice
 from lakehouse.model.predicate import And, Comparison, In, Not, Predicate, StartsWith
 from lakehouse.model.predicate import IsNull as IsNullPredicate
+from lakehouse.operations.cdc import (
+    CDC,
+    JSON_SCHEMA,
+    LATEST_STATE,
+    ChangeRequest,
+    ChangeScan,
+    as_json,
+    check_format,
+    plan_change_read,
+)
 from lakehouse.operations.load import LoadedTable, load_table, table_schema
 from lakehouse.operations.scan import EARLIEST, Scan, ScanRequest, plan_read, read_rows
+from lakehouse.plan.cdc import Change
 from lakehouse.spark.scan import spark_schema
 from lakehouse.storage.locate import open_storage
 from lakehouse.txn.env import Env
@@ -48,9 +62,10 @@ NAME = "lakehouse"
 _QUERY = "hoodie.datasource.query.type"
 _BEGIN = "hoodie.datasource.read.begin.instanttime"
 _END = "hoodie.datasource.read.end.instanttime"
+_FORMAT = "hoodie.datasource.query.incremental.format"
 _AS_OF = "as.of.instant"
 _START_OFFSET = "hoodie.datasource.streaming.startoffset"
-_KNOWN = ("path", "columns", _QUERY, _BEGIN, _END, _AS_OF, "hoodie.datasource.streaming.startOffset")
+_KNOWN = ("path", "columns", _QUERY, _BEGIN, _END, _FORMAT, _AS_OF, "hoodie.datasource.streaming.startOffset")
 _STORAGE = ("fs.", "aws_", "google_", "azure_", "allow_http", "max_attempts")
 _SMALL_PART_BYTES = 32 * 1024 * 1024
 _FIRST = "0" * 17
@@ -70,6 +85,15 @@ class _Part(InputPartition):
     slices: tuple[FileSlice, ...]
 
 
+@dataclass(frozen=True)
+class _ChangePart(InputPartition):
+    """One commit's changes of one file group, read by one task; `columns` are those of the answer."""
+
+    scan: ChangeScan
+    change: Change | None
+    columns: tuple[str, ...]
+
+
 class LakehouseDataSource(DataSource):
     """The data source; options are Hudi's own names where it has them."""
 
@@ -79,7 +103,7 @@ class LakehouseDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Return meta and data columns, or those that option `columns` names."""
+        """Return meta and data columns (of changes theirs), or those that option `columns` names."""
         return spark_schema(_schema(_open(self.options), self.options))
 
     def reader(self, schema: StructType) -> LakehouseReader:
@@ -96,13 +120,17 @@ class LakehouseReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
         self._options, self._columns = options, columns
+        self._tells_changes = _tells_changes(options)
+        if self._tells_changes:
+            _check_changes(options, columns)
         self._pushed: tuple[Predicate, ...] = ()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take the filters we can apply exactly; yield the others back."""
         taken = []
         for pushed in filters:
-            predicate = _predicate(pushed)
+            # Changes have nothing that a filter could spare us: the columns of rows are inside of JSON texts.
+            predicate = None if self._tells_changes else _predicate(pushed)
             if predicate is None:
                 yield pushed
             else:
@@ -111,6 +139,9 @@ class LakehouseReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read; small files share a task."""
+        if self._tells_changes:
+            given = {key.lower(): value for key, value in self._options.items()}
+            return _change_parts(_open(self._options), self._columns, given.get(_BEGIN), given.get(_END))
         request = _request(self._options, self._columns, And(self._pushed) if self._pushed else None)
         return _parts(plan_read(_open(self._options), request))
 
@@ -124,6 +155,9 @@ class LakehouseStreamReader(DataSourceStreamReader):
 
     def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
         self._options, self._columns = options, columns
+        self._tells_changes = _tells_changes(options)
+        if self._tells_changes:
+            _check_changes(options, columns)
         _request(options, columns, None)
 
     def initialOffset(self) -> dict[str, str]:
@@ -143,6 +177,8 @@ class LakehouseStreamReader(DataSourceStreamReader):
         if start["completed"] >= end["completed"]:
             return []
         begin, upto = start["completed"], end["completed"]
+        if self._tells_changes:
+            return _change_parts(_open(self._options), self._columns, begin, upto)
         request = ScanRequest(columns=self._columns, incremental=True, begin=begin, end=upto)
         return _parts(plan_read(_open(self._options), request))
 
@@ -166,18 +202,37 @@ def _open(options: Mapping[str, str]) -> LoadedTable:
 def _schema(table: LoadedTable, options: Mapping[str, str]) -> pa.Schema:
     stored = table_schema(table)
     full = with_meta_fields(stored if stored is not None else pa.schema([]))
+    full = JSON_SCHEMA if _tells_changes(options) else full
     columns = _chosen(options)
     if columns is None:
         return full
     for name in columns:
         if name not in full.names:
-            raise UserError(f"column {name!r} is not in the table.{nearest(name, full.names)}", column=name)
+            place = "the changes" if full is JSON_SCHEMA else "the table"
+            raise UserError(f"column {name!r} is not in {place}.{nearest(name, full.names)}", column=name)
     return pa.schema([full.field(name) for name in columns])
 
 
 def _chosen(options: Mapping[str, str]) -> tuple[str, ...] | None:
     text = next((value for key, value in options.items() if key.lower() == "columns"), "")
     return tuple(name.strip() for name in text.split(",") if name.strip()) or None
+
+
+def _tells_changes(options: Mapping[str, str]) -> bool:
+    """Whether changes are asked for; raise UserError for a format nobody knows."""
+    given = {key.lower(): value for key, value in options.items()}
+    text = given.get(_FORMAT, LATEST_STATE).lower()
+    check_format(text)
+    return text == CDC
+
+
+def _check_changes(options: Mapping[str, str], columns: tuple[str, ...]) -> None:
+    given = {key.lower(): value for key, value in options.items()}
+    if given.get(_QUERY, "incremental").lower() != "incremental":
+        raise UserError(f"{_FORMAT}={CDC} and {_QUERY}={given[_QUERY]} contradict; changes are an incremental query")
+    for name in columns:
+        if name not in JSON_SCHEMA.names:
+            raise UserError(f"changes have the columns {', '.join(JSON_SCHEMA.names)}, not {name!r}", column=name)
 
 
 def _request(options: Mapping[str, str], columns: tuple[str, ...], where: Predicate | None) -> ScanRequest:
@@ -209,7 +264,21 @@ def _parts(scan: Scan) -> list[InputPartition]:
     return parts or [_Part(scan=scan, slices=())]
 
 
+def _change_parts(
+    table: LoadedTable, columns: tuple[str, ...], begin: str | None, end: str | None
+) -> list[InputPartition]:
+    scan = plan_change_read(table, ChangeRequest(begin=begin, end=end))
+    # Spark reads a source without parts through one task that gets no part at all.
+    changes: tuple[Change | None, ...] = scan.changes or (None,)
+    return [_ChangePart(scan=replace(scan, changes=()), change=change, columns=columns) for change in changes]
+
+
 def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    if isinstance(partition, _ChangePart):
+        if partition.change is not None:
+            for batch in partition.scan.read(partition.change):
+                yield as_json(batch).select(list(partition.columns))
+        return
     assert isinstance(partition, _Part)
     for file_slice in partition.slices:
         yield from read_rows(partition.scan.context, file_slice, partition.scan.plan)

@@ -1,0 +1,117 @@
+"""Changes in Spark: DataFrames of structs, and `format("lakehouse")` with Hudi's options and columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse import Table
+from lakehouse.spark.source import register
+
+pytestmark = pytest.mark.spark
+
+QUERY = {
+    "hoodie.datasource.query.type": "incremental",
+    "hoodie.datasource.query.incremental.format": "cdc",
+}
+EARLIEST = {"hoodie.datasource.read.begin.instanttime": "earliest"}
+
+
+def rows(**columns: list[Any]) -> pa.Table:
+    kinds = {"id": pa.string(), "day": pa.string(), "ts": pa.int64(), "tags": pa.list_(pa.string())}
+    return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
+
+
+@pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    made = Table.create(
+        str(tmp_path / "t"),
+        name="t",
+        record_key=["id"],
+        partition_by=["day"],
+        ordering="ts",
+        table_type=request.param,
+        cdc="DATA_BEFORE_AFTER",
+    )
+    made.upsert(rows(id=["a", "b", "c"], day=["1", "1", "2"], ts=[1, 1, 1], tags=[["x"], None, []]))
+    made.upsert(rows(id=["a", "d"], day=["1", "2"], ts=[2, 2], tags=[['"y"', None], None]))
+    made.delete(["c"])
+    return made
+
+
+def read(spark: Any, table: Table, **options: str) -> Any:
+    register(spark)
+    return spark.read.format("lakehouse").options(**QUERY, **options).load(table.location)
+
+
+def plain(change: Any) -> tuple[Any, ...]:
+    return tuple(json.loads(v) if i > 1 and v is not None else v for i, v in enumerate(change))
+
+
+def expected(table: Table, begin: str | None = "earliest") -> list[tuple[Any, ...]]:
+    return [tuple(c.values()) for c in table.incremental(begin, format="cdc").to_arrow().to_pylist()]
+
+
+def test_the_format_tells_changes_in_hudis_columns(spark: Any, table: Table) -> None:
+    frame = read(spark, table, **EARLIEST)
+    assert frame.dtypes == [(name, "string") for name in ("op", "ts_ms", "before", "after")]
+    found = [plain(change) for change in frame.collect()]
+    assert sorted(found, key=repr) == sorted(expected(table), key=repr)
+    assert [op for op, *_ in found] == ["i", "i", "i", "u", "i", "d"]
+
+
+def test_ranges_columns_and_filters_of_changes(spark: Any, table: Table) -> None:
+    first = table.commits()[0][0]
+    begin = {"hoodie.datasource.read.begin.instanttime": first.completion}
+    assert [row.op for row in read(spark, table, **begin, columns="op").collect()] == ["u", "i", "d"]
+    frame = read(spark, table, **begin).where("op = 'u' AND get_json_object(after, '$.id') = 'a'")
+    assert [json.loads(row.after)["tags"] for row in frame.collect()] == [['"y"', None]]
+    assert [row.op for row in read(spark, table).collect()] == ["d"]
+
+
+def test_a_data_frame_of_changes_has_structs(spark: Any, table: Table) -> None:
+    frame = table.incremental("earliest", format="cdc", columns=["id", "tags"]).to_spark(spark)
+    assert [row.op for row in frame.orderBy("ts_ms", "op", "after.id").collect()] == ["i", "i", "i", "i", "u", "d"]
+    (update,) = frame.where("op = 'u'").collect()
+    assert (update.before.asDict(), update.after.asDict()) == (
+        {"id": "a", "tags": ["x"]},
+        {"id": "a", "tags": ['"y"', None]},
+    )
+    (gone,) = frame.where("op = 'd'").collect()
+    assert gone.after is None and gone.before.id == "c"
+    upto_now = table.incremental(table.commits()[-1][0].completion, format="cdc").to_spark(spark)
+    assert upto_now.columns == ["op", "ts_ms", "before", "after"] and upto_now.count() == 0
+
+
+def test_a_stream_tells_changes(spark: Any, table: Table, tmp_path: Path) -> None:
+    register(spark)
+    source = spark.readStream.format("lakehouse").options(**QUERY).load(table.location)
+
+    def drain() -> list[tuple[Any, ...]]:
+        sink = source.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "offsets"))
+        sink.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+        return sorted((plain(row) for row in spark.read.parquet(str(tmp_path / "out")).collect()), key=repr)
+
+    assert drain() == sorted(expected(table), key=repr)
+    table.upsert(rows(id=["b"], day=["1"], ts=[9], tags=[["late"]]))
+    assert drain() == sorted(expected(table), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hoodie.datasource.query.type": "snapshot"}, "contradict"),
+        ({"hoodie.datasource.query.incremental.format": "changes"}, "'latest_state' or 'cdc'"),
+        ({"columns": "id"}, "not in the changes"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    spark: Any, table: Table, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        register(spark)
+        spark.read.format("lakehouse").options(**{**QUERY, **options}).load(table.location).collect()
