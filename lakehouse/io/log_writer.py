@@ -28,7 +28,9 @@ from lakehouse.format.log_blocks import BlockHeader, BlockType, block_frame
 from lakehouse.format.names import marker_name
 from lakehouse.io.base_writer import column_ranges, ensure_partition
 from lakehouse.io.context import WriteContext
+from lakehouse.io.log_reader import SliceContext
 from lakehouse.io.match import LOST, MOVED_OUT, read_hits
+from lakehouse.io.partial_rows import PartialRows, partial_rows
 from lakehouse.io.staging import KEY, StagedReader
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
@@ -43,9 +45,10 @@ _COPY_BYTES = 1 << 20
 _CODECS = {"none": "NONE"}
 
 
-def append_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
+def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
     """Append the task's rows to its file group and return the stats of the log files; none if it has no rows."""
-    writer = LogWriter(context, attempt, task.partition, task.file_id, is_new=task.is_new)
+    gaps = partial_rows(context, read, task)
+    writer = LogWriter(context, attempt, task.partition, task.file_id, is_new=task.is_new, gaps=gaps)
     try:
         for rows, moved in _incoming(context, task):
             writer.add(rows, moved)
@@ -79,7 +82,8 @@ def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table
 class LogWriter:
     """Collects the rows and deletes of one file group; `finish` writes what is left and returns the stats.
 
-    `stands_for` names the instants whose blocks the new ones replace (log compaction).
+    `stands_for` names the instants whose blocks the new ones replace (log compaction). `gaps` parts the rows of a
+    partial update: those that must be written whole, and those that bring only some columns.
     """
 
     def __init__(
@@ -91,8 +95,9 @@ class LogWriter:
         *,
         is_new: bool,
         stands_for: tuple[str, ...] = (),
+        gaps: PartialRows | None = None,
     ) -> None:
-        self._context, self._attempt = context, attempt
+        self._context, self._attempt, self._gaps = context, attempt, gaps
         self._partition, self._file_id, self._is_new = partition, file_id, is_new
         self._headers = {BlockHeader.INSTANT_TIME: context.instant}
         if stands_for:
@@ -117,8 +122,13 @@ class LogWriter:
             rows, dead = rows.filter(pa.array(~moved)), dead[~moved]
         if dead.any():
             rows = rows.filter(pa.array(~self._delete_flagged(rows, dead)))
-        if rows.num_rows:
-            self.add_stored(self._with_meta(rows))
+        names = tuple(self._context.schema.names)
+        if self._gaps is None or self._context.brought is None:
+            self._add_upserts(rows, names)
+        else:
+            whole, some = self._gaps.parted(rows)
+            self._add_upserts(whole, names)
+            self._add_upserts(some, self._context.brought)
 
     def add_stored(self, rows: pa.Table) -> None:
         """Append data rows with meta columns; the columns they lack keep their values in stored rows."""
@@ -163,7 +173,11 @@ class LogWriter:
         taken: np.ndarray = default | others
         return taken
 
-    def _with_meta(self, rows: pa.Table) -> pa.Table:
+    def _add_upserts(self, rows: pa.Table, names: tuple[str, ...]) -> None:
+        if rows.num_rows:
+            self.add_stored(self._with_meta(rows, names))
+
+    def _with_meta(self, rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
         count, context = rows.num_rows, self._context
         # One counter for all data rows of an attempt: unique inside the commit is all that matters (format: data.md 1).
         numbers = pa.array(np.arange(self._sequence, self._sequence + count)).cast(pa.string())
@@ -176,7 +190,6 @@ class LogWriter:
             pa.repeat(self._partition, count),
             pa.repeat(self._file_id, count),
         ]
-        names = context.schema.names if context.brought is None else context.brought
         return pa.table([*meta, *(rows.column(name) for name in names)], names=[*META_COLUMNS, *names])
 
     def _roll(self) -> None:

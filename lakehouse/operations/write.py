@@ -192,8 +192,8 @@ def _write_staged(
     slices = () if request.operation in _REPLACING else load_slices(table, partitions)
     index, held = _index(prepared, context, request.operation), pending_clustering(table)
     lookups = index.lookups(entries, slices, parallelism=engine.parallelism, deep=_deep(table, context, slices))
-    tagger = partial(_tag, context, slice_context(table, context.schema, budget=context.policy.memory_budget_bytes))
-    tags = [tag for found in engine.run(tagger, lookups) for tag in found]
+    read = slice_context(table, context.schema, budget=context.policy.memory_budget_bytes)
+    tags = [tag for found in engine.run(partial(_tag, context, read), lookups) for tag in found]
     tasks = index.groups(entries, slices, tags, held=frozenset(held), new_uuid=table.env.ids.uuid)
     if not tasks:
         return NothingToDo(reason="no stored row matches the batch")
@@ -201,7 +201,7 @@ def _write_staged(
         prepared.refuse_if_held(held, task.partition, task.file_id)
     _start(table, instant, request.operation, tasks)
     tasks = tuple(sorted(tasks, key=lambda t: -(t.base.size_bytes if t.base else context.policy.max_file_bytes)))
-    stats = [stat for written in engine.run(partial(_write_task, context), tasks) for stat in written]
+    stats = [stat for written in engine.run(partial(_write_task, context, read), tasks) for stat in written]
     if not stats:
         return NothingToDo(reason="the batch changes nothing")
     return stats, frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
@@ -228,9 +228,9 @@ def _tag(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagT
     return tag_slices(context, read, attempt, task) if task.slices else tag_files(context, attempt, task)
 
 
-def _write_task(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
+def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
     if task.appends:
-        return append_group(context, attempt, task)
+        return append_group(context, read, attempt, task)
     stat = write_group(context, attempt, task)
     return [] if stat is None else [stat]
 

@@ -71,7 +71,8 @@ class GroupTask:
 
     `hits` names the matches with `base`; `finds_matches` says that the task looks for them itself (bucket index).
     `insert_range` counts over the partition's upserts that no file holds; an open end takes all that remain.
-    `consumed_by` are the hits files that tell which those are. A log takes the rows of `hits`, or all of `entries`.
+    `consumed_by` are the hits files that tell which those are. A log takes the rows of `hits`, or all of `entries`;
+    `file_slice` is what it is appended to.
     """
 
     partition: str
@@ -84,6 +85,7 @@ class GroupTask:
     consumed_by: tuple[str, ...] = ()
     appends: bool = False
     is_new: bool = False
+    file_slice: FileSlice | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +173,9 @@ def plan_groups(
                 known, entries=tuple(staged), insert_range=task.insert_range, consumed_by=consumed_by
             )
     if appends:
-        tasks = {g: replace(t, appends=True) if t.hits and t.insert_range is None else t for g, t in tasks.items()}
+        known_slices = {(s.partition, s.file_id): s for s in slices}
+        logged = [group for group, task in tasks.items() if task.hits and task.insert_range is None]
+        tasks |= {group: replace(tasks[group], appends=True, file_slice=known_slices.get(group)) for group in logged}
     return tuple(tasks[group] for group in sorted(tasks))
 
 
@@ -218,7 +222,7 @@ def plan_buckets(
         if appends and (group is not None or new_in_logs):
             # Rows that are only added never delete: flagged ones among them stay out, as they do of a base file.
             taken = task.entries if looks_up else tuple(replace(e, rows=e.upserts, deletes=0) for e in task.entries)
-            tasks.append(replace(task, entries=taken, appends=True))
+            tasks.append(replace(task, entries=taken, appends=True, file_slice=group))
         else:
             finds = looks_up and task.base is not None
             tasks.append(replace(task, finds_matches=finds, insert_range=(0, None)))

@@ -1,0 +1,84 @@
+"""Rows of partial updates on their way into a log: which of them a log may hold as they are (format: data.md 5.3).
+
+A block that says IS_PARTIAL holds the columns that rows bring; readers take the others from what is stored. Readers of
+Hudi 1.2 fail, or show the wrong rows, in two cases, so rows are written whole then:
+
+    no stored row     the row is shown as it stands in the block, its values taken for those of other columns
+    marked deletes    whether a row is a delete is read at the position that the mark has in the whole table
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.io.context import WriteContext
+from lakehouse.io.log_reader import KEY, OPERATION, SliceContext
+from lakehouse.io.slice_reader import read_slice
+from lakehouse.model.files import FileSlice
+from lakehouse.plan.write import GroupTask
+from lakehouse.rows.merge import DELETED_COLUMN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialRows:
+    """Parts the rows that one file group gets; `lacking` are the data columns that they do not bring.
+
+    `all_stored`: every key is known to be stored. `completes`: all rows are written whole, with the stored values of
+    `lacking`.
+    """
+
+    read: SliceContext
+    file_slice: FileSlice | None
+    lacking: tuple[str, ...]
+    all_stored: bool
+    completes: bool
+
+    def parted(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the rows to write whole, columns of `lacking` filled in, and those that need bring no more."""
+        if self.all_stored and not self.completes:
+            return rows.slice(0, 0), rows
+        wanted = [KEY, *(self.lacking if self.completes else ())]
+        found, stored = self._stored(rows.column(KEY), [field for field in self.read.table if field.name in wanted])
+        if not self.completes:
+            known = np.zeros(rows.num_rows, bool)
+            known[found] = True
+            return rows.filter(pa.array(~known)), rows.filter(pa.array(known))
+        source = np.arange(rows.num_rows)
+        source[found] = rows.num_rows + np.arange(len(found))
+        for name in self.lacking:
+            place, values = rows.schema.get_field_index(name), stored.column(name)
+            both = pa.chunked_array([*rows.column(place).chunks, *values.chunks], values.type)
+            rows = rows.set_column(place, stored.schema.field(name), both.take(pa.array(source)))
+        return rows, rows.slice(0, 0)
+
+    def _stored(self, keys: pa.ChunkedArray, fields: list[pa.Field]) -> tuple[np.ndarray, pa.Table]:
+        """Return the positions of the keys that are stored, each once, and the stored row of each."""
+        columns = pa.schema(fields)
+        positions, pieces = [np.array([], np.int64)], [columns.empty_table()]
+        if self.file_slice is not None:
+            value_set = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
+            for _, rows in read_slice(self.read, self.file_slice, columns):
+                found = pc.index_in(rows.column(KEY), value_set=value_set)
+                positions.append(found.drop_null().to_numpy().astype(np.int64))
+                pieces.append(rows.filter(found.is_valid()).cast(columns))
+        # A key that stands in a base file twice is met by its first row.
+        found, first = np.unique(np.concatenate(positions), return_index=True)
+        return found, pa.concat_tables(pieces).take(pa.array(first))
+
+
+def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> PartialRows | None:
+    """Return what parts the rows of a task, None if they bring all columns."""
+    if context.brought is None:
+        return None
+    marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}
+    return PartialRows(
+        read=read,
+        file_slice=task.file_slice,
+        lacking=tuple(name for name in context.schema.names if name not in context.brought),
+        all_stored=task.hits is not None,
+        completes=bool(marks & set(context.schema.names)),
+    )
