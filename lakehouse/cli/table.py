@@ -16,7 +16,7 @@ from lakehouse.ingest.paths import location_of
 from lakehouse.operations.results import Committed
 from lakehouse.operations.rollback import roll_back_failed_writes
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.spec.table import TableSpec, load_spec
+from lakehouse.spec.table import TABLE_TYPES, TableSpec, load_spec
 from lakehouse.storage.locate import open_storage
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
@@ -60,7 +60,8 @@ def _create(words: list[str]) -> int:
     parser.add_argument("--location")
     parser.add_argument("--record-key", help="columns, comma separated")
     parser.add_argument("--partition-by", default="", help="columns, comma separated; column:TIMESTAMP needs a spec")
-    parser.add_argument("--ordering", help="column that decides between versions of a record")
+    parser.add_argument("--type", choices=TABLE_TYPES, default=TABLE_TYPES[0])
+    parser.add_argument("--ordering", default="", help="columns that decide between versions of a record")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="hoodie.* option")
     given = parser.parse_args(words)
     if given.table:
@@ -76,7 +77,8 @@ def _create(words: list[str]) -> int:
             name=given.name,
             record_key=_split(given.record_key),
             partition_by=_split(given.partition_by),
-            ordering=given.ordering,
+            ordering=_split(given.ordering),
+            table_type=given.type,
             options=_pairs(given.option),
         )
     show({"created": table.name, "location": table.location, "version": table.config.version}, given.output)
@@ -97,6 +99,7 @@ def _read(words: list[str]) -> int:
     parser.add_argument("--columns", help="comma separated; default all data columns")
     parser.add_argument("--where", help="condition, such as \"day >= '2026-01-01' AND fare > 10\"")
     parser.add_argument("--as-of", help="instant or time: the table as it was")
+    parser.add_argument("--read-optimized", action="store_true", help="base files alone: as of the last compaction")
     parser.add_argument("--begin", help="changes completed after this instant, or 'earliest'")
     parser.add_argument("--end", help="changes completed up to this instant")
     parser.add_argument("--limit", type=int, default=20)
@@ -106,7 +109,7 @@ def _read(words: list[str]) -> int:
     if given.begin or given.end:
         scan = table.incremental(given.begin, given.end, columns=columns, where=given.where)
     else:
-        scan = table.scan(columns, given.where, as_of=given.as_of)
+        scan = table.scan(columns, given.where, as_of=given.as_of, read_optimized=given.read_optimized)
     rows = itertools.islice((row for batch in scan.to_batches() for row in batch.to_pylist()), given.limit)
     show(list(rows), given.output)
     return 0

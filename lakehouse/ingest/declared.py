@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.errors import UserError
 from lakehouse.model.keys import TimestampFormat
-from lakehouse.model.merge import MergeMode
 from lakehouse.operations.load import PROPERTIES
 from lakehouse.spec.options import CREATE_OPTIONS
 from lakehouse.spec.table import TableSpec
@@ -33,25 +32,26 @@ def open_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Tabl
 def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env, *, exist_ok: bool = False) -> Table:
     """Create the table that the spec declares; its columns come with the first batch.
 
-    Raises UnsupportedError for what is declared but not done yet, UserError for what does not fit together.
+    Raises UserError for what does not fit together and for a merger that cannot be loaded.
     """
-    if len(spec.ordering) > 1:
-        raise UnsupportedError(
-            f"table {spec.table}: ordering by several columns ({', '.join(spec.ordering)}) is not supported; name one"
-        )
     # Another run may make the table in the same moment: the first one does, both go on with it.
     table = Table.create(
         spec.location,
         name=spec.table,
         record_key=spec.record_key,
         partition_by=tuple(f"{column.name}:{column.type}" for column in spec.partition_by),
-        ordering=spec.ordering[0] if spec.ordering else None,
+        ordering=spec.ordering,
         options=options,
         env=env,
         table_type=spec.type,
         key_generator=spec.key_generator,
         timestamp=_timestamp(spec),
-        merge_mode=None if spec.merge_mode is None else MergeMode(spec.merge_mode),
+        merge_mode=spec.merge_mode,
+        merger=spec.merger,
+        partial_update=spec.partial_update,
+        unavailable_value=spec.unavailable_value,
+        delete_field=spec.delete_field,
+        delete_marker=spec.delete_marker,
         exist_ok=exist_ok,
     )
     _check_agreement(spec, table.config)
@@ -70,15 +70,28 @@ def _timestamp(spec: TableSpec) -> TimestampFormat | None:
 
 
 def _check_agreement(spec: TableSpec, config: TableConfig) -> None:
-    """Raise UserError where the spec contradicts the table: keys and order are settled when a table is made."""
-    pairs = {
+    """Raise UserError where the spec contradicts the table: keys and merging are settled when a table is made.
+
+    Of merging, what the spec is silent about is as the table has it.
+    """
+    rule = config.merge_rule
+    pairs: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         "type": ((spec.type,), (config.table_type,)),
         "record_key": (spec.record_key, config.keys.record_key_fields),
         "partition_by": (tuple(column.name for column in spec.partition_by), config.keys.partition_fields),
-        "ordering": (spec.ordering, config.ordering_fields),
+        "ordering": (spec.ordering, rule.ordering),
     }
+    merging = {
+        "merge_mode": (spec.merge_mode, rule.mode),
+        "merger": (spec.merger, rule.merger),
+        "partial_update": (spec.partial_update, rule.partial),
+        "unavailable_value": (spec.unavailable_value, rule.unavailable),
+        "delete_field": (spec.delete_field, rule.delete_field),
+        "delete_marker": (spec.delete_marker, rule.delete_marker),
+    }
+    pairs |= {name: ((said,), (str(has or ""),)) for name, (said, has) in merging.items() if said is not None}
     for name, (declared, stored) in pairs.items():
-        if tuple(declared) != tuple(stored):
+        if declared != stored:
             raise UserError(
                 f"the spec of {spec.table} declares {name} [{', '.join(declared)}], but the table at {spec.location} "
                 f"was made with [{', '.join(stored)}]. Correct the spec, or make a new table at another location.",

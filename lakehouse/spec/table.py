@@ -20,9 +20,11 @@ from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.spec.yaml_section import Section, read_section
 
 TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
-MERGE_MODES = ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING")
+MERGE_MODES = ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING", "CUSTOM")
+PARTIAL_UPDATES = ("IGNORE_DEFAULTS", "FILL_UNAVAILABLE")
 INDEX_TYPES = ("SIMPLE", "GLOBAL_SIMPLE", "BUCKET")
 SERVICES = ("compaction", "clustering", "clean", "archive", "ttl", "publish")
+_MERGING = ("merger", "partial_update", "unavailable_value", "delete_field", "delete_marker")
 _NAMES = (
     "table",
     "location",
@@ -32,6 +34,7 @@ _NAMES = (
     "partition_by",
     "key_generator",
     "merge_mode",
+    *_MERGING,
     "index",
     "schema",
     "ingest",
@@ -48,6 +51,7 @@ _TIMESTAMP_NAMES = (
     "output_timezone",
 )
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_MERGER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,11 @@ class IndexSpec:
 class TableSpec:
     """One declared table; `source` is the file that it was read from.
 
+    How versions of a record meet: `ordering` columns say which one is later, `merge_mode` whether they decide or the
+    commits, or in mode CUSTOM a `merger` (`package.module:function`). `partial_update` keeps values: IGNORE_DEFAULTS
+    where the later version has nulls, FILL_UNAVAILABLE where its texts read `unavailable_value` (None: Debezium's).
+    Rows whose `delete_field` reads `delete_marker` are deletes.
+
     `schema` maps the columns of the input, in order, to Spark SQL types. `services` is kept as written. `options` holds
     `hoodie.*` and `lakehouse.*` keys as texts; `write_options` adds what `index` says.
     """
@@ -84,6 +93,11 @@ class TableSpec:
     partition_by: tuple[PartitionField, ...] = ()
     key_generator: KeyGeneratorType | None = None
     merge_mode: str | None = None
+    merger: str | None = None
+    partial_update: str | None = None
+    unavailable_value: str | None = None
+    delete_field: str | None = None
+    delete_marker: str | None = None
     index: IndexSpec | None = None
     schema: Mapping[str, str] = field(default_factory=dict)
     ingest: IngestSpec | None = None
@@ -114,8 +128,9 @@ class TableSpec:
             mapping["partition_by"] = [_partition_entry(column) for column in self.partition_by]
         if self.key_generator is not None:
             mapping["key_generator"] = str(self.key_generator)
-        if self.merge_mode is not None:
-            mapping["merge_mode"] = self.merge_mode
+        for name in ("merge_mode", *_MERGING):
+            if getattr(self, name) is not None:
+                mapping[name] = getattr(self, name)
         if self.index is not None:
             index = {"type": self.index.type, "buckets": self.index.buckets, "hash_field": list(self.index.hash_fields)}
             mapping["index"] = {name: value for name, value in index.items() if value}
@@ -158,6 +173,11 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
         partition_by=_partition_by(section),
         key_generator=KeyGeneratorType(generator) if generator else None,
         merge_mode=section.choice("merge_mode", ("", *MERGE_MODES), "") or None,
+        merger=section.text("merger") or None,
+        partial_update=section.choice("partial_update", ("", *PARTIAL_UPDATES), "") or None,
+        unavailable_value=section.text("unavailable_value") or None,
+        delete_field=section.text("delete_field") or None,
+        delete_marker=section.text("delete_marker") or None,
         index=_index(section),
         schema=_schema(section),
         ingest=parse_ingest(ingest) if ingest is not None else None,
@@ -300,13 +320,33 @@ def _options(section: Section) -> dict[str, str]:
 def _check(spec: TableSpec, section: Section) -> None:
     if spec.merge_mode == "EVENT_TIME_ORDERING" and not spec.ordering:
         raise section.error("merge_mode: EVENT_TIME_ORDERING needs 'ordering', the column to order by.", "merge_mode")
+    _check_merging(spec, section)
     if spec.index is not None and "hoodie.index.type" in spec.options:
         raise section.error("the index is declared twice: in 'index' and in 'options'. Keep one.", "options")
     if not spec.schema or (spec.ingest is not None and spec.ingest.select):
         return
-    used = (*spec.record_key, *spec.ordering, *(column.name for column in spec.partition_by))
+    deletes = (spec.delete_field,) if spec.delete_field else ()
+    used = (*spec.record_key, *spec.ordering, *deletes, *(column.name for column in spec.partition_by))
     missing = next((name for name in used if name.split(".")[0] not in spec.schema), None)
     if missing is not None:
         raise section.error(
             f"column {missing!r} is not in 'schema': add it, or compute it in 'ingest.select'.", "schema"
+        )
+
+
+def _check_merging(spec: TableSpec, section: Section) -> None:
+    if spec.merge_mode == "CUSTOM" and not spec.merger:
+        raise section.error("merge_mode: CUSTOM needs 'merger', a function: package.module:function.", "merge_mode")
+    if spec.merger and spec.merge_mode not in (None, "CUSTOM"):
+        raise section.error(f"merger: merge_mode {spec.merge_mode} never calls one; CUSTOM does.", "merger")
+    if spec.merger and not _MERGER.fullmatch(spec.merger):
+        raise section.error(f"merger: {spec.merger!r} is not of the form package.module:function.", "merger")
+    if spec.merger and spec.partial_update:
+        raise section.error("partial_update: a merger fills gaps itself. Keep one of the two.", "partial_update")
+    if spec.unavailable_value and spec.partial_update != "FILL_UNAVAILABLE":
+        raise section.error("unavailable_value: needs 'partial_update: FILL_UNAVAILABLE'.", "unavailable_value")
+    if bool(spec.delete_field) != bool(spec.delete_marker):
+        given = "delete_field" if spec.delete_field else "delete_marker"
+        raise section.error(
+            "delete_field and delete_marker belong together: the column, and what it reads in a delete.", given
         )

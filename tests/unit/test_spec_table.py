@@ -109,6 +109,20 @@ options: {hoodie.parquet.max.file.size: 1000000}
     }
 
 
+def test_merging_is_declared_in_names_of_its_own() -> None:
+    own = parse(f"{MINIMAL}merge_mode: custom\nmerger: mergers.retention:merge\n")
+    assert (own.merge_mode, own.merger) == ("CUSTOM", "mergers.retention:merge")
+    assert parse(f"{MINIMAL}merger: own:merge\n").merge_mode is None
+    postgres = parse(
+        f"{MINIMAL}ordering: _event_lsn\npartial_update: fill_unavailable\nunavailable_value: '?'\n"
+        "delete_field: _change_operation_type\ndelete_marker: d\n"
+    )
+    assert (postgres.partial_update, postgres.unavailable_value) == ("FILL_UNAVAILABLE", "?")
+    assert (postgres.delete_field, postgres.delete_marker) == ("_change_operation_type", "d")
+    for spec in (own, postgres):
+        assert parse(yaml.safe_dump(spec.to_mapping())) == spec
+
+
 def test_columns_may_be_a_text_with_commas_and_keep_what_yaml_would_turn_into_values() -> None:
     spec = parse("table: t\nlocation: l\nrecord_key: a, no\nordering: [1.50]\n")
     assert (spec.record_key, spec.ordering) == (("a", "no"), ("1.50",))
@@ -147,6 +161,20 @@ def test_a_timestamp_partition_may_say_how_it_is_read_and_written() -> None:
         ("options: {hoodie.parquet.block.size: big}", "option hoodie.parquet.block.size='big': expected int"),
         ("type: COPY", "type: 'COPY' is none of COPY_ON_WRITE, MERGE_ON_READ"),
         ("merge_mode: EVENT_TIME_ORDERING", "needs 'ordering'"),
+        ("merge_mode: CUSTOM", "orders.yaml:4: merge_mode: CUSTOM needs 'merger'"),
+        (
+            "merger: a.b:c\nmerge_mode: commit_time_ordering",
+            "4: merger: merge_mode COMMIT_TIME_ORDERING never calls one",
+        ),
+        ("merger: a.b.c", "merger: 'a.b.c' is not of the form package.module:function"),
+        ("merger: 'a.b:c()'", "is not of the form"),
+        ("merger: a:b\npartial_update: IGNORE_DEFAULTS", "5: partial_update: a merger fills gaps itself"),
+        ("partial_update: IGNORE_DEFAULT", "Did you mean 'IGNORE_DEFAULTS'?"),
+        ("unavailable_value: x", "unavailable_value: needs 'partial_update: FILL_UNAVAILABLE'"),
+        ("delete_field: op", "orders.yaml:4: delete_field and delete_marker belong together"),
+        ("delete_marker: d", "belong together"),
+        ("schema: {id: int}\ndelete_field: op\ndelete_marker: d", "column 'op' is not in 'schema'"),
+        ("ordering: [a, b, a]", "ordering: column 'a' stands there twice"),
         ("index: bucket", "the bucket index needs 'buckets'"),
         ("index: {type: simple, buckets: 3}", "for 'type: bucket' only"),
         ("index: simple\noptions: {hoodie.index.type: SIMPLE}", "the index is declared twice"),
@@ -217,8 +245,9 @@ def test_the_asset_uri_is_the_name_and_stays_when_the_location_moves() -> None:
 
 
 def test_the_specs_of_the_repository_parse() -> None:
-    paths = sorted((Path(__file__).resolve().parents[2] / "dags" / "tables").glob("*.yaml"))
+    paths = sorted((Path(__file__).resolve().parents[2] / "dags").glob("*/*.yaml"))
     assert [load_spec(path).table for path in paths] == [path.stem for path in paths]
+    assert len(paths) >= 3
 
 
 names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -260,6 +289,7 @@ specs = st.builds(
     partition_by=st.lists(partitions, max_size=3, unique_by=lambda column: column.name).map(tuple),
     key_generator=st.none() | st.sampled_from(KeyGeneratorType),
     merge_mode=st.none() | st.sampled_from(("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING")),
+    partial_update=st.none() | st.just("IGNORE_DEFAULTS"),
     index=st.none() | indexes(),
     ingest=st.none() | ingests,
     services=st.dictionaries(st.sampled_from(("clean", "ttl")), st.dictionaries(names, st.integers() | texts)),
