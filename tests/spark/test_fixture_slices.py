@@ -1,0 +1,92 @@
+"""Merge-on-read tables that Apache Hudi wrote, read by Spark: `to_spark` and `format("lakehouse")`, in every query."""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import lit
+
+from lakehouse.spark.source import register
+from lakehouse.table import Table
+from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables, row_hash
+
+pytestmark = pytest.mark.spark
+
+_QUERY = "hoodie.datasource.query.type"
+_BEGIN, _END = "hoodie.datasource.read.begin.instanttime", "hoodie.datasource.read.end.instanttime"
+_NUMBER = "number"
+TABLES = [
+    pytest.param(table, id=table.name)
+    for table in load_fixture_tables()
+    if table.entry["table_type"] == "MERGE_ON_READ" and table.version in (6, 8, 9)
+]
+
+
+def assert_rows(fixture: FixtureTable, rows: pa.Table, entry: dict[str, Any], expected: pa.Table | None) -> None:
+    assert rows.num_rows == entry["rows"]
+    if not entry["rows"]:
+        return
+    if expected is None:
+        assert row_hash(rows) == entry["sha256_data"]
+        return
+    # A range that is listed twice, as a step and as the span of all steps, has its rows twice.
+    times, with_meta = expected.num_rows // rows.num_rows, fixture.has_meta_fields
+    assert canonical_rows(rows, with_meta=with_meta) == canonical_rows(expected, with_meta=with_meta)[::times]
+
+
+def chosen(rows: pa.Table | None, **values: str | None) -> pa.Table | None:
+    for name, value in values.items():
+        rows = None if rows is None else rows.filter(pc.equal(rows.column(name), value or "")).drop_columns([name])
+    return rows
+
+
+def source(spark: Any, table: Table, **options: str) -> DataFrame:
+    frame: DataFrame = spark.read.format("lakehouse").options(**options).load(table.location)
+    return frame
+
+
+def collected(frames: list[DataFrame]) -> list[pa.Table]:
+    """Return the rows of every frame, all of them from one query."""
+    numbered = [frame.withColumn(_NUMBER, lit(number)) for number, frame in enumerate(frames)]
+    rows = reduce(DataFrame.unionByName, numbered).toArrow()
+    column = rows.column(_NUMBER)
+    return [rows.filter(pc.equal(column, number)).drop_columns([_NUMBER]) for number in range(len(frames))]
+
+
+@pytest.mark.parametrize("fixture", TABLES)
+def test_snapshot_and_base_files_are_the_expected_ones(spark: Any, fixture: FixtureTable, tmp_path: Path) -> None:
+    register(spark)
+    table = Table.open(str(fixture.unpack(tmp_path)))
+    snapshots = collected([table.scan().to_spark(spark), source(spark, table)])
+    for rows in snapshots:
+        assert_rows(fixture, rows, fixture.entry["snapshot"], fixture.expected())
+    bases = [table.scan(read_optimized=True).to_spark(spark), source(spark, table, **{_QUERY: "read_optimized"})]
+    for rows in collected(bases):
+        assert_rows(fixture, rows, fixture.entry["read_optimized"], fixture.expected("ro"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fixture", [table for table in TABLES if table.values[0].times or table.values[0].ranges])
+def test_every_instant_and_every_range_are_the_expected_ones(spark: Any, fixture: FixtureTable, tmp_path: Path) -> None:
+    register(spark)
+    table = Table.open(str(fixture.unpack(tmp_path)))
+    past, changes = fixture.expected("asof"), fixture.expected("incr")
+    frames: list[DataFrame] = []
+    wanted: list[tuple[dict[str, Any], pa.Table | None]] = []
+    for entry in fixture.times:
+        frames.append(table.scan(as_of=entry["instant"]).to_spark(spark))
+        wanted.append((entry, chosen(past, _as_of=entry["instant"])))
+    for entry in fixture.ranges if fixture.has_meta_fields else ():
+        start, end = entry["start_exclusive"], entry["end_inclusive"]
+        frames.append(table.incremental(start or "earliest", end).to_spark(spark))
+        frames.append(source(spark, table, **{_QUERY: "incremental", _BEGIN: start or "earliest", _END: end}))
+        wanted += [(entry, chosen(changes, _start=start, _end=end))] * 2
+    found = collected(frames)
+    for rows, (entry, expected) in zip(found, wanted, strict=True):
+        assert_rows(fixture, rows, entry, expected)

@@ -1,0 +1,187 @@
+"""Merge-on-read tables declared in specs: made, ingested into, compacted by the command line, merged by one's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.functions import lit
+
+from lakehouse.cli.main import main
+from lakehouse.ingest.ride_hailing import generate
+from lakehouse.ingest.run import run_ingest
+from lakehouse.spec.job import JobCommand, JobReport
+from lakehouse.spec.table import load_spec
+from lakehouse.table import Table
+
+pytestmark = pytest.mark.spark
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RIDES = """
+table: orders
+location: ${LAKEHOUSE_HOME}/orders
+type: MERGE_ON_READ
+record_key: order_id
+ordering: [updated_at, status]
+partition_by: order_date
+options: {hoodie.parquet.small.file.limit: 0}
+ingest: {path: "landing/orders/{start:%Y-%m-%d}/{start:%H}.json"}
+"""
+
+
+def run(spark: Any, spec: Path, home: Path, start: str, end: str) -> JobReport:
+    command = JobCommand(verb="ingest", action="run", table=str(spec), interval_start=start, interval_end=end)
+    return run_ingest(spark, load_spec(spec), command, environ={"LAKEHOUSE_HOME": str(home)})
+
+
+def command_line(home: Path, *words: str, submit: tuple[str, ...] = (), **environ: str) -> str:
+    """Return what `lakehouse ...` prints, in a process of its own; with `submit`, one that spark-submit starts."""
+    application = [str(Path(sys.executable).with_name("spark-submit")), *submit] if submit else [sys.executable]
+    environ |= {"LAKEHOUSE_HOME": str(home), "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [*application, str(REPOSITORY / "lakehouse" / "__main__.py"), *words],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def orders(table: Table, **scan: Any) -> dict[str, tuple[str, float]]:
+    rows = table.scan(["order_id", "status", "fare"], **scan).to_arrow().to_pylist()
+    assert len(rows) == len({row["order_id"] for row in rows})
+    return {row["order_id"]: (row["status"], row["fare"]) for row in rows}
+
+
+def test_rides_are_ingested_into_logs_and_compacted_by_the_command_line(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generate(tmp_path / "landing", hours=4, orders_per_hour=60, seed=7)
+    spec = tmp_path / "orders.yaml"
+    spec.write_text(RIDES)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    assert main(["table", "create", "--table", str(spec), "--output", "json"]) == 0
+    newest: dict[str, tuple[str, str, float]] = {}
+    for hour in range(4):
+        run(spark, spec, tmp_path, f"2026-01-01T{hour:02}:00:00", f"2026-01-01T{hour + 1:02}:00:00")
+        for line in (tmp_path / f"landing/orders/2026-01-01/{hour:02}.json").read_text().splitlines():
+            event = json.loads(line)
+            order, version = event["order_id"], (event["updated_at"], event["status"])
+            if order not in newest or version >= newest[order][:2]:
+                newest[order] = (*version, event["fare"])
+    table = Table.open(str(tmp_path / "orders"))
+    assert table.config.merge_rule.ordering == ("updated_at", "status")
+    expected = {order: (status, fare) for order, (_, status, fare) in newest.items()}
+    order = min(order for order, (status, _) in expected.items() if status == "completed")
+    assert orders(table) == expected
+    assert orders(table, read_optimized=True) != expected
+    assert any(file_slice.logs for file_slice in table.scan().plan().plan.slices)
+    capsys.readouterr()
+    assert main(["compaction", "plan", "--table", str(spec), "--force", "--output", "json"]) == 0
+    planned = json.loads(capsys.readouterr().out)["planned"]
+    # A writer does not wait for the plan, and the plan does not lose what it writes.
+    stored = table.scan(where=f"order_id = '{order}'").to_spark(spark)
+    table.upsert(stored.withColumns({"status": lit("voided"), "fare": lit(0.0)}))
+    expected[order] = ("voided", 0.0)
+    report = json.loads(command_line(tmp_path, "compaction", "run", "--table", str(spec)))
+    assert (report["status"], report["instant"]) == ("committed", planned)
+    assert orders(Table.open(table.location)) == expected
+    assert command_line(tmp_path, "compaction", "due", "--table", str(spec), "--output", "json").startswith("{")
+    assert main(["table", "read", "--table", str(spec), "--where", f"order_id = '{order}'", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["status"] == "voided"
+
+
+DAYS, USERS = 5, 40
+RETENTION = """
+SELECT day, count_if(active & 1 > 0) AS users,
+  count_if(active & 1 > 0 AND active & 2 > 0) AS one, count_if(active & 1 > 0 AND active & 8 > 0) AS three
+FROM retention GROUP BY day HAVING users > 0
+"""
+
+
+def activity(root: Path) -> list[set[str]]:
+    """Land five days of visits, some users several times a day, and return who was active on each."""
+    draw = random.Random(3)
+    seen = []
+    for day in range(DAYS):
+        visits = [f"u{draw.randrange(USERS):03d}" for _ in range(USERS)]
+        folder = root / f"landing/activity/2026-01-{day + 1:02d}"
+        folder.mkdir(parents=True)
+        lines = [json.dumps({"user_id": user, "day": f"2026-01-{day + 1:02d}"}) for user in visits]
+        (folder / "visits.json").write_text("\n".join(lines) + "\n")
+        seen.append(set(visits))
+    return seen
+
+
+def counted(seen: list[set[str]]) -> dict[str, tuple[int, int, int]]:
+    """Return per day: users, those of them who were back one day and three days later."""
+    after = [*seen, *([set()] * 3)]
+    return {
+        f"2026-01-{day + 1:02d}": (len(users), len(users & after[day + 1]), len(users & after[day + 3]))
+        for day, users in enumerate(seen)
+    }
+
+
+@pytest.fixture
+def mergers(tmp_path: Path) -> Path:
+    """The archive that goes to workers with a job."""
+    return Path(shutil.make_archive(str(tmp_path / "mergers"), "zip", REPOSITORY / "dags", "mergers"))
+
+
+def test_five_days_of_retention_tags_count_as_a_naive_count_does(
+    spark: Any, tmp_path: Path, mergers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    # What spark-submit does with --py-files: the archive is on the path here and in workers.
+    spark.sparkContext.addPyFile(str(mergers))
+    spec = REPOSITORY / "dags/mergers/retention.yaml"
+    seen = activity(tmp_path)
+    for day in (0, 1, 3, 2, 4, 2):
+        report = run(spark, spec, tmp_path, f"2026-01-{day + 1:02d}", f"2026-01-{day + 2:02d}")
+        assert report.rows in (0, 7 * len(seen[day]))
+    table = Table.open(str(tmp_path / "lake/retention"))
+    slices = [s for s in table.scan().plan().plan.slices if s.partition == "2026-01-01"]
+    assert sum(len(s.logs) for s in slices) >= DAYS - 1
+
+    def counts(frame: Any) -> dict[str, tuple[int, int, int]]:
+        frame.createOrReplaceTempView("retention")
+        return {row.day: (row.users, row.one, row.three) for row in spark.sql(RETENTION).collect()}
+
+    assert counts(table.scan(["day", "active"]).to_spark(spark)) == counted(seen)
+    table.services.compaction(force=True, spark=spark)
+    assert counts(table.scan(["day", "active"], read_optimized=True).to_spark(spark)) == counted(seen)
+
+
+@pytest.mark.slow
+def test_a_merger_reaches_workers_with_the_job_that_compacts(
+    tmp_path: Path, mergers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = str(tmp_path / "lake/retention")
+    spec = ("--table", str(REPOSITORY / "dags/mergers/retention.yaml"))
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(REPOSITORY / "dags"))
+        patch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+        assert main(["table", "create", *spec]) == 0
+        options = load_spec(Path(spec[1])).write_options()
+        for bit, users in ((1, "ab"), (2, "bc")):
+            rows = [{"user_id": user, "day": "2026-01-01", "active": bit} for user in users]
+            Table.open(location, options=options).upsert(pa.Table.from_pylist(rows))
+    submit = ("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--py-files", str(mergers))
+    report = tmp_path / "report.json"
+    command_line(tmp_path, "compaction", "run", *spec, "--force", "--report", str(report), submit=submit)
+    assert json.loads(report.read_text())["status"] == "committed"
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(REPOSITORY / "dags"))
+        compacted = Table.open(location).scan(["user_id", "active"], read_optimized=True).to_arrow().to_pylist()
+    assert {row["user_id"]: row["active"] for row in compacted} == {"a": 1, "b": 3, "c": 2}
