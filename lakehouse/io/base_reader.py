@@ -17,7 +17,8 @@ from lakehouse.storage.protocol import Storage
 _BATCH_ROWS = 131_072
 _MIN_BATCH_ROWS = 1_024
 # Meta columns of few values stay dictionary-encoded from file to file.
-_REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
+REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
+REPEATED = pa.dictionary(pa.int32(), pa.string())
 
 
 class BaseFileReader:
@@ -26,7 +27,7 @@ class BaseFileReader:
     def __init__(self, storage: Storage, path: str) -> None:
         self.path = path
         try:
-            self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=_REPEATING)
+            self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=REPEATING)
         except pa.ArrowInvalid as error:
             raise CorruptTableError(f"{storage.root}/{path} is no readable parquet file: {error}", path=path) from error
         except KeyError as error:

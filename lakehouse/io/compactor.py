@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from lakehouse.errors import CorruptTableError
 from lakehouse.format.names import parse_base_file, parse_log_file
-from lakehouse.io.base_reader import BaseFileReader
-from lakehouse.io.base_writer import ONE_VALUE, BaseFileWriter
+from lakehouse.io.base_reader import REPEATED, REPEATING, BaseFileReader
+from lakehouse.io.base_writer import FILE_NAME, BaseFileWriter
 from lakehouse.io.context import WriteContext
 from lakehouse.io.log_reader import SliceContext
 from lakehouse.io.slice_reader import Origin, SliceCounts, read_slice
@@ -20,7 +20,6 @@ from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import FileSlice
 
 _BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
-_SMALL = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +45,14 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
         writer = stack.enter_context(
             BaseFileWriter(context.write, attempt, operation.partition, operation.file_id, file_slice.base)
         )
-        merged = read_slice(context.read, file_slice, context.read.table, counts, base)
+        table = context.read.table
+        merged = read_slice(context.read, file_slice, _as_stored(table), counts, base)
         for number, (origin, rows) in enumerate(merged):
             if number == 0 and base is not None:
                 # By now the logs are matched, and it is known how many keys the filter must still take.
                 text, code = (base.footer(key) for key in _BLOOM_FOOTER)
                 writer.bloom.inherit(text, code, counts.unmatched)
-            writer.write_kept(_encoded(rows), known=origin is not Origin.INSERTED)
+            writer.write_kept(_with_file_name(rows, table), known=origin is not Origin.INSERTED)
     stat = writer.stat(inserts=counts.inserted, updates=counts.updated, deletes=counts.deleted)
     return replace(
         stat,
@@ -77,11 +77,12 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
     )
 
 
-def _encoded(rows: pa.Table) -> pa.Table:
-    """Return the rows with the meta columns of few values dictionary-encoded, as base files are written."""
-    for name in ONE_VALUE:
-        position = rows.schema.get_field_index(name)
-        column = rows.column(position)
-        if not pa.types.is_dictionary(column.type):
-            rows = rows.set_column(position, name, column.dictionary_encode().cast(_SMALL))
-    return rows
+def _as_stored(table: pa.Schema) -> pa.Schema:
+    """Return the columns to read: all but the file name, which is new, those of few values as dictionaries."""
+    fields = [field for field in table if field.name != FILE_NAME]
+    return pa.schema([field.with_type(REPEATED) if field.name in REPEATING else field for field in fields])
+
+
+def _with_file_name(rows: pa.Table, table: pa.Schema) -> pa.Table:
+    """Return the rows with an empty column where the writer puts the name of the file."""
+    return rows.add_column(table.get_field_index(FILE_NAME), FILE_NAME, pa.nulls(rows.num_rows, REPEATED))

@@ -39,12 +39,10 @@ class LogPart:
     base_row: np.ndarray
     entry: np.ndarray
 
-    def between(self, start: int, stop: int) -> tuple[np.ndarray, pa.Table] | None:
-        """Return the base rows in [start, stop) that are matched, and their entries in that order; None if none."""
+    def between(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the base rows in [start, stop) that are matched, and the positions of their entries; None if none."""
         first, last = np.searchsorted(self.base_row, [start, stop])
-        if first == last:
-            return None
-        return self.base_row[first:last], self.entries.take(pa.array(self.entry[first:last]))
+        return None if first == last else (self.base_row[first:last], self.entry[first:last])
 
     def unmatched(self) -> Iterator[pa.Table]:
         """Yield the entries that no base row met, in pieces."""

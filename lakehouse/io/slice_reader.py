@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.io.base_reader import BaseFileReader
+from lakehouse.io.base_reader import REPEATED, REPEATING, BaseFileReader, align
 from lakehouse.io.log_reader import COMMIT_TIME, KEY, SliceContext
 from lakehouse.io.slice_log import LogPart, fold_logs
 from lakehouse.model.files import FileSlice
-from lakehouse.rows.entries import ColumnSets
+from lakehouse.rows.entries import CONTROL, ColumnSets
 from lakehouse.rows.keys import record_keys
 from lakehouse.rows.settle import inserted, settle
 
@@ -56,6 +56,7 @@ def read_slice(
 ) -> Iterator[tuple[Origin, pa.Table]]:
     """Yield the rows of a slice as tables of `columns` (a part of the table's), within the memory budget.
 
+    Columns named in base_reader.REPEATING may be asked for as dictionaries, which is what files hold.
     `base` is the slice's base file if the caller has it open already.
     """
     counts = counts if counts is not None else SliceCounts()
@@ -80,7 +81,7 @@ def read_slice(
             yield from _merged(context, reader, parts, merging, columns, sets, counts)
         for part in parts:
             for entries in part.unmatched():
-                rows = inserted(entries, merging).select(columns.names)
+                rows = align(inserted(entries, merging).select(columns.names), columns)
                 counts.inserted += rows.num_rows
                 if rows.num_rows:
                     yield Origin.INSERTED, rows
@@ -127,7 +128,8 @@ def _merged(
     counts: SliceCounts,
 ) -> Iterator[tuple[Origin, pa.Table]]:
     start = 0
-    needed = merging if context.mixes_versions or len(sets.sets) > 1 else _with_ordering(context, columns)
+    whole = not context.mixes_versions and len(sets.sets) == 1
+    needed = _with_ordering(context, columns) if whole else merging
     for stored in reader.batches(needed, reader.rows_within(context.budget_bytes // 16)):
         stop = start + stored.num_rows
         gone = None
@@ -136,20 +138,61 @@ def _merged(
             if met is None:
                 continue
             position = met[0] - start
-            settled = settle(stored.take(pa.array(position)), met[1], context.rule, sets)
+            replaced, removed, rows = (_replaced if whole else _mixed)(
+                context, stored, position, part.entries, met[1], columns, sets
+            )
             gone = np.zeros(stored.num_rows, bool) if gone is None else gone
-            gone[position[settled.replaced | settled.removed]] = True
-            counts.deleted += int(settled.removed.sum())
-            if settled.rows.num_rows:
-                counts.updated += settled.rows.num_rows
-                yield Origin.UPDATED, settled.rows.select(columns.names)
-        kept = stored.select(columns.names) if gone is None else stored.select(columns.names).filter(pa.array(~gone))
+            gone[position[replaced | removed]] = True
+            counts.deleted += int(removed.sum())
+            if rows.num_rows:
+                counts.updated += rows.num_rows
+                yield Origin.UPDATED, rows
+        kept = stored.select(columns.names)
+        kept = kept if gone is None else kept.filter(pa.array(~gone))
         if kept.num_rows:
-            yield Origin.KEPT, kept
+            yield Origin.KEPT, align(kept, columns)
         start = stop
 
 
+def _replaced(
+    context: SliceContext,
+    stored: pa.Table,
+    position: np.ndarray,
+    entries: pa.Table,
+    entry: np.ndarray,
+    columns: pa.Schema,
+    sets: ColumnSets,
+) -> tuple[np.ndarray, np.ndarray, pa.Table]:
+    """Return which of the stored rows are replaced, which removed, and what replaces them, all of it from entries.
+
+    Which side survives is decided by few columns, so only those are gathered of both sides before it is known.
+    """
+    deciding = [name for name in context.rule.compared if name in stored.column_names] or stored.column_names[:1]
+    base = stored.select(deciding).take(pa.array(position))
+    settled = settle(base, entries.select([*deciding, *CONTROL.names]).take(pa.array(entry)), context.rule, sets)
+    rows = entries.select(columns.names).take(pa.array(entry[settled.replaced]))
+    return settled.replaced, settled.removed, align(rows, columns)
+
+
+def _mixed(
+    context: SliceContext,
+    stored: pa.Table,
+    position: np.ndarray,
+    entries: pa.Table,
+    entry: np.ndarray,
+    columns: pa.Schema,
+    sets: ColumnSets,
+) -> tuple[np.ndarray, np.ndarray, pa.Table]:
+    """Do the same where replacing rows take values of both sides."""
+    settled = settle(stored.take(pa.array(position)), entries.take(pa.array(entry)), context.rule, sets)
+    return settled.replaced, settled.removed, align(settled.rows.select(columns.names), columns)
+
+
 def _with_ordering(context: SliceContext, columns: pa.Schema) -> pa.Schema:
-    """Return the columns a base row must bring where the entry's row replaces it whole or not at all."""
+    """Return the columns a base row must bring where the entry's row replaces it whole or not at all.
+
+    Meta columns of few values come as files hold them, so that to filter them is to filter numbers.
+    """
     wanted = {*columns.names, *context.rule.compared}
-    return pa.schema([field for field in context.table if field.name in wanted])
+    fields = [field for field in context.table if field.name in wanted]
+    return pa.schema([field.with_type(REPEATED) if field.name in REPEATING else field for field in fields])
