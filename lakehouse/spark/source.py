@@ -51,6 +51,7 @@ from lakehouse.operations.cdc import (
     check_format,
     plan_change_read,
 )
+from lakehouse.operations.declare import require_merger
 from lakehouse.operations.load import LoadedTable, load_table, table_schema
 from lakehouse.operations.scan import EARLIEST, Scan, ScanRequest, plan_read, read_rows
 from lakehouse.plan.cdc import Change
@@ -196,7 +197,9 @@ def _open(options: Mapping[str, str]) -> LoadedTable:
     if "path" not in given:
         raise UserError(f'format("{NAME}") needs the table\'s location: .load(location)')
     storage = {key: value for key, value in options.items() if key.lower().startswith(_STORAGE)}
-    return load_table(Env(storage=open_storage(given["path"], storage)))
+    table = load_table(Env(storage=open_storage(given["path"], storage)))
+    require_merger(table.config)
+    return table
 
 
 def _schema(table: LoadedTable, options: Mapping[str, str]) -> pa.Schema:

@@ -16,8 +16,10 @@ import pytest
 from pyspark.sql.functions import lit
 
 from lakehouse.cli.main import main
+from lakehouse.errors import UserError
 from lakehouse.ingest.ride_hailing import generate
 from lakehouse.ingest.run import run_ingest
+from lakehouse.spark.source import register
 from lakehouse.spec.job import JobCommand, JobReport
 from lakehouse.spec.table import load_spec
 from lakehouse.table import Table
@@ -159,8 +161,29 @@ def test_five_days_of_retention_tags_count_as_a_naive_count_does(
         return {row.day: (row.users, row.one, row.three) for row in spark.sql(RETENTION).collect()}
 
     assert counts(table.scan(["day", "active"]).to_spark(spark)) == counted(seen)
+    register(spark)
+    assert counts(spark.read.format("lakehouse").load(table.location)) == counted(seen)
     table.services.compaction(force=True, spark=spark)
     assert counts(table.scan(["day", "active"], read_optimized=True).to_spark(spark)) == counted(seen)
+
+
+def test_a_merger_that_workers_do_not_have_is_told_with_the_way_out(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here_alone.py").write_text("def merge(older, newer):\n    return newer\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    table = Table.create(
+        str(tmp_path / "t"), name="t", record_key=["id"], table_type="MERGE_ON_READ", merger="here_alone:merge"
+    )
+    for value in (1, 2):
+        table.upsert(pa.table({"id": ["a"], "value": [value]}))
+    with pytest.raises(UserError, match=r"'here_alone:merge' cannot be loaded.*PYTHONPATH.*--py-files"):
+        table.services.compaction(force=True, spark=spark)
+    with pytest.raises(Exception, match=r"'here_alone:merge' cannot be loaded"):
+        table.scan().to_spark(spark).collect()
+    # The plan waits for an executor that has it.
+    assert table.services.compaction().metadata.stats[0].num_writes == 1
+    assert table.scan(["value"], read_optimized=True).to_arrow().column(0).to_pylist() == [2]
 
 
 @pytest.mark.slow

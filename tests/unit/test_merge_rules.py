@@ -12,6 +12,7 @@ import pytest
 
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.format.properties import parse_properties, render_properties
+from lakehouse.model.merge import UNAVAILABLE
 from lakehouse.table import Table
 from tests.support.tables import DELETED, Shape, base_files, data_rows, make_env, strays
 
@@ -213,6 +214,55 @@ def test_a_merger_may_delete(kind: str, index: str) -> None:
     table.upsert(batch([row("a", n=7)], schema))
     expected = [("a", 7), ("b", 1)] if index == "SIMPLE" or kind == "COPY_ON_WRITE" else [("a", 6), ("b", 1)]
     assert [(r["id"], r["n"]) for r in data_rows(table)] == expected
+
+
+@pytest.mark.parametrize(("kind", "index"), PLACES)
+def test_changes_of_a_postgres_table_from_debezium(kind: str, index: str) -> None:
+    declared = {"delete_field": "_change_operation_type", "delete_marker": "d", "partial_update": "FILL_UNAVAILABLE"}
+    table = make(kind, index, None, ordering="_event_lsn", **declared)
+
+    def change(id: str, lsn: int, op: str, text: str | None) -> Row:
+        return {"id": id, "p": "x", "_event_lsn": lsn, "_change_operation_type": op, "text": text}
+
+    table.upsert(
+        pa.Table.from_pylist([change("a", 1, "r", "long"), change("b", 2, "c", "b"), change("c", 3, "c", "c")])
+    )
+    # A text that did not change is not in the change; of one row it may come with the text and once more without.
+    table.upsert(
+        pa.Table.from_pylist(
+            [
+                change("a", 4, "u", UNAVAILABLE),
+                change("b", 5, "d", None),
+                change("d", 6, "c", "d"),
+                change("d", 7, "u", UNAVAILABLE),
+            ]
+        )
+    )
+    # Delivered again: older than what is stored.
+    table.upsert(pa.Table.from_pylist([change("c", 1, "d", None), change("a", 1, "r", "long")]))
+    found = [(r["id"], r["_event_lsn"], r["text"]) for r in data_rows(table)]
+    assert found == [("a", 4, "long"), ("c", 3, "c"), ("d", 7, "d")]
+
+
+@pytest.mark.parametrize(("kind", "index"), PLACES)
+def test_changes_of_a_mysql_table_from_debezium(kind: str, index: str) -> None:
+    table = make(
+        kind,
+        index,
+        None,
+        ordering=["_event_bin_file", "_event_pos"],
+        delete_field="_change_operation_type",
+        delete_marker="d",
+    )
+
+    def change(id: str, file: int, pos: int, op: str) -> Row:
+        place = {"_event_bin_file": f"mysql-bin.{file:06d}", "_event_pos": pos}
+        return {"id": id, "p": "x", "_change_operation_type": op, **place}
+
+    table.upsert(pa.Table.from_pylist([change("a", 3, 900, "c"), change("b", 3, 950, "c"), change("c", 9, 1, "c")]))
+    table.upsert(pa.Table.from_pylist([change("a", 4, 20, "u"), change("b", 4, 30, "d"), change("c", 3, 999, "d")]))
+    table.upsert(pa.Table.from_pylist([change("a", 3, 999, "d"), change("b", 3, 960, "d")]))
+    assert [(r["id"], r["_event_pos"]) for r in data_rows(table)] == [("a", 20), ("c", 1)]
 
 
 def test_deletes_of_several_ordering_columns_survive_log_compaction() -> None:

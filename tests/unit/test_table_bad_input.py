@@ -11,8 +11,10 @@ import pytest
 
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.format.properties import parse_properties, render_properties
+from lakehouse.model.instant import Instant
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
+from tests.support.fixture_tables import load_fixture_tables
 from tests.support.tables import SCHEMA, Shape, base_files, batch, make_env, make_table, row, strays
 
 PROPERTIES = ".hoodie/hoodie.properties"
@@ -285,3 +287,100 @@ def test_a_table_evolved_by_column_ids_is_refused_by_name(tmp_path: Path) -> Non
     table.upsert(pa.table({"id": ["a"]}), commit_metadata={"latest_schema": '{"max_column_id":5}'})
     with pytest.raises(UnsupportedError, match=r"hoodie\.schema\.on\.read\.enable"):
         table.scan().to_arrow()
+
+
+def merge_on_read(**declared: Any) -> Table:
+    env = make_env()
+    settings: dict[str, Any] = {"ordering": "ts", "table_type": "MERGE_ON_READ", "schema": SCHEMA} | declared
+    return Table.create(env.storage.root, name="events", record_key=["id"], partition_by=["p"], env=env, **settings)
+
+
+@pytest.mark.parametrize("call", ["compaction_due", "plan_compaction", "propose_compaction", "compaction"])
+def test_a_table_without_logs_has_nothing_to_compact(call: str) -> None:
+    table = make_table()
+    table.upsert(GOOD)
+    unchanged_after(getattr(table.services, call), table, "is a copy-on-write table: it has no logs", UnsupportedError)
+
+
+def test_a_compaction_that_is_not_planned_is_named_with_those_that_are() -> None:
+    table = merge_on_read()
+    table.upsert(GOOD)
+    table.upsert(GOOD)
+    with pytest.raises(UserError, match="compaction 20200101000000000 does not exist; pending plans: none"):
+        table.services.compaction(instant="20200101000000000")
+    planned = table.services.plan_compaction(force=True)
+    assert isinstance(planned, Instant)
+    with pytest.raises(UserError, match=f"does not exist; pending plans: {planned.requested}"):
+        table.services.compaction(instant="20200101000000000")
+    with pytest.raises(UserError, match=f"logcompaction {planned.requested}"):
+        table.services.log_compaction(instant=planned.requested)
+    table.services.compaction(instant=planned.requested)
+    with pytest.raises(UserError, match=f"{planned.requested} is completed"):
+        table.services.compaction(instant=planned.requested)
+
+
+def test_tables_of_version_six_are_compacted_by_hudi_alone(tmp_path: Path) -> None:
+    fixture = next(table for table in load_fixture_tables() if table.name == "mor_v6_nonpartitioned")
+    table = Table.open(str(fixture.unpack(tmp_path)))
+    with pytest.raises(UnsupportedError, match="version 6 are read only here"):
+        table.services.compaction(force=True)
+    with pytest.raises(UnsupportedError, match="version 6 are read only here"):
+        table.upsert(table.scan().to_arrow())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_of_several_ordering_columns_is_needed(verb: str) -> None:
+    table = merge_on_read(ordering=["ts", "at"], schema=None)
+    rows = GOOD.rename_columns(["at_" if name == "at" else name for name in SCHEMA.names])
+    unchanged_after(lambda: getattr(table, verb)(rows), table, "'at' is not in the data. Did you mean 'at_'")
+    nested = GOOD.set_column(SCHEMA.get_field_index("at"), "at", pa.nulls(2, pa.list_(pa.int64())))
+    unchanged_after(lambda: getattr(table, verb)(nested), table, "ordering column 'at' has type .* no order")
+
+
+def test_a_part_of_the_columns_still_needs_key_partition_and_ordering() -> None:
+    table = merge_on_read()
+    table.upsert(GOOD)
+    partial = {"lakehouse.write.partial.update": "true"}
+    for column in ("id", "p", "ts"):
+        rows = GOOD.select([name for name in ("id", "p", "ts", "v") if name != column])
+        with pytest.raises(UserError, match=f"'{column}' is not in the data"):
+            table.upsert(rows, options=partial)
+    assert len(table.commits()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        (
+            {"hoodie.record.merge.mode": "CUSTOM", "hoodie.compaction.payload.class": "com.example.Own"},
+            "com.example.Own",
+        ),
+        ({"hoodie.record.merge.mode": "CUSTOM", "hoodie.record.merge.strategy.id": "9b450e53"}, "strategy 9b450e53"),
+        ({"hoodie.table.partial.update.mode": "KEEP_SOME"}, "partial.update.mode=KEEP_SOME"),
+    ],
+)
+def test_logs_merged_by_what_cannot_be_run_here_are_refused_and_base_files_read(
+    changes: Mapping[str, str], named: str
+) -> None:
+    table = merge_on_read()
+    table.upsert(GOOD)
+    table.upsert(batch([row("k1", ts=2, v="new")]))
+    storage = table.refresh().env.storage
+    storage.put(PROPERTIES, render_properties(parse_properties(storage.get(PROPERTIES)) | changes))
+    opened = Table.open(storage.root, env=table.refresh().env)
+    assert opened.scan(["id"], read_optimized=True).count() == 2
+    for refused in (
+        lambda: opened.scan().to_arrow(),
+        lambda: opened.upsert(GOOD),
+        lambda: opened.services.compaction(force=True),
+    ):
+        unchanged_after_refusal(refused, opened, named)
+
+
+def unchanged_after_refusal(call: Callable[[], Any], table: Table, named: str) -> None:
+    commits = len(table.commits())
+    with pytest.raises(UnsupportedError, match=named) as raised:
+        call()
+    assert "hoodie.record.merge.property.lakehouse.merger=package.module:function" in str(raised.value)
+    assert len(table.commits()) == commits
+    assert tuple(table.timeline.where(pending=True)) == ()
