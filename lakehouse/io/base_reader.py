@@ -16,6 +16,7 @@ from lakehouse.storage.protocol import Storage
 
 _BATCH_ROWS = 131_072
 _MIN_BATCH_ROWS = 1_024
+_SMALL_VALUE = 1 << 16
 # Meta columns of few values stay dictionary-encoded from file to file.
 REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
 REPEATED = pa.dictionary(pa.int32(), pa.string())
@@ -35,11 +36,20 @@ class BaseFileReader:
                 f"{storage.root}/{path} is named like a base file but lacks the meta column {error}", path=path
             ) from error
         self.rows: int = self._file.metadata.num_rows
-        self.schema: pa.Schema = self._file.schema_arrow
+        # Without the footer values, of which the bloom filter is large.
+        self.schema: pa.Schema = self._file.schema_arrow.remove_metadata()
+        self._small: dict[bytes, bytes] | None = None
 
     def footer(self, key: str) -> str | None:
         """Return a footer value, or None."""
-        value = (self._file.metadata.metadata or {}).get(key.encode())
+        wanted = key.encode()
+        if self._small is None or (wanted in self._small and not self._small[wanted]):
+            # All values are copied at every look, so the small ones are kept, and of the large ones the names.
+            values = self._file.metadata.metadata or {}
+            self._small = {name: value if len(value) <= _SMALL_VALUE else b"" for name, value in values.items()}
+            value = values.get(wanted)
+        else:
+            value = self._small.get(wanted)
         return None if value is None else value.decode()
 
     def column(self, name: str) -> pa.ChunkedArray:

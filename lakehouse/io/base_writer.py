@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 from lakehouse.format.avro_schema import META_COLUMNS, with_meta_fields
 from lakehouse.format.names import marker_name
 from lakehouse.format.partition_metadata import render_partition_metadata
+from lakehouse.io.budget import give_back
 from lakehouse.io.context import WriteContext
 from lakehouse.io.file_bloom import FileBloom
+from lakehouse.io.footer import TOKEN, FooterSink
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile
@@ -29,9 +31,8 @@ COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 ONE_VALUE = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _UNRANGED = (COMMIT_SEQNO, PARTITION_PATH, FILE_NAME)
 _SAMPLE_ROWS = 4_000
-# Share of the budget for keys that wait to be hashed: the filter takes about twice as much while it is filled.
-_KEYS_SHARE = 16
 _DICTIONARY_RATIO = 0.2
+_BLOOM = "org.apache.hudi.bloomfilter"
 _CODECS = {"none": "NONE"}
 
 
@@ -53,7 +54,7 @@ class BaseFileWriter:
         self.pending_bytes = 0
         self._encoded_ratio = 0.5
         self._schema = stored_schema(context.schema)
-        self.bloom = FileBloom(context.policy.bloom_fpp, context.policy.memory_budget_bytes // _KEYS_SHARE)
+        self.bloom = FileBloom(context.policy.bloom_fpp, context.budget.hash_bytes)
         self._keys: tuple[str, str] | None = None
         self._footers: list[pq.FileMetaData] = []
         self._ranges: dict[str, Range] = {}
@@ -69,6 +70,7 @@ class BaseFileWriter:
             ensure_partition(self._context, file.partition)
         self._output = storage.open_output(file.path)
         self._sink = self._output.__enter__()
+        self._tail = FooterSink(self._sink)
         return self
 
     def __exit__(
@@ -144,8 +146,7 @@ class BaseFileWriter:
         self._track_range(keys)
         self._pending.append(rows)
         self.pending_bytes += rows.nbytes
-        policy = self._context.policy
-        if self.pending_bytes >= min(policy.row_group_bytes, policy.memory_budget_bytes // 4):
+        if self.pending_bytes >= min(self._context.policy.row_group_bytes, self._context.budget.encode_bytes):
             self.flush()
 
     def _track_range(self, keys: pa.ChunkedArray) -> None:
@@ -170,6 +171,9 @@ class BaseFileWriter:
             self._writer = self._open(rows)
         self._writer.write_table(rows.unify_dictionaries(), row_group_size=rows.num_rows)
         self._encoded_ratio = (self._sink.tell() - before) / max(in_memory, 1)
+        if in_memory >= self._context.budget.encode_bytes:
+            del rows
+            give_back()
 
     def _open(self, rows: pa.Table) -> pq.ParquetWriter:
         dictionary = _dictionary_columns(rows)
@@ -179,7 +183,7 @@ class BaseFileWriter:
         encodings |= dict.fromkeys(integers, "DELTA_BINARY_PACKED")
         codec = self._context.policy.compression
         return pq.ParquetWriter(
-            self._sink,
+            self._tail,
             self._schema,
             compression=_CODECS.get(codec, codec),
             use_dictionary=dictionary,
@@ -192,14 +196,18 @@ class BaseFileWriter:
     def _finish(self) -> None:
         if self._writer is None:
             self._writer = self._open(self._schema.empty_table())
-        footer = {"parquet.avro.schema": self._context.avro_schema}
-        footer.update(self.bloom.footer())
+        bloom = self.bloom.finish()
+        footer = {"parquet.avro.schema": self._context.avro_schema, _BLOOM: TOKEN}
+        if bloom.type_code:
+            footer["hoodie_bloom_filter_type_code"] = bloom.type_code
         if self._keys is not None:
             footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = self._keys
         self._writer.add_key_value_metadata(footer)
+        self._tail.hold()
         self._writer.close()
+        self._tail.release(bloom.text_bytes, bloom.text_pieces())
         self.size_bytes = self._sink.tell()
-        self._ranges = column_ranges(self._footers[0]) if self._footers else {}
+        self._ranges = column_ranges(self._footers.pop()) if self._footers else {}
 
 
 def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:

@@ -1,7 +1,7 @@
 """Base files straight from an incoming shard, nothing looked up: bulk_insert and the overwrites.
 
-Rows are set apart by partition; each partition has one open file, rolled over at the maximum size. All open files
-together hold at most half the budget in rows not yet encoded and keys not yet hashed.
+Rows are set apart by partition; each partition has one open file, rolled over at the maximum size, or sooner if the
+filters of all open files outgrow their share of the budget.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.io.base_writer import BaseFileWriter
+from lakehouse.io.budget import MIN_KEYS_PER_FILE, give_back
 from lakehouse.io.context import Batches, WriteContext
 from lakehouse.io.staging import KEY, PATH, keyed
 from lakehouse.model.attempt import Attempt
@@ -27,8 +28,10 @@ def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> It
     """Write the rows of one shard into new file groups and yield the stat of each file."""
     writers: dict[str, BaseFileWriter] = {}
     numbers = iter(range(1 << 30))
+    taken = 0
     try:
         for gathered in _gathered(context, batches):
+            taken += gathered.nbytes
             for partition, rows in _by_partition(context, gathered):
                 writer = writers.get(partition)
                 if writer is None:
@@ -36,7 +39,11 @@ def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> It
                 writer.write_new(rows, rows.column(KEY))
                 if writer.estimated_bytes >= context.policy.max_file_bytes:
                     yield _close(writers.pop(partition))
-            _relieve(context, writers)
+            for full in _relieve(context, writers):
+                yield _close(writers.pop(full))
+            if taken > context.budget.encode_bytes:
+                give_back()
+                taken = 0
         for partition in list(writers):
             yield _close(writers.pop(partition))
     except BaseException as error:
@@ -54,7 +61,7 @@ def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
             continue
         pending.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _GATHERED_ROWS or size > context.policy.memory_budget_bytes // 16:
+        if rows >= _GATHERED_ROWS or size > context.budget.gathered_bytes:
             yield pa.Table.from_batches(pending)
             pending, rows, size = [], 0, 0
     if pending:
@@ -96,9 +103,15 @@ def _close(writer: BaseFileWriter) -> WriteStat:
     return writer.stat(inserts=writer.rows, updates=0, deletes=0)
 
 
-def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> None:
-    budget = context.policy.memory_budget_bytes
-    while sum(writer.pending_bytes for writer in writers.values()) > budget * 3 // 8:
+def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> Iterator[str]:
+    """Free memory of the open files down to its share; yield the partitions whose file must be closed for that."""
+    budget = context.budget
+    while sum(writer.pending_bytes for writer in writers.values()) > budget.open_files_bytes:
         max(writers.values(), key=lambda writer: writer.pending_bytes).flush()
-    while sum(writer.bloom.held_bytes for writer in writers.values()) > budget // 8:
+    while sum(writer.bloom.held_bytes for writer in writers.values()) > budget.held_key_bytes:
         max(writers.values(), key=lambda writer: writer.bloom.held_bytes).bloom.hash_held()
+    while sum(writer.bloom.filter_bytes for writer in writers.values()) > budget.filter_bytes:
+        partition = max(writers, key=lambda name: writers[name].bloom.filter_bytes)
+        if writers[partition].rows < MIN_KEYS_PER_FILE:
+            return
+        yield partition

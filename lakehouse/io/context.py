@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakehouse.format.cdc import CdcMode
+from lakehouse.io.budget import Budget
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.merge import MergeRule
 from lakehouse.spec.options import WritePolicy
@@ -49,7 +50,13 @@ class WriteContext:
     @property
     def rows_per_file(self) -> int:
         """Rows that fill a base file, by the record size earlier commits told."""
-        return max(int(self.policy.max_file_bytes / self.bytes_per_row), 1)
+        rows = max(int(self.policy.max_file_bytes / self.bytes_per_row), 1)
+        return min(rows, self.budget.keys_per_file(self.policy.bloom_fpp))
+
+    @property
+    def budget(self) -> Budget:
+        """The memory a task may take."""
+        return Budget(self.policy.memory_budget_bytes)
 
 
 Batches = Iterator[pa.RecordBatch]

@@ -6,19 +6,28 @@ file with more keys than may be held gets a filter of several rows, each hashed 
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 
 from lakehouse.format.bloom import BloomBuilder, BloomFilter
 
 _MIN_ENTRIES = 1_000
+# A complete file gets room for a quarter more: the next inserts into it need not hash all its keys again.
+_ROOM = 1.25
 _ANY_NUMBER = 2**31 - 1
 
 
 class FileBloom:
-    """Collects the record keys of one file; `hold_bytes` bounds the keys that wait to be hashed, `held_bytes` are."""
+    """Collects the record keys of one file; `held_bytes` of them wait to be hashed.
 
-    def __init__(self, fpp: float, hold_bytes: int) -> None:
-        self._fpp, self._hold_bytes = fpp, hold_bytes
+    `hash_bytes` bounds those keys together with what the filter takes while they are hashed: a byte for each bit.
+    """
+
+    def __init__(self, fpp: float, hash_bytes: int) -> None:
+        self._fpp, self._hash_bytes = fpp, hash_bytes
+        self._bits_per_key = -math.log(fpp) / math.log(2) ** 2 * _ROOM
+        self._held_keys = 0
         self._inherited: BloomFilter | None = None
         self._builder: BloomBuilder | None = None
         self._held: list[pa.Array] = []
@@ -41,7 +50,8 @@ class FileBloom:
         copy = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
         self._held.append(copy)
         self.held_bytes += copy.nbytes
-        if self.held_bytes >= self._hold_bytes:
+        self._held_keys += len(copy)
+        if self.held_bytes + self._held_keys * self._bits_per_key >= self._hash_bytes:
             self.hash_held()
 
     def hash_held(self) -> None:
@@ -49,25 +59,29 @@ class FileBloom:
         if self._held:
             self._hash(complete=False)
 
-    def footer(self) -> dict[str, str]:
-        """Return what the footer says of the keys added; call once, at the end."""
+    @property
+    def filter_bytes(self) -> int:
+        """What the filter takes so far, keys that wait left out."""
+        if self._builder is not None:
+            return self._builder.size_bytes
+        return 0 if self._inherited is None else sum(row.nbytes for row in self._inherited.rows)
+
+    def finish(self) -> BloomFilter:
+        """Return the filter of the keys added; call once, at the end."""
         self._hash(complete=True)
-        bloom = self._inherited
+        bloom, self._inherited = self._inherited, None
         if bloom is None:
             assert self._builder is not None
             bloom, self._builder = self._builder.finish(), None
-        self._inherited = None
-        type_code = {"hoodie_bloom_filter_type_code": bloom.type_code} if bloom.type_code else {}
-        return {"org.apache.hudi.bloomfilter": bloom.to_text(), **type_code}
+        return bloom
 
     def _hash(self, *, complete: bool) -> None:
         keys = pa.chunked_array(self._held, pa.string())
-        self._held, self.held_bytes = [], 0
+        self._held, self.held_bytes, self._held_keys = [], 0, 0
         if self._inherited is not None:
             self._inherited = self._inherited.add(keys)
             return
         if self._builder is None:
-            # A complete file gets room for a quarter more: the next inserts into it need not hash all its keys again.
-            entries = max(len(keys) * 5 // 4 if complete else len(keys), _MIN_ENTRIES)
+            entries = max(int(len(keys) * _ROOM) if complete else len(keys), _MIN_ENTRIES)
             self._builder = BloomBuilder(entries, self._fpp, _ANY_NUMBER)
         self._builder.add(keys)

@@ -1,12 +1,13 @@
 """The next base file of one file group: stored rows, met by incoming ones, then inserts.
 
-Stored rows stream through in batches; of the incoming rows only a window is in memory. Positions of matches are known
-before the first row is written, so no row is looked up twice.
+Stored rows stream through in batches; of the incoming rows only a window is in memory, and of the matches a piece.
+Positions of matches are known before the first row is written, so no row is looked up twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,8 @@ from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.base_writer import BaseFileWriter, stored_schema
 from lakehouse.io.cdc_writer import ChangeLog
 from lakehouse.io.context import WriteContext
-from lakehouse.io.match import IN_PLACE, KEY, LOST, MOVED_OUT, Hits, find, read_hits, staged_keys
+from lakehouse.io.hits import IN_PLACE, LOST, MOVED_OUT, EntryIndex, FoundHits, Hits, stream_hits
+from lakehouse.io.match import KEY, match_file
 from lakehouse.io.staging import StagedReader
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
@@ -25,17 +27,19 @@ from lakehouse.rows.entries import ColumnSets, record_entries
 from lakehouse.rows.merge import incoming_wins, says_deleted
 from lakehouse.rows.settle import settle
 
-_WINDOW_BYTES_PER_VALUE = 24
+Pieces = Callable[[], Iterator[Hits]]
 
 
 def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> WriteStat | None:
     """Write the group's next base file and return its stat; None if there is nothing to write."""
-    reader = None if task.base is None else BaseFileReader(context.storage, task.base.path)
-    try:
-        hits = _hits(context, task, reader)
-        chosen = _inserts(context, task, hits)
-        count = sum(len(rows) for _, rows in chosen)
-        if not count and (hits is None or len(hits) == 0):
+    with ExitStack() as stack:
+        reader = None
+        if task.base is not None:
+            reader = BaseFileReader(context.storage, task.base.path)
+            stack.callback(reader.close)
+        hits = _hits(context, task, reader, stack)
+        inserts = _Inserts(context, task, hits)
+        if not inserts.rows and not any(True for _ in hits()):
             return None
         with (
             BaseFileWriter(context, attempt, task.partition, task.file_id, task.base) as writer,
@@ -44,48 +48,49 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
             updates = deletes = 0
             if reader is not None:
                 writer.bloom.inherit(
-                    reader.footer("org.apache.hudi.bloomfilter"), reader.footer("hoodie_bloom_filter_type_code"), count
+                    reader.footer("org.apache.hudi.bloomfilter"),
+                    reader.footer("hoodie_bloom_filter_type_code"),
+                    inserts.rows,
                 )
-                updates, deletes = _merge(context, writer, changes, reader, hits)
-            inserts = 0
-            for rows in _windows(context, chosen):
+                updates, deletes = _merge(context, writer, changes, reader, hits())
+            inserted = 0
+            for rows in inserts.windows():
                 writer.write_new(rows, rows.column(KEY))
                 changes.inserted(rows)
-                inserts += rows.num_rows
-        return replace(writer.stat(inserts=inserts, updates=updates, deletes=deletes), cdc_files=changes.files)
-    finally:
-        if reader is not None:
-            reader.close()
+                inserted += rows.num_rows
+        stat = writer.stat(inserts=inserted, updates=updates, deletes=deletes)
+        return replace(stat, cdc_files=changes.files)
 
 
-def _hits(context: WriteContext, task: GroupTask, reader: BaseFileReader | None) -> Hits | None:
-    if reader is None or task.base is None:
-        return None
-    if task.finds_matches:
-        return find(context, task.base, reader, task.entries, staged_keys(context, task.entries))
-    return read_hits(context, task.hits) if task.hits else None
+def _hits(context: WriteContext, task: GroupTask, reader: BaseFileReader | None, stack: ExitStack) -> Pieces:
+    """Return what yields the matches with the base file, as often as it is called."""
+    if task.base is not None and reader is not None and task.finds_matches:
+        found = stack.enter_context(FoundHits(context, task.entries))
+        match_file(context, task.base, reader, task.entries, found)
+        return found.ordered
+    path = task.hits
+    return lambda: iter(()) if path is None or reader is None else stream_hits(context, path)
 
 
 def _merge(
-    context: WriteContext, writer: BaseFileWriter, changes: ChangeLog, reader: BaseFileReader, hits: Hits | None
+    context: WriteContext, writer: BaseFileWriter, changes: ChangeLog, reader: BaseFileReader, hits: Iterator[Hits]
 ) -> tuple[int, int]:
     """Stream the stored rows into `writer`, replaced or dropped where a hit says so; return (updates, deletes)."""
     updates = deletes = start = 0
-    window = None if hits is None else _HitWindow(context, hits)
-    for stored in reader.batches(stored_schema(context.schema), reader.rows_within(_budget_share(context))):
+    window = _HitWindow(context, hits)
+    for stored in reader.batches(stored_schema(context.schema), reader.rows_within(context.budget.decoded_bytes)):
         stop = start + stored.num_rows
-        touched = None if window is None else window.upto(stop)
-        if touched is None:
-            writer.write_kept(stored)
-        else:
-            position, kind, incoming = touched
-            replaced, dropped, fresh = _meet(context, stored, position - start, kind, incoming)
-            gone = np.zeros(stored.num_rows, bool)
+        gone = np.zeros(stored.num_rows, bool)
+        fresh: list[pa.Table] = []
+        for position, kind, incoming in window.upto(stop):
+            replaced, dropped, rows = _meet(context, stored, position - start, kind, incoming)
             gone[(position - start)[replaced | dropped]] = True
-            writer.write_kept(stored.filter(pa.array(~gone)))
-            writer.write_new(fresh, fresh.column(KEY), known=True)
-            changes.merged(stored, position - start, replaced, dropped, fresh)
+            fresh.append(rows)
+            changes.merged(stored, position - start, replaced, dropped, rows)
             updates, deletes = updates + int(replaced.sum()), deletes + int(dropped.sum())
+        writer.write_kept(stored.filter(pa.array(~gone)) if gone.any() else stored)
+        for rows in fresh:
+            writer.write_new(rows, rows.column(KEY), known=True)
         start = stop
     return updates, deletes
 
@@ -122,83 +127,112 @@ def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, positio
     return fresh
 
 
-def _budget_share(context: WriteContext) -> int:
-    # A batch is in memory as read, once more as what is kept of it, and beside it the rows that wait to be encoded.
-    return context.policy.memory_budget_bytes // 16
-
-
 class _HitWindow:
     """The staged rows of the next hits, gathered a window at a time."""
 
-    def __init__(self, context: WriteContext, hits: Hits) -> None:
-        effective = np.flatnonzero(hits.kind != LOST)
-        self._context, self._next = context, 0
-        self._hits = Hits(
-            base_row=hits.base_row[effective],
-            run=hits.run[effective],
-            row=hits.row[effective],
-            kind=hits.kind[effective],
-            runs=hits.runs,
-        )
-        width = len(context.schema.names) * _WINDOW_BYTES_PER_VALUE
-        self._size = max(context.policy.memory_budget_bytes // 8 // width, 1024)
-        self._start = self._stop = 0
-        self._rows: pa.Table | None = None
+    def __init__(self, context: WriteContext, hits: Iterator[Hits]) -> None:
+        self._context, self._pieces = context, hits
+        self._hits: Hits | None = None
+        self._next = self._start = self._stop = 0
+        self._rows = pa.table({})
 
-    def upto(self, base_row: int) -> tuple[np.ndarray, np.ndarray, pa.Table] | None:
-        """Return (base rows, kinds, incoming rows) of the hits before `base_row` not returned yet; None if none."""
-        stop = int(np.searchsorted(self._hits.base_row, base_row))
-        start, self._next = self._next, stop
-        if start == stop:
-            return None
-        if self._rows is None or stop > self._stop:
-            self._start, self._stop = start, min(max(stop, start + self._size), len(self._hits))
-            self._rows = self._gather(self._start, self._stop)
-        rows = self._rows.slice(start - self._start, stop - start)
-        return self._hits.base_row[start:stop], self._hits.kind[start:stop], rows
+    def upto(self, base_row: int) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:
+        """Yield (base rows, kinds, incoming rows) of the hits before `base_row` not yielded yet."""
+        while self._has_more():
+            assert self._hits is not None
+            end = int(np.searchsorted(self._hits.base_row, base_row))
+            if end == self._next:
+                return
+            if self._next >= self._stop:
+                self._gather()
+            start, stop = self._next, min(end, self._stop)
+            self._next = stop
+            rows = self._rows.slice(start - self._start, stop - start)
+            yield self._hits.base_row[start:stop], self._hits.kind[start:stop], rows
 
-    def _gather(self, start: int, stop: int) -> pa.Table:
-        run, row = self._hits.run[start:stop], self._hits.row[start:stop]
+    def _has_more(self) -> bool:
+        while self._hits is None or self._next == len(self._hits):
+            piece = next(self._pieces, None)
+            if piece is None:
+                return False
+            # A stored row that is newer stays as it is.
+            self._hits = piece if (piece.kind != LOST).all() else piece.take(piece.kind != LOST)
+            self._next = self._start = self._stop = 0
+        return True
+
+    def _gather(self) -> None:
+        assert self._hits is not None
+        # Before the next window there is none: both at once would be twice the share.
+        self._rows = pa.table({})
+        self._start, size = self._next, 0
         tables, order = [], []
+        with StagedReader(self._context.storage, self._hits.runs[int(self._hits.run[self._start])]) as reader:
+            size = self._context.budget.window_rows(reader.bytes_per_row)
+        self._stop = min(self._start + size, len(self._hits))
+        run, row = self._hits.run[self._start : self._stop], self._hits.row[self._start : self._stop]
         for number in np.unique(run):
             chosen = np.flatnonzero(run == number)
             with StagedReader(self._context.storage, self._hits.runs[number]) as reader:
                 tables.append(reader.take(row[chosen]))
             order.append(chosen)
+        if len(tables) == 1:
+            self._rows = tables[0]
+            return
         back = np.argsort(np.concatenate(order), kind="stable")
-        return pa.concat_tables(tables).take(pa.array(back))
+        self._rows = pa.concat_tables(tables).take(pa.array(back))
 
 
-def _inserts(context: WriteContext, task: GroupTask, hits: Hits | None) -> list[tuple[StagedEntry, np.ndarray]]:
-    """Return the rows this group inserts: per entry, positions in its run."""
-    if task.insert_range is None:
-        return []
-    known = [hits] if task.finds_matches and hits is not None else [read_hits(context, p) for p in task.consumed_by]
-    first, last = task.insert_range
-    chosen, number = [], 0
-    for entry in task.entries:
-        free = np.ones(entry.upserts, bool)
-        for found in known:
-            if entry.run in found.runs:
-                mine = (found.run == found.runs.index(entry.run)) & (found.kind != MOVED_OUT)
-                mine &= (found.row >= entry.offset) & (found.row < entry.offset + entry.upserts)
-                free[found.row[mine] - entry.offset] = False
-        rows = np.flatnonzero(free) + entry.offset
-        begin = min(max(first - number, 0), len(rows))
-        end = len(rows) if last is None else min(max(last - number, 0), len(rows))
-        number += len(rows)
-        if end > begin:
-            chosen.append((entry, rows[begin:end]))
-    return chosen
+class _Inserts:
+    """The rows a group inserts: of the partition's upserts that no file holds, those numbered by the task's range.
 
+    One bit per staged row says whether it is used; the rows themselves are found window by window.
+    """
 
-def _windows(context: WriteContext, chosen: list[tuple[StagedEntry, np.ndarray]]) -> Iterator[pa.Table]:
-    size = max(context.policy.memory_budget_bytes // 8 // (len(context.schema.names) * _WINDOW_BYTES_PER_VALUE), 1024)
-    for entry, rows in chosen:
-        with StagedReader(context.storage, entry.run) as reader:
-            for start in range(0, len(rows), size):
-                part = rows[start : start + size]
-                if part[-1] - part[0] == len(part) - 1:
-                    yield reader.slice(int(part[0]), len(part))
+    def __init__(self, context: WriteContext, task: GroupTask, hits: Pieces) -> None:
+        self._context = context
+        self._first, last = task.insert_range or (0, 0)
+        self._index = EntryIndex(task.entries if task.insert_range else ())
+        self._used = [np.zeros((entry.upserts + 7) // 8, np.uint8) for entry in self._index.entries]
+        if self._used:
+            for piece in hits() if task.finds_matches else _consumed_hits(context, task):
+                self._mark(piece)
+        taken = [int(np.bitwise_count(used).sum(dtype=np.int64)) for used in self._used]
+        self._free = [entry.upserts - used for entry, used in zip(self._index.entries, taken, strict=True)]
+        total = sum(self._free)
+        self._last = total if last is None else min(last, total)
+        self.rows = max(self._last - self._first, 0)
+
+    def windows(self) -> Iterator[pa.Table]:
+        """Yield the rows, piece by piece."""
+        number = 0
+        for entry, used, free in zip(self._index.entries, self._used, self._free, strict=True):
+            if number < self._last and number + free > self._first:
+                yield from self._of_entry(entry, used, number)
+            number += free
+
+    def _of_entry(self, entry: StagedEntry, used: np.ndarray, number: int) -> Iterator[pa.Table]:
+        with StagedReader(self._context.storage, entry.run) as reader:
+            size = self._context.budget.window_rows(reader.bytes_per_row) // 8 * 8
+            for start in range(0, entry.upserts, size):
+                count = min(size, entry.upserts - start)
+                bits = np.unpackbits(used[start // 8 : (start + size) // 8], count=count, bitorder="little")
+                rows = np.flatnonzero(bits == 0) + (entry.offset + start)
+                chosen = rows[max(self._first - number, 0) : max(self._last - number, 0)]
+                number += len(rows)
+                if len(chosen) == 0:
+                    continue
+                if chosen[-1] - chosen[0] == len(chosen) - 1:
+                    yield reader.slice(int(chosen[0]), len(chosen))
                 else:
-                    yield reader.take(part)
+                    yield reader.take(chosen)
+
+    def _mark(self, piece: Hits) -> None:
+        entry, position = self._index.used_upserts(self._index.renamed(piece))
+        for number in np.unique(entry).tolist():
+            rows = position[entry == number]
+            np.bitwise_or.at(self._used[number], rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
+
+
+def _consumed_hits(context: WriteContext, task: GroupTask) -> Iterator[Hits]:
+    for path in task.consumed_by:
+        yield from stream_hits(context, path)

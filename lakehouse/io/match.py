@@ -1,15 +1,13 @@
 """Finding incoming keys in base files: one pass over the key column, hashed against the staged keys.
 
-The answer stays where the data is: a hits file per base file, with one row per stored row that is touched,
-
-    base_row int64 (position in the base file, ascending) | run dictionary<string> | row int64 (position in the run) |
-    kind int8: IN_PLACE, MOVED_OUT (the incoming row goes to another partition), LOST (the stored row is newer)
+The answer stays where the data is, in a hits file per base file; only counts go back to the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +16,9 @@ import pyarrow.compute as pc
 from lakehouse.errors import UnsupportedError
 from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.io.base_reader import BaseFileReader, convert
+from lakehouse.io.budget import Budget, give_back
 from lakehouse.io.context import WriteContext
+from lakehouse.io.hits import IN_PLACE, LOST, MOVED_OUT, FoundHits, Hits, read_hits
 from lakehouse.io.staging import StagedReader
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, FileSlice
@@ -26,48 +26,51 @@ from lakehouse.plan.write import StagedEntry, TagResult, TagTask
 from lakehouse.rows.keys import record_keys
 from lakehouse.rows.merge import incoming_wins
 
+__all__ = ["IN_PLACE", "KEY", "LOST", "MOVED_OUT", "Hits", "read_hits"]
+
 KEY = META_COLUMNS[2]
-IN_PLACE, MOVED_OUT, LOST = 0, 1, 2
 _KEY_BYTES = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hits:
-    """Matches between one base file and staged rows, ordered by `base_row`; arrays of one length."""
-
-    base_row: np.ndarray
-    run: np.ndarray
-    row: np.ndarray
-    kind: np.ndarray
-    runs: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.base_row)
+_SAMPLE_KEYS = 1_000
+_VALUES_BATCH = 131_072
+Entries = tuple[StagedEntry, ...]
 
 
 def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
     """Look the task's keys up in its base files; write the hits of each beside the staged rows."""
-    hits: dict[str, list[Hits]] = {base.path: [] for base in task.bases}
-    readers = {base.path: BaseFileReader(context.storage, base.path) for base in task.bases}
-    for part in entry_parts(task.entries, context.policy.memory_budget_bytes):
-        keys = staged_keys(context, part)
-        bounds = pc.min_max(keys)
-        for base in task.bases:
-            if _may_hold(readers[base.path], bounds):
-                hits[base.path].append(find(context, base, readers[base.path], part, keys))
-    results = []
-    for base in task.bases:
-        readers[base.path].close()
-        results.append(write_hits(context, attempt, base, task.entries, hits[base.path]))
-    return results
+    with ExitStack() as stack:
+        readers = [BaseFileReader(context.storage, base.path) for base in task.bases]
+        for reader in readers:
+            stack.callback(reader.close)
+        found = [stack.enter_context(FoundHits(context, task.entries)) for _ in task.bases]
+        for part in _parts(context, task.entries):
+            keys = staged_keys(context, part)
+            bounds = pc.min_max(keys)
+            for base, reader, hits in zip(task.bases, readers, found, strict=True):
+                if _may_hold(reader, bounds):
+                    hits.add(find(context, base, reader, part, keys))
+        return [hits.write(attempt, base) for base, hits in zip(task.bases, found, strict=True)]
+
+
+def match_file(
+    context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, hits: FoundHits
+) -> None:
+    """Look the keys of `entries` up in one open base file and add what is found to `hits`."""
+    for part in _parts(context, entries):
+        hits.add(find(context, base, reader, part, staged_keys(context, part)))
+
+
+def write_hits(
+    context: WriteContext, attempt: Attempt, base: BaseFile | FileSlice, entries: Entries, parts: Iterable[Hits]
+) -> TagResult:
+    """Write what was found of a file, or of a slice with logs, part by part of the batch, beside the staged rows."""
+    with FoundHits(context, entries) as found:
+        for hits in parts:
+            found.add(hits)
+        return found.write(attempt, base)
 
 
 def find(
-    context: WriteContext,
-    base: BaseFile,
-    reader: BaseFileReader,
-    entries: tuple[StagedEntry, ...],
-    keys: pa.ChunkedArray,
+    context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, keys: pa.ChunkedArray
 ) -> Hits:
     """Return which rows of `base` carry one of `keys`, the keys of `entries` in order."""
     base_row, staged = _positions(context, reader, keys)
@@ -76,11 +79,11 @@ def find(
     runs = tuple(sorted({e.run for e in entries}))
     run_of_entry = np.array([runs.index(e.run) for e in entries], np.int32)
     offsets = np.array([e.offset for e in entries], np.int64)
-    row = staged - starts[entry] + offsets[entry]
+    position = staged - starts[entry]
     kind = np.full(len(base_row), IN_PLACE, np.int8)
     if context.move_partitions and len(base_row):
-        kind = _kinds(context, base, reader, entries, entry, row - offsets[entry], base_row)
-    return Hits(base_row=base_row, run=run_of_entry[entry] if len(entry) else entry, row=row, kind=kind, runs=runs)
+        kind = _kinds(context, base, reader, entries, entry, position, base_row)
+    return Hits(base_row=base_row, run=run_of_entry[entry], row=position + offsets[entry], kind=kind, runs=runs)
 
 
 def _positions(context: WriteContext, reader: BaseFileReader, keys: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
@@ -96,8 +99,9 @@ def _positions(context: WriteContext, reader: BaseFileReader, keys: pa.ChunkedAr
 
 
 def stored_keys(context: WriteContext, reader: BaseFileReader) -> Iterator[pa.Array]:
-    """Yield the record keys of a base file, in pieces of an eighth of the budget."""
-    size = max(context.policy.memory_budget_bytes // 8 // _KEY_BYTES, 1024)
+    """Yield the record keys of a base file, in pieces of its share of the budget."""
+    bounds = [reader.footer(name) for name in ("hoodie_min_record_key", "hoodie_max_record_key")]
+    size = context.budget.looked_up_keys(max((len(bound) for bound in bounds if bound), default=_KEY_BYTES))
     if KEY in reader.schema.names and reader.has_values(KEY):
         yield from reader.column_batches(KEY, size)
         return
@@ -106,7 +110,7 @@ def stored_keys(context: WriteContext, reader: BaseFileReader) -> Iterator[pa.Ar
         yield from keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
 
 
-def staged_keys(context: WriteContext, entries: tuple[StagedEntry, ...]) -> pa.ChunkedArray:
+def staged_keys(context: WriteContext, entries: Entries) -> pa.ChunkedArray:
     """Return the keys of the entries' rows, in order."""
     chunks: list[pa.Array] = []
     for entry in entries:
@@ -115,37 +119,40 @@ def staged_keys(context: WriteContext, entries: tuple[StagedEntry, ...]) -> pa.C
     return pa.chunked_array(chunks, pa.string())
 
 
-def read_hits(context: WriteContext, path: str) -> Hits:
-    """Return the hits of one hits file."""
-    with context.storage.open_input(path) as source, pa.ipc.open_file(source) as reader:
-        table = reader.read_all().combine_chunks()
-    if table.num_rows == 0:
-        empty = np.array([], np.int64)
-        return Hits(base_row=empty, run=empty, row=empty, kind=empty, runs=())
-    run = table.column("run").chunk(0)
-    return Hits(
-        base_row=table.column("base_row").to_numpy(),
-        run=run.indices.to_numpy(),
-        row=table.column("row").to_numpy(),
-        kind=table.column("kind").to_numpy(),
-        runs=tuple(run.dictionary.to_pylist()),
-    )
-
-
 def _roots(context: WriteContext) -> set[str]:
     return {name.split(".")[0] for name in context.keys.record_key_fields}
 
 
-def entry_parts(entries: tuple[StagedEntry, ...], budget: int) -> list[tuple[StagedEntry, ...]]:
-    """Cut the entries into parts whose keys fit a quarter of the budget with their hash table."""
-    limit, parts, rows = max(budget // 4 // _KEY_BYTES, 1), [[]], 0  # type: tuple[int, list[list[StagedEntry]], int]
+def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYTES) -> Iterator[Entries]:
+    """Cut the entries into parts whose keys fit their share of the budget together with their hash table."""
+    limit = Budget(budget_bytes).hashed_keys(key_bytes)
+    part: list[StagedEntry] = []
+    room = limit
     for entry in entries:
-        if parts[-1] and rows + entry.rows > limit:
-            parts.append([])
-            rows = 0
-        parts[-1].append(entry)
-        rows += entry.rows
-    return [tuple(part) for part in parts if part]
+        rest = entry
+        while rest.rows > room:
+            head = replace(rest, rows=room, deletes=max(room - rest.upserts, 0))
+            yield (*part, head)
+            give_back()
+            rest = replace(
+                rest, offset=rest.offset + room, rows=rest.rows - room, deletes=min(rest.deletes, rest.rows - room)
+            )
+            part, room = [], limit
+        part.append(rest)
+        room -= rest.rows
+    if part:
+        yield tuple(part)
+
+
+def _parts(context: WriteContext, entries: Entries) -> Iterator[Entries]:
+    return entry_parts(entries, context.policy.memory_budget_bytes, _key_bytes(context, entries))
+
+
+def _key_bytes(context: WriteContext, entries: Entries) -> float:
+    """Return what a staged key takes, as the first ones do."""
+    sample = replace(entries[0], rows=min(entries[0].rows, _SAMPLE_KEYS))
+    size: int = staged_keys(context, (sample,)).nbytes
+    return size / max(sample.rows, 1)
 
 
 def _may_hold(reader: BaseFileReader, bounds: pa.StructScalar) -> bool:
@@ -160,7 +167,7 @@ def _kinds(
     context: WriteContext,
     base: BaseFile,
     reader: BaseFileReader,
-    entries: tuple[StagedEntry, ...],
+    entries: Entries,
     entry: np.ndarray,
     position: np.ndarray,
     base_row: np.ndarray,
@@ -174,9 +181,10 @@ def _kinds(
     if len(moving):
         refuse_moves(context, len(moving))
     if context.rule.compared and len(moving):
-        stored = pa.table({name: _stored(context, reader, name) for name in context.rule.compared})
+        rows = base_row[moving]
+        stored = pa.table({name: _stored(context, reader, name, rows) for name in context.rule.compared})
         incoming = staged_ordering(context, entries, entry[moving], position[moving])
-        wins = incoming_wins(context.rule, stored.take(pa.array(base_row[moving])), incoming, None)
+        wins = incoming_wins(context.rule, stored, incoming, None)
         kind[moving[~wins]] = LOST
     return kind
 
@@ -192,16 +200,21 @@ def refuse_moves(context: WriteContext, rows: int) -> None:
         )
 
 
-def _stored(context: WriteContext, reader: BaseFileReader, name: str) -> pa.ChunkedArray:
+def _stored(context: WriteContext, reader: BaseFileReader, name: str, rows: np.ndarray) -> pa.ChunkedArray:
+    """Return the values of a column at ascending rows of a base file."""
     wanted = context.schema.field(name).type
     if name not in reader.schema.names:
-        return pa.chunked_array([pa.nulls(reader.rows, wanted)])
-    return convert(reader.column(name), wanted)
+        return pa.chunked_array([pa.nulls(len(rows), wanted)])
+    chunks: list[pa.Array] = []
+    start = 0
+    for batch in reader.column_batches(name, _VALUES_BATCH):
+        first, last = np.searchsorted(rows, (start, start + len(batch)))
+        chunks.append(batch.take(pa.array(rows[first:last] - start)))
+        start += len(batch)
+    return convert(pa.chunked_array(chunks, reader.schema.field(name).type), wanted)
 
 
-def staged_ordering(
-    context: WriteContext, entries: tuple[StagedEntry, ...], entry: np.ndarray, position: np.ndarray
-) -> pa.Table:
+def staged_ordering(context: WriteContext, entries: Entries, entry: np.ndarray, position: np.ndarray) -> pa.Table:
     """Return the ordering columns of staged rows, named by entry and position in it."""
     names = list(context.rule.compared)
     tables, order = [], []
@@ -212,54 +225,3 @@ def staged_ordering(
         order.append(chosen)
     back = np.argsort(np.concatenate(order), kind="stable")
     return pa.concat_tables(tables).take(pa.array(back))
-
-
-def write_hits(
-    context: WriteContext,
-    attempt: Attempt,
-    base: BaseFile | FileSlice,
-    entries: tuple[StagedEntry, ...],
-    parts: list[Hits],
-) -> TagResult:
-    """Write what was found of a file, or of a slice with logs, beside the staged rows."""
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return TagResult(base=base)
-    names = tuple(sorted({run for part in parts for run in part.runs}))
-    run = np.concatenate([np.array([names.index(r) for r in part.runs], np.int32)[part.run] for part in parts])
-    base_row = np.concatenate([part.base_row for part in parts])
-    row, kind = np.concatenate([part.row for part in parts]), np.concatenate([part.kind for part in parts])
-    order = np.argsort(base_row, kind="stable")
-    table = pa.table(
-        {
-            "base_row": base_row[order],
-            "run": pa.DictionaryArray.from_arrays(pa.array(run[order], pa.int32()), pa.array(names, pa.string())),
-            "row": row[order],
-            "kind": kind[order],
-        }
-    )
-    path = f"{context.staging}/hits/{base.file_id}_{attempt.token}.arrow"
-    with context.storage.open_output(path) as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return TagResult(
-        base=base,
-        hits=path,
-        hit_rows=int((kind != LOST).sum()),
-        consumed=_consumed(entries, names, run, row, kind),
-    )
-
-
-def _consumed(
-    entries: tuple[StagedEntry, ...], names: tuple[str, ...], run: np.ndarray, row: np.ndarray, kind: np.ndarray
-) -> dict[str, int]:
-    """Count, per partition of the batch, the distinct upserts that will not be inserted."""
-    counts: dict[str, int] = {}
-    for entry in entries:
-        if entry.run not in names:
-            continue
-        mine = (run == names.index(entry.run)) & (kind != MOVED_OUT)
-        mine &= (row >= entry.offset) & (row < entry.offset + entry.upserts)
-        used = len(np.unique(row[mine]))
-        if used:
-            counts[entry.partition] = counts.get(entry.partition, 0) + used
-    return counts

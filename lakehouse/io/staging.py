@@ -1,8 +1,8 @@
 """The incoming batch, brought once to where all tasks of a write can read it.
 
 One task stages one shard: all rows of its keys, so duplicates meet here. A shard larger than the budget is split by
-key hash through local spill files. Each run (one Arrow file) holds its rows grouped by partition and bucket, upserts
-before deletes, and says in its entries which rows are whose.
+key hash through local spill files, again where a part is still too large. Each run (one Arrow file) holds its rows
+grouped by partition and bucket, upserts before deletes, and says in its entries which rows are whose.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lakehouse.errors import UserError
 from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.index.bucket import bucket_ids
 from lakehouse.io.base_reader import align
+from lakehouse.io.budget import give_back
 from lakehouse.io.context import Batches, WriteContext
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.merge import MergeMode, MergeRule
@@ -33,34 +34,47 @@ KEY = META_COLUMNS[2]
 PATH = META_COLUMNS[3]
 _DELETES = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING)
 _SPILL_WAYS = 32
+# More digits than a hash has tell nothing apart, and less than this is not worth files of its own.
+_MAX_LEVEL = 5
+_MIN_SPILLED_BYTES = 1 << 20
 _BATCH_ROWS = 65_536
 
 
 def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[StagedRun]:
-    """Write the rows of one shard as runs; every key of the shard ends up in exactly one run, once."""
-    budget = context.policy.memory_budget_bytes // 4
-    pending: list[pa.Table] = []
-    size = 0
+    """Write the rows of one shard as runs; if duplicates are combined, every key is in exactly one run, once."""
     with tempfile.TemporaryDirectory(prefix="lakehouse-spill-") as directory:
-        spill: _Spill | None = None
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            rows = keyed(context, batch)
-            pending.append(rows)
-            size += rows.nbytes
-            if size > budget:
-                spill = spill or _Spill(Path(directory), pending[0].schema)
-                spill.add(_set_aside(context, pending))
-                pending, size = [], 0
-        if spill is None:
-            if pending:
-                yield _write_run(context, attempt, 0, _combined(context, pending))
-            return
-        if pending:
+        incoming = (keyed(context, batch) for batch in batches if batch.num_rows)
+        for number, rows in enumerate(_fitting(context, incoming, Path(directory))):
+            yield _write_run(context, attempt, number, rows)
+
+
+def _fitting(
+    context: WriteContext, incoming: Iterator[pa.Table], directory: Path, level: int = 0
+) -> Iterator[list[pa.Table]]:
+    """Yield the rows in pieces that fit the budget, whoever takes one empties it; duplicates stay together."""
+    limit = context.budget.pending_bytes if level == 0 else max(context.budget.pending_bytes, _MIN_SPILLED_BYTES)
+    pending: list[pa.Table] = []
+    size, spill = 0, None
+    for rows in incoming:
+        pending.append(rows)
+        size += rows.nbytes
+        if size <= limit or level == _MAX_LEVEL:
+            continue
+        if context.combine:
+            spill = spill or _Spill(directory, rows.schema, level)
             spill.add(_set_aside(context, pending))
-        for number, rows in enumerate(spill.finish()):
-            yield _write_run(context, attempt, number, _combined(context, [rows]))
+        else:
+            yield pending
+        pending, size = [], 0
+        give_back()
+    if spill is None:
+        if pending:
+            yield pending
+        return
+    if pending:
+        spill.add(_set_aside(context, pending))
+    for way, rows_of_way in enumerate(spill.finish()):
+        yield from _fitting(context, rows_of_way, directory / str(way), level + 1)
 
 
 def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
@@ -105,6 +119,13 @@ class StagedReader:
     def __exit__(self, *_: object) -> None:
         self._source.close()
 
+    @property
+    def bytes_per_row(self) -> float:
+        """What a row takes in memory."""
+        batches = self._reader.num_record_batches
+        rows = (batches - 1) * _BATCH_ROWS + self._reader.get_batch(batches - 1).num_rows if batches else 0
+        return self._source.size() / max(rows, 1)
+
     def slice(self, offset: int, rows: int, columns: list[str] | None = None) -> pa.Table:
         """Return rows [offset, offset + rows) of some columns, or of all."""
         if rows == 0:
@@ -134,14 +155,18 @@ class StagedReader:
 
 
 class _Spill:
-    """Rows set aside on local disk, split by key so that duplicates stay together."""
+    """Rows set aside on local disk, split by key so that duplicates stay together, at each level by another digit."""
 
-    def __init__(self, directory: Path, schema: pa.Schema) -> None:
+    def __init__(self, directory: Path, schema: pa.Schema, level: int) -> None:
+        directory.mkdir(exist_ok=True)
+        self._level = level
         self._paths = [directory / f"{way}.arrows" for way in range(_SPILL_WAYS)]
         self._writers = [pa.ipc.new_stream(str(path), schema) for path in self._paths]
 
     def add(self, rows: pa.Table) -> None:
-        ways = bucket_ids(rows.column(KEY), key_fields=("",), hash_fields=("",), buckets=_SPILL_WAYS)
+        unit: int = _SPILL_WAYS**self._level
+        digits = bucket_ids(rows.column(KEY), key_fields=("",), hash_fields=("",), buckets=unit * _SPILL_WAYS)
+        ways = digits // unit
         order = np.argsort(ways, kind="stable")
         bounds = np.searchsorted(ways[order], np.arange(_SPILL_WAYS + 1))
         rows = rows.combine_chunks()
@@ -149,23 +174,30 @@ class _Spill:
             if bounds[way + 1] > bounds[way]:
                 writer.write_table(rows.take(pa.array(order[bounds[way] : bounds[way + 1]])))
 
-    def finish(self) -> Iterator[pa.Table]:
-        for path, writer in zip(self._paths, self._writers, strict=True):
+    def finish(self) -> Iterator[Iterator[pa.Table]]:
+        """Yield the rows of each way, to be read before the next."""
+        for writer in self._writers:
             writer.close()
+        for path in self._paths:
             with pa.OSFile(str(path)) as source:
-                rows = pa.ipc.open_stream(source).read_all()
+                yield (pa.Table.from_batches([batch]) for batch in pa.ipc.open_stream(source))
             path.unlink()
-            if rows.num_rows:
-                yield rows
 
 
 def _set_aside(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     # Which version fills the gaps of which is known only when all versions of a record are there.
-    return pa.concat_tables(tables) if context.rule.mixes else _combined(context, tables)
+    return _joined(tables) if context.rule.mixes else _combined(context, tables)
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    """Return the tables as one and empty the list, so that nobody holds the rows a second time."""
+    rows = pa.concat_tables(tables)
+    tables.clear()
+    return rows
 
 
 def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(tables)
+    rows = _joined(tables)
     if not context.combine:
         return rows
     keys = (KEY,) if context.global_keys else (KEY, PATH)
@@ -173,17 +205,22 @@ def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     return combine(rows, keys=keys, rule=_DELETES if context.deletes_only else context.rule)
 
 
-def _write_run(context: WriteContext, attempt: Attempt, number: int, rows: pa.Table) -> StagedRun:
+def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: list[pa.Table]) -> StagedRun:
     path = f"{context.staging}/{attempt.token}-{number}.arrow"
-    grouped, groups = _grouped(context, rows)
-    with context.storage.open_output(path) as sink, pa.ipc.new_file(sink, grouped.schema) as writer:
-        writer.write_table(grouped.combine_chunks(), max_chunksize=_BATCH_ROWS)
+    rows = _combined(context, pending)
+    order, groups = _grouped(context, rows)
+    data = rows.drop_columns([PATH]).combine_chunks()
+    del rows
+    count, size = len(order), data.nbytes
+    with context.storage.open_output(path) as sink, pa.ipc.new_file(sink, data.schema) as writer:
+        for start in range(0, count, _BATCH_ROWS):
+            writer.write_table(data.take(pa.array(order[start : start + _BATCH_ROWS])))
     entries = tuple(StagedEntry(run=path, **group) for group in groups)
-    return StagedRun(path=path, entries=entries, rows=rows.num_rows, size_bytes=grouped.nbytes)
+    return StagedRun(path=path, entries=entries, rows=count, size_bytes=size)
 
 
-def _grouped(context: WriteContext, rows: pa.Table) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Return the rows ordered by (partition, bucket, delete) without the path column, and the groups they form."""
+def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Return the order of the rows by (partition, bucket, delete), and the groups they form."""
     paths = rows.column(PATH).dictionary_encode().combine_chunks()
     paths = paths.chunk(0) if isinstance(paths, pa.ChunkedArray) else paths
     codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -213,4 +250,4 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[pa.Table, list[dict
         }
         for start, end in zip(starts, ends, strict=True)
     ]
-    return rows.drop_columns([PATH]).take(pa.array(order)), groups
+    return order, groups

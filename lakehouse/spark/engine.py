@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import pickle
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from zipimport import zipimporter
 
@@ -24,6 +26,15 @@ _SHARD_BYTES = 256 * 1024 * 1024
 _SMALL_BYTES = 8 * 1024 * 1024
 # Spark's estimates reach astronomic sizes where it knows nothing.
 _UNKNOWN_BYTES = 1 << 50
+# Large blocks go back at once, the end of the heap as soon as so much of it is free. Measured to cost no time, where
+# smaller sizes do.
+_ALLOCATOR = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(256 << 10),
+    "MALLOC_TRIM_THRESHOLD_": str(4 << 20),
+}
+_WRAPPING = threading.Lock()
 _RESULT = pa.schema([pa.field("result", pa.binary())])
 
 
@@ -57,7 +68,9 @@ class SparkEngine:
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], schema=_RESULT)
 
         with spark_failures("reading the batch"):
-            collected = frame.mapInArrow(run, "result binary").collect()
+            with _own_workers(self._spark):
+                mapped = frame.mapInArrow(run, "result binary")
+            collected = mapped.collect()
         return [pickle.loads(bytes(row.result)) for row in collected]
 
     def _balanced(self, frame: DataFrame, columns: list[Column]) -> DataFrame:
@@ -85,7 +98,28 @@ class SparkEngine:
             return result
 
         with spark_failures("writing"):
-            return list(self._spark.sparkContext.parallelize(list(tasks), len(tasks)).map(run).collect())
+            mapped = self._spark.sparkContext.parallelize(list(tasks), len(tasks)).map(run)
+            with _own_workers(self._spark):
+                # The function is wrapped, with the environment, when this is asked for first.
+                assert mapped._jrdd is not None
+            return list(mapped.collect())
+
+
+@contextmanager
+def _own_workers(spark: SparkSession) -> Iterator[None]:
+    """Functions wrapped in the block run in workers whose memory allocator gives back what is free.
+
+    A budget means nothing where an allocator keeps as much again for later, as Arrow's own does. It is chosen when a
+    process starts, so by its environment; by that Spark also tells our workers from those of the user's functions.
+    """
+    context = spark.sparkContext
+    with _WRAPPING:
+        environment = context.environment
+        context.environment = {**_ALLOCATOR, **environment}
+        try:
+            yield
+        finally:
+            context.environment = environment
 
 
 def is_data_frame(rows: Any) -> bool:

@@ -17,8 +17,9 @@ def keys(start: int, stop: int) -> pa.ChunkedArray:
 
 
 def finished(bloom: FileBloom) -> BloomFilter:
-    footer = bloom.footer()
-    return BloomFilter.from_text(footer["org.apache.hudi.bloomfilter"], footer["hoodie_bloom_filter_type_code"])
+    written = bloom.finish()
+    assert written.text_bytes == len(written.to_text())
+    return BloomFilter.from_text(written.to_text(), written.type_code)
 
 
 @pytest.mark.parametrize("hold_bytes", [1 << 30, 20_000])
@@ -50,9 +51,8 @@ def test_a_file_with_more_keys_than_may_be_held_gets_more_rows() -> None:
 def test_keys_the_previous_version_held_are_not_hashed_again() -> None:
     first = FileBloom(FPP, 1 << 30)
     first.add(keys(0, 4_000), known=False)
-    footer = first.footer()
     second = FileBloom(FPP, 1 << 30)
-    second.inherit(footer["org.apache.hudi.bloomfilter"], footer["hoodie_bloom_filter_type_code"], 500)
+    second.inherit(first.finish().to_text(), "DYNAMIC_V0", 500)
     second.add(keys(0, 4_000), known=True)
     second.add(keys(4_000, 4_500), known=False)
     written = finished(second)
@@ -64,9 +64,8 @@ def test_a_filter_without_room_is_built_again_from_all_keys() -> None:
     first = FileBloom(FPP, 20_000)
     for start in range(0, 150_000, 10_000):
         first.add(keys(start, start + 10_000), known=False)
-    footer = first.footer()
-    full = BloomFilter.from_text(footer["org.apache.hudi.bloomfilter"], footer["hoodie_bloom_filter_type_code"])
+    full = first.finish()
     second = FileBloom(FPP, 1 << 30)
-    second.inherit(footer["org.apache.hudi.bloomfilter"], "DYNAMIC_V0", full.remaining + 1)
+    second.inherit(full.to_text(), "DYNAMIC_V0", full.remaining + 1)
     second.add(keys(0, 2_000), known=True)
     assert finished(second).count == 2_000

@@ -160,3 +160,39 @@ def test_rows_without_usable_key_or_partition_stop_before_anything_is_staged(bad
     with pytest.raises(UserError, match="1 of 6 rows"):
         staged(told, [*ROWS, bad])
     assert told.storage.list("") == []
+
+
+def test_a_part_that_is_still_too_large_is_split_again_and_no_key_is_staged_twice() -> None:
+    count = 400_000
+    number = np.arange(count) % (count * 3 // 4)
+    rows = pa.table(
+        {
+            "id": pa.array(number).cast(pa.string()),
+            "p": pa.repeat("x", count),
+            "ts": np.arange(count),
+            "_hoodie_is_deleted": pa.nulls(count, pa.bool_()),
+        }
+    )
+    # A 32nd of these rows is more than the megabyte below which nothing is split again.
+    padded = rows.set_column(1, "p", pa.repeat("x" * 100, count))
+    told = context(policy=WritePolicy(memory_budget_bytes=1 << 20))
+    runs = list(stage_shard(told, ATTEMPT, iter(padded.to_batches(max_chunksize=20_000))))
+    assert len(runs) > 32
+    keys, newest = [], []
+    for run in runs:
+        with StagedReader(told.storage, run.path) as reader:
+            staged = reader.slice(0, run.rows, [KEY, "ts"])
+        keys.append(staged.column(KEY))
+        newest.append(staged.column("ts"))
+    found = pa.concat_tables([pa.table({"k": k, "ts": t}) for k, t in zip(keys, newest, strict=True)])
+    assert found.num_rows == count * 3 // 4
+    assert found.group_by("k").aggregate([]).num_rows == found.num_rows
+    assert sum(found.column("ts").to_pylist()) == sum(range(count // 4, count))
+
+
+def test_an_insert_is_staged_in_runs_without_being_set_aside() -> None:
+    told = context(combine=False, policy=WritePolicy(memory_budget_bytes=5_000))
+    rows = [(f"k{n % 7}", "xy"[n % 2], n, None) for n in range(500)]
+    runs = staged(told, rows, size=16)
+    assert len(runs) > 1
+    assert sorted(row["ts"] for part in contents(told, runs).values() for row in part) == list(range(500))
