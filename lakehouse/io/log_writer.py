@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import IO, Any
 
@@ -34,7 +35,7 @@ from lakehouse.io.partial_rows import PartialRows, partial_rows
 from lakehouse.io.staging import KEY, StagedReader
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
-from lakehouse.model.files import LogFile
+from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.merge import MergeRule
 from lakehouse.plan.write import GroupTask
 from lakehouse.rows.merge import says_deleted
@@ -52,9 +53,21 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
     try:
         for rows, moved in _incoming(context, task):
             writer.add(rows, moved)
-        return writer.finish()
+        return _over(task.file_slice, writer.finish())
     finally:
         writer.discard()
+
+
+def _over(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteStat]:
+    """Return stats of logs with the slice that they lie over: by that Hudi finds what rows were before a change."""
+    if file_slice is None:
+        return stats
+    base, names, found = file_slice.base, [log.name for log in file_slice.logs], []
+    for stat in stats:
+        names.append(stat.path.rpartition("/")[2])
+        known = replace(stat, base_file=base.name if base else "", log_files=tuple(names))
+        found.append(replace(known, prev_commit=file_slice.base_instant))
+    return found
 
 
 def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
