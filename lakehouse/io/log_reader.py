@@ -90,16 +90,23 @@ class SliceContext:
 
 
 def read_entries(
-    context: SliceContext, logs: Sequence[LogFile], columns: pa.Schema, sets: ColumnSets
+    context: SliceContext,
+    logs: Sequence[LogFile],
+    columns: pa.Schema,
+    sets: ColumnSets,
+    seen: list[LogBlock] | None = None,
 ) -> Iterator[pa.Table]:
     """Yield what the log files of one slice say, oldest first, as entries of `columns` (see rows.entries).
 
-    Raises CorruptTableError for contents that do not decode, UnsupportedError for blocks of a kind tables do not have.
+    `seen` is given the blocks that count, before the first entries come. Raises CorruptTableError for contents that do
+    not decode, UnsupportedError for blocks of a kind tables do not have.
     """
     with ExitStack() as stack:
         sources = [stack.enter_context(context.storage.open_input(log.path)) for log in logs]
         blocks = [(number, block) for number, source in enumerate(sources) for block in scan_blocks(source)]
         counting = settle_blocks(blocks, context.visible.shows)
+        if seen is not None:
+            seen.extend(block for _, block in counting)
         partial = context.mixes_versions or any(block.is_partial for _, block in counting)
         only = None if partial else context.commit_times
         for number, block in counting:
@@ -109,7 +116,9 @@ def read_entries(
                 for entries in _decode(context, sources[number], block, columns, sets):
                     is_data = only is not None and block.kind is not BlockType.DELETE
                     yield entries.filter(context.of_range(entries.column(COMMIT_TIME))) if is_data else entries
-            except (pa.ArrowInvalid, OSError) as error:
+            except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+                if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
+                    raise
                 raise CorruptTableError(
                     f"{context.storage.root}/{logs[number].path}: the {block.kind.name} block of {block.instant} at "
                     f"byte {block.offset} cannot be read: {error}",

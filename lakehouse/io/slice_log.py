@@ -5,24 +5,31 @@ What fits into a share of the budget stays in memory as one part. Larger logs ar
     entries ──hash──► part 0, 1, ...  each folded by itself, read back by memory map
     base keys ─hash──► part 0, 1, ...  each matched with the entries of its part: base row -> entry
 
-A base row meets an entry once: of rows that share a key only the first one does (format: data.md 5.2).
+Of base rows that share a key only the first one meets the entry (format: data.md 5.2), unless the logs name base rows
+by their positions, as those that Hudi writes do: then those named do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.format.log_blocks import BlockHeader, LogBlock
+from lakehouse.format.positions import decode_positions
 from lakehouse.index.bucket import bucket_ids
 from lakehouse.io.log_reader import KEY, SliceContext, read_entries
 from lakehouse.model.files import LogFile
 from lakehouse.rows.entries import ColumnSets
 from lakehouse.rows.fold import fold
+
+NamedRows: TypeAlias = Callable[[], np.ndarray | None]
 
 _MIN_PART_BYTES = 64 * 1024
 _BATCH_ROWS = 32_768
@@ -60,15 +67,20 @@ def fold_logs(
     sets: ColumnSets,
     stored_keys: Iterable[pa.Array],
     directory: Path,
+    *,
+    base_instant: str = "",
+    seen: list[LogBlock] | None = None,
 ) -> list[LogPart]:
     """Return the logs of a slice as parts; `stored_keys` are the keys of its base file, piece by piece in file order.
 
-    `directory` takes what does not fit into memory; it must outlive the parts.
+    `directory` takes what does not fit into memory; it must outlive the parts. `seen` is given the blocks that count.
     """
+    seen = [] if seen is None else seen
+    named = partial(_named_rows, seen, base_instant)
     limit = max(context.budget_bytes // 4, _MIN_PART_BYTES)
     pending: list[pa.Table] = []
     size = 0
-    stream = read_entries(context, logs, columns, sets)
+    stream = read_entries(context, logs, columns, sets, seen)
     for entries in stream:
         pending.append(entries)
         size += entries.nbytes
@@ -76,11 +88,11 @@ def fold_logs(
             break
     else:
         folded = fold(pa.concat_tables(pending), context.rule, sets) if pending else None
-        return [] if folded is None else [_matched(folded, _numbered(stored_keys))]
+        return [] if folded is None else [_matched(folded, _numbered(stored_keys), named)]
     total = _stored_bytes(context, logs)
     # Logs are compressed, so entries take several times the size of their files.
     ways = min(max(_EXPANSION * total // limit, 4), _MAX_WAYS)
-    return _spilled(context, _chain(pending, stream), sets, stored_keys, directory, ways)
+    return _spilled(context, _chain(pending, stream), sets, stored_keys, directory, ways, named)
 
 
 def _stored_bytes(context: SliceContext, logs: Sequence[LogFile]) -> int:
@@ -108,6 +120,7 @@ def _spilled(
     stored_keys: Iterable[pa.Array],
     directory: Path,
     ways: int,
+    named: NamedRows,
 ) -> list[LogPart]:
     log_side = HashSplit(directory, "log", ways)
     for rows in entries:
@@ -126,27 +139,46 @@ def _spilled(
         path.unlink()
         mapped = _mapped(directory / f"folded-{number}.arrow", folded)
         base = base_files[number]
-        parts.append(_matched(mapped, _read_pieces(base) if base is not None else iter(())))
+        parts.append(_matched(mapped, _read_pieces(base) if base is not None else iter(()), named))
     return parts
 
 
-def _matched(entries: pa.Table, numbered: Iterator[pa.Table]) -> LogPart:
-    """Find the entry of each base row; of base rows with one key the first one has it."""
+def _matched(entries: pa.Table, numbered: Iterator[pa.Table], named: NamedRows) -> LogPart:
+    """Find the entry of each base row."""
     value_set = entries.column(KEY).combine_chunks()
-    used = np.zeros(entries.num_rows, bool)
     base_rows, positions = [np.array([], np.int64)], [np.array([], np.int64)]
     for piece in numbered:
         found = pc.index_in(piece.column(KEY), value_set=value_set)
-        hit = np.flatnonzero(np.asarray(pc.is_valid(found)))
-        entry = found.drop_null().to_numpy().astype(np.int64)
-        _, first = np.unique(entry, return_index=True)
-        first = np.sort(first[~used[entry[first]]])
-        used[entry[first]] = True
-        base_rows.append(piece.column(_ROW).to_numpy()[hit[first]])
-        positions.append(entry[first])
+        base_rows.append(piece.column(_ROW).filter(found.is_valid()).to_numpy())
+        positions.append(found.drop_null().to_numpy().astype(np.int64))
     base_row, entry = np.concatenate(base_rows), np.concatenate(positions)
     order = np.argsort(base_row, kind="stable")
-    return LogPart(entries=entries, base_row=base_row[order], entry=entry[order])
+    base_row, entry = base_row[order], entry[order]
+    if len(entry) and np.bincount(entry).max() > 1:
+        meets = _meeting(base_row, entry, named())
+        base_row, entry = base_row[meets], entry[meets]
+    return LogPart(entries=entries, base_row=base_row, entry=entry)
+
+
+def _meeting(base_row: np.ndarray, entry: np.ndarray, named: np.ndarray | None) -> np.ndarray:
+    """Return the mask of the base rows (ascending) that meet their entry: those named, else the first of each key."""
+    meets = np.zeros(len(entry), bool) if named is None else np.isin(base_row, named)
+    is_met = np.zeros(entry.max() + 1, bool)
+    is_met[entry[meets]] = True
+    _, first = np.unique(entry, return_index=True)
+    meets[first] |= ~is_met[entry[first]]
+    return meets
+
+
+def _named_rows(blocks: Sequence[LogBlock], base_instant: str) -> np.ndarray | None:
+    """Return the rows of the base file that blocks name, None if some do not: Hudi then goes by keys in all of them."""
+    texts = [
+        block.headers.get(BlockHeader.RECORD_POSITIONS)
+        for block in blocks
+        if block.headers.get(BlockHeader.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS) == base_instant
+    ]
+    known = [decode_positions(text) for text in texts if text is not None]
+    return np.unique(np.concatenate(known)) if known and len(known) == len(blocks) else None
 
 
 def _numbered(stored_keys: Iterable[pa.Array]) -> Iterator[pa.Table]:

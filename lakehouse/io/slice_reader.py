@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.format.log_blocks import LogBlock
 from lakehouse.io.base_reader import REPEATED, REPEATING, BaseFileReader, align
 from lakehouse.io.log_reader import COMMIT_TIME, KEY, SliceContext
 from lakehouse.io.slice_log import LogPart, fold_logs
@@ -74,9 +75,13 @@ def read_slice(
         sets = ColumnSets()
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakehouse-slice-")))
         keys = _merging_keys(context, reader, sets) if reader is not None else iter(())
-        parts = fold_logs(context, file_slice.logs, merging, sets, keys, directory)
-        counts.log_entries = sum(part.entries.num_rows for part in parts)
-        counts.unmatched = counts.log_entries - sum(len(part.entry) for part in parts)
+        base_instant = "" if file_slice.base is None else file_slice.base.instant
+        seen: list[LogBlock] = []
+        parts = fold_logs(
+            context, file_slice.logs, merging, sets, keys, directory, base_instant=base_instant, seen=seen
+        )
+        counts.log_blocks, counts.log_entries = len(seen), sum(part.entries.num_rows for part in parts)
+        counts.unmatched = counts.log_entries - sum(len(np.unique(part.entry)) for part in parts)
         if reader is not None:
             yield from _merged(context, reader, parts, merging, columns, sets, counts)
         for part in parts:
