@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +27,10 @@ class BaseFileReader:
     """One open base file: footer, columns, batches."""
 
     def __init__(self, storage: Storage, path: str) -> None:
-        self.path = path
+        self.path, self._root = path, storage.root
         try:
-            self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=REPEATING)
-        except pa.ArrowInvalid as error:
-            raise CorruptTableError(f"{storage.root}/{path} is no readable parquet file: {error}", path=path) from error
+            with self._readable():
+                self._file = pq.ParquetFile(storage.open_input(path), pre_buffer=False, read_dictionary=REPEATING)
         except KeyError as error:
             raise CorruptTableError(
                 f"{storage.root}/{path} is named like a base file but lacks the meta column {error}", path=path
@@ -54,7 +54,8 @@ class BaseFileReader:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one whole column as stored."""
-        return self._file.read(columns=[name], use_threads=False).column(0)
+        with self._readable():
+            return self._file.read(columns=[name], use_threads=False).column(0)
 
     def rows_within(self, size_bytes: int) -> int:
         """Return how many rows, decoded, take about so many bytes; never more than a batch usually has."""
@@ -76,7 +77,7 @@ class BaseFileReader:
 
     def column_batches(self, name: str, rows: int) -> Iterator[pa.Array]:
         """Yield one column as stored, piece by piece."""
-        for batch in self._file.iter_batches(batch_size=rows, columns=[name], use_threads=False):
+        for batch in self._batches([name], rows):
             yield batch.column(0)
 
     def batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.Table]:
@@ -86,18 +87,40 @@ class BaseFileReader:
         if not columns:
             yield from (align(pa.table({"": pa.nulls(n)}), schema, n) for n in _chunks(self.rows, rows))
             return
-        for batch in self._file.iter_batches(batch_size=rows, columns=columns, use_threads=False):
+        for batch in self._batches(columns, rows):
             yield align(pa.Table.from_batches([batch]), schema)
 
     def close(self) -> None:
         """Release the file."""
         self._file.close()
 
+    def _batches(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        batches = self._file.iter_batches(batch_size=rows, columns=columns, use_threads=False)
+        while True:
+            with self._readable():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Take what Arrow says of broken bytes for what it is; errors of the system pass: they have a number."""
+        try:
+            yield
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
+                raise
+            raise CorruptTableError(
+                f"{self._root}/{self.path} is no readable parquet file: {error}", path=self.path
+            ) from error
+
 
 def align(rows: pa.Table, schema: pa.Schema, count: int | None = None) -> pa.Table:
     """Return `rows` with exactly the columns of `schema`: by name, cast where promoted, null where absent.
 
-    Raises UserError naming the column for values that the type of the schema cannot hold.
+    Raises UserError naming the column for values that the type of the schema cannot hold, CorruptTableError for broken
+    dictionaries.
     """
     length = rows.num_rows if count is None else count
     columns = []
@@ -107,6 +130,8 @@ def align(rows: pa.Table, schema: pa.Schema, count: int | None = None) -> pa.Tab
             column = pa.nulls(length, field.type) if position < 0 else convert(rows.column(position), field.type)
         except pa.ArrowInvalid as error:
             raise UserError(f"column {field.name!r} cannot be {field.type}: {error}", column=field.name) from error
+        except pa.ArrowIndexError as error:
+            raise CorruptTableError(f"column {field.name!r} holds what is no value: {error}") from error
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 
