@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakehouse.format.avro_encode import encode_avro_rows
 from lakehouse.format.avro_schema import avro_to_arrow
-from lakehouse.format.cdc import AFTER, BEFORE, CDC_SUFFIX, OP, RECORD_KEY, TS, Op, cdc_avro_schema, image
+from lakehouse.format.cdc import BEFORE, CDC_SUFFIX, OP, RECORD_KEY, TS, Op, cdc_avro_schema, image
 from lakehouse.format.log_blocks import BlockHeader, BlockType, block_frame
 from lakehouse.format.names import marker_name
 from lakehouse.io.context import WriteContext
@@ -73,31 +73,35 @@ class ChangeLog:
         """
         if self._previous is None:
             return
-        self._add(Op.UPDATE, stored.take(pa.array(position[replaced])), fresh)
-        self._add(Op.DELETE, stored.take(pa.array(position[dropped])), None)
+        self._add(Op.UPDATE, (stored, pa.array(position[replaced])), fresh)
+        self._add(Op.DELETE, (stored, pa.array(position[dropped])), None)
 
     def inserted(self, rows: pa.Table) -> None:
         """Log rows that are new in the group."""
         if self._previous is not None:
             self._add(Op.INSERT, None, rows)
 
-    def _add(self, op: Op, before: pa.Table | None, after: pa.Table | None) -> None:
-        known = after if after is not None else before
-        assert known is not None, "a change has a row before or a row after"
-        count = known.num_rows
+    def _add(self, op: Op, before: tuple[pa.Table, pa.Array] | None, after: pa.Table | None) -> None:
+        """Append changes; `before` are stored rows and the numbers of those that changed."""
+        count = after.num_rows if after is not None else len(before[1]) if before is not None else 0
         if count == 0:
             return
-        values = {OP: pa.repeat(op.value, count), TS: pa.repeat(self._context.instant, count)}
         columns = []
         for field in self._columns:
-            if field.name in (BEFORE, AFTER):
-                rows = before if field.name == BEFORE else after
-                columns.append(pa.nulls(count, field.type) if rows is None else image(rows, field.type))
+            if field.name in (OP, TS):
+                columns.append(pa.repeat(op.value if field.name == OP else self._context.instant, count))
+            elif field.name == RECORD_KEY:
+                columns.append(_keys(before, after))
+            elif field.name == BEFORE:
+                columns.append(
+                    pa.nulls(count, field.type) if before is None else image(before[0], field.type, before[1])
+                )
             else:
-                columns.append(known.column(KEY) if field.name == RECORD_KEY else values[field.name])
+                columns.append(pa.nulls(count, field.type) if after is None else image(after, field.type))
         self._pending.append(pa.Table.from_arrays(columns, names=self._columns.names))
         self._pending_bytes += self._pending[-1].nbytes
-        if self._pending_bytes >= max(self._context.policy.memory_budget_bytes // 16, _MIN_BLOCK_BYTES):
+        # Encoding takes several times what is encoded; together they are a small part of the budget.
+        if self._pending_bytes >= max(self._context.budget.decoded_bytes // 4, _MIN_BLOCK_BYTES):
             self._write_block()
 
     def _write_block(self) -> None:
@@ -141,3 +145,10 @@ class ChangeLog:
         output.__exit__(kind, error, trace)
         if kind is None:
             self.files[self._log.path] = size
+
+
+def _keys(before: tuple[pa.Table, pa.Array] | None, after: pa.Table | None) -> pa.ChunkedArray:
+    if after is not None:
+        return after.column(KEY)
+    assert before is not None, "a change has a row before or a row after"
+    return before[0].column(KEY).take(before[1])

@@ -87,6 +87,16 @@ def test_a_data_frame_of_changes_has_structs(spark: Any, table: Table) -> None:
     assert upto_now.columns == ["op", "ts_ms", "before", "after"] and upto_now.count() == 0
 
 
+def test_writes_of_data_frames_log_changes(spark: Any, table: Table) -> None:
+    frame = spark.createDataFrame(
+        [("b", "1", 5, ["from", "spark"])], "id string, day string, ts long, tags array<string>"
+    )
+    table.upsert(frame)
+    assert [(op, before["id"], after["tags"]) for op, _, before, after in expected(table, None)] == [
+        ("u", "b", ["from", "spark"])
+    ]
+
+
 def test_a_stream_tells_changes(spark: Any, table: Table, tmp_path: Path) -> None:
     register(spark)
     source = spark.readStream.format("lakehouse").options(**QUERY).load(table.location)
