@@ -37,8 +37,8 @@ class LocalEngine:
         """Run `function` on the frame as one shard: it fits one process, or streams through within the budget."""
         return list(function(Attempt(partition=0, stage=next(self._stages), number=0), _batches(frame)))
 
-    def run(self, function: TaskFunction[T, R], tasks: Sequence[T]) -> list[R]:
-        """Run tasks in threads."""
+    def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
+        """Run tasks in threads, which start at once: `light` changes nothing."""
         stage = next(self._stages)
         attempts = [Attempt(partition=i, stage=stage, number=0) for i in range(len(tasks))]
         if len(tasks) <= 1 or self._parallelism == 1:

@@ -38,6 +38,9 @@ class Engine(Protocol):
         """
         ...
 
-    def run(self, function: TaskFunction[T, R], tasks: Sequence[T]) -> list[R]:
-        """Run `function` once per task and return the results in the order of the tasks."""
+    def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
+        """Run `function` once per task and return the results in the order of the tasks.
+
+        `light` says that a task takes no longer than an engine may take to start one, so some may share a start.
+        """
         ...

@@ -51,6 +51,8 @@ from lakehouse.txn.lock import table_lock
 logger = logging.getLogger(__name__)
 
 _REPLACING = {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION}
+# Bytes that a task appends in some 0.1 s.
+_LIGHT_BYTES = 4 * 1024 * 1024
 _STAGED = {Operation.UPSERT, Operation.INSERT, Operation.DELETE}
 
 
@@ -193,7 +195,7 @@ def _write_staged(
     index, held = _index(prepared, context, request.operation), pending_clustering(table)
     lookups = index.lookups(entries, slices, parallelism=engine.parallelism, deep=_deep(table, context, slices))
     read = slice_context(table, context.schema, budget=context.policy.memory_budget_bytes)
-    tags = [tag for found in engine.run(partial(_tag, context, read), lookups) for tag in found]
+    tags = [tag for found in engine.run(partial(_tag, context, read), lookups, light=True) for tag in found]
     tasks = index.groups(entries, slices, tags, held=frozenset(held), new_uuid=table.env.ids.uuid)
     if not tasks:
         return NothingToDo(reason="no stored row matches the batch")
@@ -201,7 +203,10 @@ def _write_staged(
         prepared.refuse_if_held(held, task.partition, task.file_id)
     _start(table, instant, request.operation, tasks)
     tasks = tuple(sorted(tasks, key=lambda t: -(t.base.size_bytes if t.base else context.policy.max_file_bytes)))
-    stats = [stat for written in engine.run(partial(_write_task, context, read), tasks) for stat in written]
+    light = all(t.appends for t in tasks) and sum(run.size_bytes for run in runs) <= _LIGHT_BYTES * len(tasks)
+    stats = [
+        stat for written in engine.run(partial(_write_task, context, read), tasks, light=light) for stat in written
+    ]
     if not stats:
         return NothingToDo(reason="the batch changes nothing")
     return stats, frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)

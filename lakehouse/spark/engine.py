@@ -8,6 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 from zipimport import zipimporter
 
@@ -24,6 +26,8 @@ from lakehouse.spark.failures import spark_failures
 # Bytes of shuffled rows that make at least one full base file; Spark's own 64 MB would cut a partition into small ones.
 _SHARD_BYTES = 256 * 1024 * 1024
 _SMALL_BYTES = 8 * 1024 * 1024
+# Shares per core that light tasks are dealt out to: more than one, because tasks differ in size.
+_HANDS = 2
 # Spark's estimates reach astronomic sizes where it knows nothing.
 _UNKNOWN_BYTES = 1 << 50
 # Large blocks go back at once, the end of the heap as soon as so much of it is free. Measured to cost no time, where
@@ -87,22 +91,27 @@ class SparkEngine:
         cloned = jvm.org.apache.spark.sql.classic.Dataset.ofRows(clone, plan)
         return DataFrame(cloned, SparkSession(self._spark.sparkContext, clone)).hint("rebalance", *columns)
 
-    def run(self, function: TaskFunction[T, R], tasks: Sequence[T]) -> list[R]:
-        """Run one Spark task per task."""
+    def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
+        """Run one Spark task per task; light ones are dealt out to a few Spark tasks, which take some 30 ms each."""
         if not tasks:
             return []
+        numbered = list(enumerate(tasks))
+        hands = min(_HANDS * self.parallelism, len(tasks)) if light else len(tasks)
 
-        def run(task: T) -> R:
-            result = function(_attempt(), task)
+        def run(hand: list[tuple[int, T]]) -> list[tuple[int, R]]:
+            # Numbers of rows and names of files are made of the number of the task, so each task keeps its own.
+            results = [(number, function(replace(_attempt(), partition=number), task)) for number, task in hand]
             _settle_worker()
-            return result
+            return results
 
+        dealt = [numbered[first::hands] for first in range(hands)]
         with spark_failures("writing"):
-            mapped = self._spark.sparkContext.parallelize(list(tasks), len(tasks)).map(run)
+            mapped = self._spark.sparkContext.parallelize(dealt, hands).map(run)
             with _own_workers(self._spark):
                 # The function is wrapped, with the environment, when this is asked for first.
                 assert mapped._jrdd is not None
-            return list(mapped.collect())
+            found = mapped.collect()
+        return [result for _, result in sorted((pair for hand in found for pair in hand), key=itemgetter(0))]
 
 
 @contextmanager

@@ -99,10 +99,15 @@ def test_results_of_a_shard_may_be_many_or_none(subject: Subject) -> None:
     assert sorted(subject.engine.exchange(subject.frame(ROWS), rows_of, by=("key",), hint="exact")) == list(range(10))
 
 
-def test_tasks_answer_in_their_own_order(subject: Subject) -> None:
-    results = subject.engine.run(lambda attempt, task: (task * task, attempt.token), list(range(6)))
-    assert [square for square, _ in results] == [n * n for n in range(6)]
-    assert len({token for _, token in results}) == 6
+@pytest.mark.parametrize("light", [False, True])
+def test_tasks_answer_in_their_own_order(subject: Subject, light: bool) -> None:
+    # Light tasks are more than an engine has starts for, and in no share do they stand side by side.
+    tasks = list(range(4 * subject.engine.parallelism + 1))
+    results = subject.engine.run(lambda attempt, task: (task * task, attempt), tasks, light=light)
+    assert [square for square, _ in results] == [n * n for n in tasks]
+    # Row numbers within a commit begin with the number of the task.
+    assert [attempt.partition for _, attempt in results] == tasks
+    assert len({attempt.token for _, attempt in results}) == len(tasks)
     assert subject.engine.run(lambda attempt, task: task, []) == []
 
 

@@ -23,9 +23,9 @@ class Interrupting(LocalEngine):
         super().__init__(parallelism=1)
         self._act: Callable[[], Any] | None = act
 
-    def run(self, function: Any, tasks: Any) -> list[Any]:
+    def run(self, function: Any, tasks: Any, *, light: bool = False) -> list[Any]:
         """Run the tasks, then let the other party act."""
-        results = super().run(function, tasks)
+        results = super().run(function, tasks, light=light)
         act, self._act = self._act, None
         if act is not None:
             act()
