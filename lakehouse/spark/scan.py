@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
+from heapq import heapreplace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,6 +21,9 @@ from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
 from lakehouse.operations.scan import Scan, read_rows, stored_data_schema
 from lakehouse.plan.predicate import literal
+
+_TASKS_PER_CORE = 2
+_TASK_BYTES = 64 * 1024 * 1024
 
 
 def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
@@ -47,18 +51,32 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
 
 
 def _merge(spark: SparkSession, scan: Scan, slices: list[FileSlice]) -> DataFrame:
-    """Return the rows of slices with logs: one task per slice, read and merged with Arrow in a worker."""
-    # The largest first, so that no core ends with it alone.
-    ordered = sorted(slices, key=lambda s: -((s.base.size_bytes if s.base else 0) + s.total_log_bytes))
+    """Return the rows of slices with logs, merged with Arrow in workers: a task for a large one or for some small."""
     context, plan = scan.context, scan.plan
+    shares = _shares(slices, spark.sparkContext.defaultParallelism)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read_rows(context, ordered[number], plan)
+                for file_slice in shares[number]:
+                    yield from read_rows(context, file_slice, plan)
 
-    numbers = spark.range(0, len(ordered), 1, len(ordered))
+    numbers = spark.range(0, len(shares), 1, len(shares))
     return numbers.mapInArrow(read, spark_schema(plan.schema))
+
+
+def _shares(slices: list[FileSlice], cores: int) -> list[list[FileSlice]]:
+    """Deal slices out to tasks of much the same size, enough for all cores and, where possible, none too large."""
+    sizes = {id(s): (s.base.size_bytes if s.base else 0) + s.total_log_bytes for s in slices}
+    wanted = max(_TASKS_PER_CORE * cores, -(-sum(sizes.values()) // _TASK_BYTES))
+    loads = [(0, number) for number in range(min(wanted, len(slices)))]
+    shares: list[list[FileSlice]] = [[] for _ in loads]
+    # The largest first, each to the task with the least to do.
+    for file_slice in sorted(slices, key=lambda s: -sizes[id(s)]):
+        load, number = loads[0]
+        shares[number].append(file_slice)
+        heapreplace(loads, (load + sizes[id(file_slice)], number))
+    return shares
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -6,6 +6,7 @@ Every side reads all columns. Through Spark the rows go to the noop sink; in thi
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -38,7 +39,9 @@ def run(setting: Setting) -> list[Comparison]:
     ]
 
 
-def _against(setting: Setting, what: str, act, logged: Table, compacted: Table) -> Comparison:  # type: ignore[no-untyped-def]
+def _against(
+    setting: Setting, what: str, act: Callable[[Table], object], logged: Table, compacted: Table
+) -> Comparison:
     sides = [
         Side(name=f"{what}, {SHARE:.0%} in logs", run=lambda _: act(logged)),
         Side(name=f"{what}, compacted", run=lambda _: act(compacted)),
@@ -51,14 +54,10 @@ def _read_optimized(setting: Setting, table: Table) -> Comparison:
     files = [str(path) for path in Path(table.location.removeprefix("file://")).glob("zone-*/*.parquet")]
     sides = [
         Side(name="read-optimized", run=lambda _: _drain(table.scan(read_optimized=True).to_spark(spark()))),
-        Side(name="spark.read.parquet", run=lambda _: _drain(_data_columns(spark().read.parquet(*files)))),
+        Side(name="spark.read.parquet", run=lambda _: _drain(spark().read.parquet(*files))),
     ]
     samples = interleave(sides, setting.rounds)
     return compare("read-optimized, Spark", samples, sides[0].name, sides[1].name, BASE_TARGET)
-
-
-def _data_columns(frame: DataFrame) -> DataFrame:
-    return frame.select([name for name in frame.columns if not name.startswith("_hoodie_")])
 
 
 def _drain(frame: DataFrame) -> None:
