@@ -25,9 +25,11 @@ _VERSION = "hoodie.write.table.version"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+_INDEX = "hoodie.index.type"
+_HUDIS_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
 #: Options of writes that a table keeps, because they must not change afterwards.
 STORED_OPTIONS = (
-    "hoodie.index.type",
+    _INDEX,
     "hoodie.bucket.index.num.buckets",
     "hoodie.bucket.index.hash.field",
 )
@@ -109,8 +111,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         rule=declared_rule(declaration),
         create_schema=declaration.schema,
         table_type=declaration.table_type,
-        extra={key: declaration.options[key] for key in STORED_OPTIONS if key in declaration.options}
-        | _cdc_properties(declaration),
+        extra=_index_properties(declaration) | _cdc_properties(declaration),
     )
 
 
@@ -163,6 +164,14 @@ def require_merger(config: TableConfig) -> None:
 def stored_options(config: TableConfig) -> dict[str, str]:
     """Return the options of writes that the table itself stores."""
     return {key: config.raw[key] for key in STORED_OPTIONS if key in config.raw}
+
+
+def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
+    stored = {key: declaration.options[key] for key in STORED_OPTIONS if key in declaration.options}
+    if stored.get(_INDEX, "").upper() == "BUCKET":
+        # With this index Hudi asks its options for the record key; where it runs a service, they are these properties.
+        return {_HUDIS_RECORD_KEY: ",".join(declaration.record_key), **stored}
+    return stored
 
 
 def _cdc_properties(declaration: TableDeclaration) -> dict[str, str]:

@@ -8,6 +8,7 @@ import pytest
 from lakehouse.errors import UserError
 from lakehouse.index.bucket import bucket_file_id, bucket_ids, bucket_of
 from lakehouse.index.java_hash import list_hashes, string_hashes
+from lakehouse.operations.declare import TableDeclaration, declared_properties
 
 UUID = "6e1d5cc4-c487-487d-abbe-fe9b30b1c0cc"
 
@@ -92,3 +93,12 @@ def test_a_file_id_without_bucket_is_refused_by_name(file_id: str) -> None:
 def test_a_bucket_that_makes_no_file_id_is_refused(bucket: int, uuid: str) -> None:
     with pytest.raises(UserError, match="make no file id"):
         bucket_file_id(bucket, uuid)
+
+
+def test_a_bucketed_table_tells_hudis_services_its_record_key() -> None:
+    options = {"hoodie.index.type": "bucket", "hoodie.bucket.index.num.buckets": "4"}
+    bucketed = declared_properties(TableDeclaration(name="t", record_key=("a", "b"), options=options))
+    assert bucketed["hoodie.datasource.write.recordkey.field"] == "a,b"
+    assert bucketed["hoodie.table.recordkey.fields"] == "a,b"
+    plain = declared_properties(TableDeclaration(name="t", record_key=("a", "b")))
+    assert "hoodie.datasource.write.recordkey.field" not in plain
