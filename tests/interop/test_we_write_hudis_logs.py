@@ -1,0 +1,345 @@
+"""Merge-on-read tables that Apache Hudi made: we read, write and compact them, and Hudi goes on after us."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.format.log_blocks import BlockHeader, BlockType
+from lakehouse.table import Table
+from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
+from tests.interop.mor_tables import (
+    BUCKETS,
+    ORDERED,
+    PARQUET_LOGS,
+    PARTITIONED,
+    STAYS_AT_8,
+    THEIRS,
+    WITHOUT_FLAG,
+    assert_read_optimized_alike,
+    blocks,
+    inserted,
+    values,
+)
+from tests.interop.rows import EVERYTHING, everything_writable, nothing
+from tests.support import hudi_rs
+from tests.support.referee import Referee
+from tests.support.tables import DELETED, batch, row
+
+pytestmark = pytest.mark.jvm
+
+Options = dict[str, str]
+COMMIT_TIME = {"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}
+TABLES: dict[str, Options] = {
+    "avro": ORDERED,
+    "parquet": ORDERED | PARQUET_LOGS,
+    "avro-8": ORDERED | STAYS_AT_8,
+    "commit-time": COMMIT_TIME,
+    "bucket": ORDERED | BUCKETS,
+}
+DELETE = {"hoodie.datasource.write.operation": "delete"}
+# A row that MERGE INTO adds to a bucket stands in a partial block, and Hudi reads it wrong.
+MERGE = (
+    "MERGE INTO {{table}} t USING (SELECT 'k8' id, 'c' p, {ts}L ts, 'merged' v{new}) s ON t.id = s.id AND t.p = s.p "
+    "WHEN MATCHED THEN UPDATE SET t.v = s.v, t.ts = s.ts WHEN NOT MATCHED THEN "
+    "INSERT (id, region, p, at, ts, v, amount) VALUES (s.id, 'eu', s.p, 0L, s.ts, s.v, 0.0D)"
+)
+NEW = " UNION ALL SELECT 'm{turn}', 'b', {ts}L, 'merged'"
+
+
+def settings(options: Options) -> dict[str, str]:
+    """Return options of Hudi's writer as settings of SQL statements; the table itself tells the ordering column."""
+    wanted = {k: v for k, v in options.items() if not k.startswith("hoodie.datasource")}
+    return {key.replace(".", "__"): value for key, value in (wanted | {"hoodie.metadata.enable": "false"}).items()}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_hudi_and_we_write_its_table_in_turn(name: str, referee: Referee, tmp_path: Path) -> None:
+    location, options = str(tmp_path / "table"), THEIRS | PARTITIONED | TABLES[name]
+    first = inserted()
+    referee.write(location, batch(first, WITHOUT_FLAG), options, mode="overwrite")
+    table = Table.open(location, options=BUCKETS if name == "bucket" else {})
+    expected = {r["id"]: r["v"] for r in first}
+
+    def agree() -> None:
+        assert values(table) == expected
+        assert_hudi_reads_like_us(referee, table)
+
+    rounds = 3 if name in ("avro", "parquet") else 2
+    for turn in range(rounds):
+        ts = 10 * (turn + 1)
+        late = first[1] | {"ts": 4, "v": f"late {turn}"}
+        theirs = [first[0] | {"ts": ts, "v": f"theirs {turn}"}, late, row(f"t{turn}", p="a", v="new")]
+        referee.write(location, batch(theirs, WITHOUT_FLAG), options)
+        expected |= {"k0": f"theirs {turn}", f"t{turn}": "new"}
+        if name == "commit-time":
+            expected["k1"] = f"late {turn}"
+        new = NEW.format(ts=ts, turn=turn) if name != "bucket" else ""
+        referee.sql(MERGE.format(ts=ts, new=new), table=location, **settings(TABLES[name]))
+        expected |= {"k8": "merged"} | ({f"m{turn}": "merged"} if new else {})
+        if turn == rounds - 2:
+            referee.sql("DELETE FROM {table} WHERE id = 'k7'", table=location, **settings(TABLES[name]))
+            referee.write(location, batch([first[4]], WITHOUT_FLAG), options | DELETE)
+            expected = {key: v for key, v in expected.items() if key not in ("k4", "k7")}
+        agree()
+        ours = [first[0] | {"ts": ts + 1, "v": "ours"}, first[7] | {"ts": ts + 1, "v": "back"}, row(f"o{turn}", p="b")]
+        table.upsert(batch(ours, WITHOUT_FLAG))
+        expected |= {"k0": "ours", "k7": "back", f"o{turn}": None}
+        table.delete(batch([row(f"t{turn}", p="a")]).select(["id", "p"]))
+        del expected[f"t{turn}"]
+        if turn == rounds - 2:
+            table.services.compaction(force=True)
+            assert_read_optimized_alike(referee, table)
+        agree()
+    kinds = {block.kind for block in blocks(table)}
+    assert (BlockType.AVRO_DATA in kinds) == (name != "parquet") and {BlockType.DELETE, BlockType.PARQUET_DATA} <= kinds
+    assert any(block.is_partial for block in blocks(table))
+    assert table.refresh().config.version == (8 if name == "avro-8" else 9)
+
+
+MODEL = "org.apache.hudi.common.model."
+DMS = pa.schema([("id", pa.string()), ("Op", pa.string()), ("ts", pa.int64()), ("v", pa.string())])
+LSN = pa.schema(
+    [("id", pa.string()), ("_event_lsn", pa.int64()), ("_change_operation_type", pa.string()), ("v", pa.string())]
+)
+SPARSE = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.string()), ("n", pa.int64())])
+TOAST = "__debezium_unavailable_value"
+#: Payload class, columns, ordering columns; batches of Hudi, Hudi, us, Hudi, us; and the rows at the end.
+Values = list[tuple[Any, ...]]
+PAYLOADS: dict[str, tuple[str, pa.Schema, str, list[Values], Values]] = {
+    "OverwriteNonDefaultsWithLatest": (
+        "OverwriteNonDefaultsWithLatestAvroPayload",
+        SPARSE,
+        "ts",
+        [
+            [("a", 5, "a", 1), ("b", 5, "b", 2), ("c", 5, "c", 3)],
+            [("a", 6, None, 7), ("b", 4, "late", None), ("c", 4, None, 9)],
+            [("a", 9, None, 10), ("b", 9, "ours", None), ("d", 1, "d", None)],
+            [("a", 7, "x", None), ("c", 8, None, None)],
+            [("d", 2, None, 5)],
+        ],
+        [("a", 7, "x", 10), ("b", 9, "ours", 2), ("c", 8, "c", 9), ("d", 2, "d", 5)],
+    ),
+    "PartialUpdate": (
+        "PartialUpdateAvroPayload",
+        SPARSE,
+        "ts",
+        [
+            [("a", 5, "a", 1), ("b", 5, "b", None), ("c", 5, "c", 3)],
+            [("a", 6, None, 7), ("b", 4, "late", 2), ("c", 4, None, 9)],
+            [("a", 9, None, 10), ("d", 1, "d", None)],
+            [("a", 7, "x", None), ("c", 8, None, None)],
+            [("d", 2, None, 5), ("a", 8, "late", 0)],
+        ],
+        # The two logs about c meet each other before they meet the base row.
+        [("a", 9, "x", 10), ("b", 5, "b", 2), ("c", 8, "c", 9), ("d", 2, "d", 5)],
+    ),
+    "AWSDms": (
+        "AWSDmsAvroPayload",
+        DMS,
+        "ts",
+        [
+            [("a", "I", 1, "a"), ("b", "I", 1, "b"), ("c", "I", 1, "c"), ("e", "I", 1, "e")],
+            [("a", "U", 2, "a2"), ("b", "D", 2, None)],
+            [("a", "D", 4, None), ("d", "D", 4, None), ("e", "U", 0, "low")],
+            [("b", "I", 5, "back"), ("c", "D", 5, None)],
+            [("a", "I", 6, "back"), ("b", "D", 6, None)],
+        ],
+        [("a", "I", 6, "back"), ("e", "U", 0, "low")],
+    ),
+    "PostgresDebezium": (
+        "debezium.PostgresDebeziumAvroPayload",
+        LSN,
+        "_event_lsn",
+        [
+            [("a", 5, "c", "va"), ("b", 5, "c", "vb"), ("c", 5, "c", "vc"), ("e", 5, "c", "ve")],
+            [("a", 6, "u", TOAST), ("b", 4, "u", "late"), ("c", 7, "d", None), ("e", 4, "d", None)],
+            [("a", 7, "u", TOAST), ("b", 9, "d", None), ("d", 9, "d", None), ("f", 9, "c", "new")],
+            [("c", 6, "c", "too late"), ("f", 10, "u", TOAST)],
+            [("e", 3, "d", None), ("b", 10, "c", "back")],
+        ],
+        [("a", 7, "u", "va"), ("b", 10, "c", "back"), ("e", 5, "c", "ve"), ("f", 10, "u", "new")],
+    ),
+}
+READ_BY_HUDI_RS = {"OverwriteNonDefaultsWithLatest", "PartialUpdate", "AWSDms"}
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_rows_meet_in_hudis_tables_as_their_payload_class_says(name: str, referee: Referee, tmp_path: Path) -> None:
+    payload, schema, ordering, batches, expected = PAYLOADS[name]
+    location = str(tmp_path / "table")
+    options = THEIRS | {
+        "hoodie.datasource.write.payload.class": MODEL + payload,
+        "hoodie.datasource.write.precombine.field": ordering,
+    }
+
+    def rows(number: int) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in batches[number]], schema)
+
+    referee.write(location, rows(0), options, mode="overwrite")
+    referee.write(location, rows(1), options)
+    table = Table.open(location)
+    assert_hudi_reads_like_us(referee, table)
+    table.upsert(rows(2))
+    assert_hudi_reads_like_us(referee, table)
+    referee.write(location, rows(3), options)
+    before = assert_hudi_reads_like_us(referee, table)
+    table.services.compaction(force=True)
+    assert_same(before, table.scan().to_arrow())
+    table.upsert(rows(4))
+    assert_hudi_reads_like_us(referee, table)
+    found = table.scan(schema.names).to_arrow().to_pylist()
+    assert sorted(tuple(r[column] for column in schema.names) for r in found) == expected
+    if name in READ_BY_HUDI_RS:
+        assert_same(table.scan().to_arrow(), hudi_rs.read(location))
+
+
+@pytest.mark.parametrize("payload", ["OverwriteNonDefaultsWithLatestAvroPayload", "AWSDmsAvroPayload"])
+def test_payload_classes_of_version_eight_are_merged_as_hudi_does(
+    payload: str, referee: Referee, tmp_path: Path
+) -> None:
+    _, schema, ordering, batches, expected = PAYLOADS[payload.removesuffix("AvroPayload")]
+    location = str(tmp_path / "table")
+    options = (
+        THEIRS
+        | STAYS_AT_8
+        | {
+            "hoodie.datasource.write.payload.class": MODEL + payload,
+            "hoodie.datasource.write.precombine.field": ordering,
+        }
+    )
+    for number, values_ in enumerate(batches):
+        rows = pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in values_], schema)
+        if number in (2, 4):
+            Table.open(location).upsert(rows)
+        else:
+            referee.write(location, rows, options, mode="append" if number else "overwrite")
+    table = Table.open(location)
+    assert table.config.version == 8 and table.config.merge_mode == "CUSTOM"
+    assert_hudi_reads_like_us(referee, table)
+    found = table.scan(schema.names).to_arrow().to_pylist()
+    assert sorted(tuple(r[column] for column in schema.names) for r in found) == expected
+    table.services.compaction(force=True)
+    assert_hudi_reads_like_us(referee, table)
+
+
+UTC = dt.UTC
+#: Types of ordering columns, three values each (in the middle, great, small), and the wrapper Hudi writes.
+ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "int": (pa.int32(), [5, 9, 1]),
+    "string": (pa.string(), ["b", "c", "a"]),
+    "timestamp": (pa.timestamp("us", "UTC"), [dt.datetime(2024, 1, day, tzinfo=UTC) for day in (5, 9, 1)]),
+    "decimal": (pa.decimal128(9, 2), [Decimal("5.25"), Decimal("9.25"), Decimal("-1.25")]),
+}
+
+
+@pytest.mark.parametrize("name", ORDERINGS)
+def test_deletes_of_hudi_are_ordered_as_it_does(name: str, referee: Referee, tmp_path: Path) -> None:
+    kind, (middle, great, small) = ORDERINGS[name]
+    schema = pa.schema([("id", pa.string()), ("ts", kind), (DELETED, pa.bool_())])
+    location = str(tmp_path / "table")
+
+    def rows(*given: tuple[str, Any, bool]) -> pa.Table:
+        return batch([dict(zip(schema.names, r, strict=True)) for r in given], schema)
+
+    referee.write(location, rows(*((key, middle, False) for key in "abc")), THEIRS | ORDERED, mode="overwrite")
+    referee.write(location, rows(("a", great, True), ("b", small, True)), THEIRS | ORDERED)
+    table = Table.open(location)
+    assert [block.kind for block in blocks(table)] == [BlockType.DELETE]
+    assert sorted(assert_hudi_reads_like_us(referee, table).column("id").to_pylist()) == ["b", "c"]
+    table.upsert(rows(("a", middle, False), ("c", great, False)))
+    assert_hudi_reads_like_us(referee, table)
+
+
+def test_several_ordering_columns_are_compared_as_hudi_does(referee: Referee, tmp_path: Path) -> None:
+    location = str(tmp_path / "table")
+    options = THEIRS | {"hoodie.datasource.write.precombine.field": "ts,at"}
+
+    def rows(*given: tuple[str, int, int, bool]) -> pa.Table:
+        return batch([row(key, ts=ts, at=at, v=f"{ts}.{at}", **{DELETED: dead}) for key, ts, at, dead in given])
+
+    referee.write(location, rows(*((key, 5, 5, False) for key in "abcdef")), options, mode="overwrite")
+    changes = [("a", 5, 6, False), ("b", 5, 4, False), ("c", 5, 6, True), ("d", 5, 4, True), ("e", 6, 0, False)]
+    referee.write(location, rows(*changes), options)
+    table = Table.open(location)
+    assert table.config.ordering_fields == ("ts", "at")
+    assert_hudi_reads_like_us(referee, table)
+    assert values(table) == {"a": "5.6", "b": "5.5", "d": "5.5", "e": "6.0", "f": "5.5"}
+    table.upsert(rows(("a", 5, 5, False), ("d", 5, 6, True), ("e", 6, 1, False), ("f", 5, 4, True)))
+    assert_hudi_reads_like_us(referee, table)
+    assert values(table) == {"a": "5.6", "b": "5.5", "e": "6.1", "f": "5.5"}
+    table.services.compaction(force=True)
+    referee.write(location, rows(("a", 5, 7, False), ("e", 6, 0, True)), options)
+    assert_hudi_reads_like_us(referee, table)
+    assert values(table) == {"a": "5.7", "b": "5.5", "e": "6.1", "f": "5.5"}
+
+
+@pytest.mark.parametrize("logs", [{}, PARQUET_LOGS], ids=["avro", "parquet"])
+def test_rows_that_share_a_key_are_changed_where_hudi_does(logs: Options, referee: Referee, tmp_path: Path) -> None:
+    location, options = str(tmp_path / "table"), THEIRS | ORDERED | logs
+    twice = [row("a", ts=5, v="one"), row("a", ts=7, v="two"), row("b", ts=5)]
+    referee.write(
+        location, batch(twice), options | {"hoodie.datasource.write.operation": "bulk_insert"}, mode="overwrite"
+    )
+    table = Table.open(location)
+
+    def shown() -> list[str]:
+        rows = assert_hudi_reads_like_us(referee, table)
+        return sorted(r["v"] for r in rows.to_pylist() if r["id"] == "a")
+
+    for ts, expected in ((6, ["new 6", "two"]), (8, ["new 8", "new 8"])):
+        referee.write(location, batch([row("a", ts=ts, v=f"new {ts}")]), options)
+        assert all(block.headers.get(BlockHeader.RECORD_POSITIONS) for block in blocks(table))
+        assert shown() == expected
+    # Our logs go by key alone, and so does Hudi from then on: the first row meets them.
+    table.upsert(batch([row("a", ts=9, v="ours")]))
+    assert shown() == ["ours", "two"]
+    table.services.compaction(force=True)
+    assert shown() == ["ours", "two"]
+
+
+@pytest.mark.parametrize("logs", [{}, PARQUET_LOGS], ids=["avro", "parquet"])
+def test_all_types_of_hudis_logs_are_read(logs: Options, referee: Referee, tmp_path: Path) -> None:
+    location, options = str(tmp_path / "table"), THEIRS | ORDERED | logs
+    first = pa.Table.from_pylist([everything_writable(i) for i in (1, 2, 3)], schema=EVERYTHING)
+    referee.write(location, first, options, mode="overwrite")
+    later = [everything_writable(1) | {"ts": 9, "items": [], "raw": None}, nothing(2) | {"id": "k2", "ts": 9}]
+    referee.write(location, pa.Table.from_pylist(later, schema=EVERYTHING), options)
+    table = Table.open(location)
+    assert len(blocks(table)) == 1
+    assert len(assert_hudi_reads_like_us(referee, table)) == 3
+    table.upsert(pa.Table.from_pylist([everything_writable(3) | {"ts": 9, "day": None}], schema=EVERYTHING))
+    table.services.compaction(force=True)
+    assert len(assert_hudi_reads_like_us(referee, table)) == 3
+
+
+def test_mysql_debezium_tables_are_ordered_by_file_and_position(referee: Referee, tmp_path: Path) -> None:
+    location = str(tmp_path / "table")
+    names = ["id", "_event_bin_file", "_event_pos", "_change_operation_type", "v"]
+    schema = pa.schema([(name, pa.int64() if name == "_event_pos" else pa.string()) for name in names])
+    options = THEIRS | {
+        "hoodie.datasource.write.payload.class": f"{MODEL}debezium.MySqlDebeziumAvroPayload",
+        "hoodie.datasource.write.precombine.field": "_event_bin_file,_event_pos",
+    }
+
+    def rows(*given: tuple[str, int, int, str, str | None]) -> pa.Table:
+        full = [(key, f"mysql-bin.{file:06d}", position, op, v) for key, file, position, op, v in given]
+        return pa.Table.from_pylist([dict(zip(names, r, strict=True)) for r in full], schema)
+
+    begin = [("a", 1, 5, "c", "va"), ("b", 1, 100, "c", "vb"), ("c", 1, 5, "c", "vc"), ("e", 2, 5, "c", "ve")]
+    referee.write(location, rows(*begin), options, mode="overwrite")
+    changes = [("a", 1, 50, "u", "a2"), ("b", 1, 99, "u", "late"), ("c", 1, 7, "d", None), ("e", 10, 4, "u", "e2")]
+    referee.write(location, rows(*changes), options)
+    table = Table.open(location)
+    assert_hudi_reads_like_us(referee, table)
+    assert values(table) == {"a": "a2", "b": "vb", "e": "e2"}
+    table.upsert(
+        rows(("a", 2, 1, "d", None), ("b", 1, 99, "d", None), ("e", 9, 9, "u", "late"), ("f", 1, 1, "d", None))
+    )
+    assert_hudi_reads_like_us(referee, table)
+    assert values(table) == {"b": "vb", "e": "e2"}
