@@ -24,6 +24,7 @@ from tests.support.killed import (
     VERBS,
     Interrupted,
     Rows,
+    Unanswered,
     base_table,
     batch,
     copy_of,
@@ -146,34 +147,6 @@ def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_com
         assert (rows != BASE) == succeeded, trace("SIMPLE", verb)[step - 1]
         # The same process goes on: it is alive, so nobody may have to wait for its lease to end.
         recover(storage, rows, dead=(), pid=DEAD)
-
-
-class Unanswered(FaultyStorage):
-    """A store that stops answering at the commit, which may have landed or not; it tells what was deleted since."""
-
-    def __init__(self, inner: Storage, *, lands: bool) -> None:
-        super().__init__(inner)
-        self.lands = lands
-        self.commit = ""
-        self.deleted: list[str] = []
-
-    def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-        if path.endswith(".commit"):
-            self.commit = path
-            if self.lands:
-                self.inner.create(path, data)
-            raise CommitStateUnknownError("no answer")
-        return super().create(path, data, unique=unique)
-
-    def get(self, path: str) -> bytes:
-        if path == self.commit:
-            raise RetryableError("no answer")
-        return super().get(path)
-
-    def delete(self, path: str) -> bool:
-        if self.commit:
-            self.deleted.append(path)
-        return super().delete(path)
 
 
 @pytest.mark.parametrize("lands", [True, False])

@@ -10,7 +10,10 @@ from typing import TypeVar
 
 import pytest
 
-from lakehouse.errors import LakehouseError, RetryableError, UserError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
+from lakehouse.format.compaction import decode_compaction_plan
+from lakehouse.format.names import parse_log_file
+from lakehouse.model.instant import Action, State
 from lakehouse.operations.results import Committed
 from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.storage.memory import MemoryStorage
@@ -23,6 +26,7 @@ from tests.support.killed import (
     SERVICES,
     VERBS,
     Interrupted,
+    Unanswered,
     batch,
     copy_of,
     leftovers,
@@ -155,6 +159,23 @@ def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_com
         open_as(storage, DEAD).upsert(batch(RECOVERY))
         assert rows_of(storage) == {**rows, **RECOVERY}, name
         assert leftovers(storage) == [], name
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_compaction_of_unknown_fate_deletes_nothing_and_keeps_others_off(lands: bool) -> None:
+    storage = copy_of(base("LOGS_SIMPLE", "compaction"))
+    unanswered = Unanswered(storage, lands=lands)
+    with pytest.raises(CommitStateUnknownError):
+        run_verb("compaction", open_as(unanswered, DEAD))
+    assert unanswered.deleted == [".hoodie/lock"]
+    if not lands:
+        # It may land yet, so while the executor lives and its lease lasts, nobody may delete its files.
+        (requested,) = pending(storage)
+        with pytest.raises(RetryableError, match="another executor, which is alive"):
+            open_as(storage, SURVIVOR).services.compaction(instant=requested)
+    run_verb("compaction", open_as(storage, SURVIVOR, [DEAD]))
+    assert pending(storage) == []
+    recover(storage, BASE)
 
 
 @pytest.mark.parametrize("service", EXECUTED)
@@ -303,6 +324,18 @@ def test_a_writer_may_commit_at_any_step_of_a_running_plan(
     assert set(turns) == {True, False}
 
 
+def check_plans(storage: Storage) -> None:
+    """Assert that the plans nobody carried out hold no log of a commit that is not completed before them."""
+    table = open_as(storage, THIRD).refresh()
+    completed = {instant.requested: instant.completion for instant in table.timeline.writes()}
+    for plan in table.timeline.where(action={Action.COMPACTION, Action.LOGCOMPACTION}, pending=True):
+        data = table.store.read(plan, State.REQUESTED)
+        assert data
+        for operation in decode_compaction_plan(data).operations:
+            logs = [parse_log_file(name, operation.partition, 0) for name in operation.log_files]
+            assert all(log is not None and completed[log.instant] < plan.requested for log in logs)
+
+
 @pytest.mark.parametrize("index", LOGGED)
 @pytest.mark.parametrize("verb", ["upsert", "insert", "delete", "insert_overwrite", "delete_partitions"])
 def test_a_plan_may_be_made_and_carried_out_at_any_step_of_a_writer(
@@ -313,6 +346,7 @@ def test_a_plan_may_be_made_and_carried_out_at_any_step_of_a_writer(
     def rival(storage: Storage) -> None:
         with suppress(RetryableError):
             run_verb(service, open_as(storage, SURVIVOR, **NO_WAIT))
+        check_plans(storage)
 
     steps = trace(index, verb)
     for number in share_of(range(1, len(steps) + 1), (index, verb), 4):
@@ -325,3 +359,34 @@ def test_a_plan_may_be_made_and_carried_out_at_any_step_of_a_writer(
             open_as(storage, SURVIVOR).services.compaction(force=True)
         assert pending(storage) == []
         recover(storage, rows, ())
+
+
+@pytest.mark.parametrize("index", LOGGED)
+def test_two_writers_and_a_planner_meet_at_any_step_and_nothing_is_lost(
+    index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = {"hoodie.clean.failed.writes.policy": "LAZY"}
+    other = {("b", "b1"): 3, ("b", "b2"): 3}
+    mine = {("a", "a1"): 2, ("a", "a2"): 2}
+    turns: list[bool] = []
+
+    def rival(storage: Storage) -> None:
+        try:
+            open_as(storage, SURVIVOR, **NO_WAIT, **several).upsert(batch(other))
+            turns.append(True)
+        except RetryableError:
+            turns.append(False)
+        with suppress(RetryableError):
+            open_as(storage, THIRD, **NO_WAIT).services.plan_compaction(force=True)
+        check_plans(storage)
+
+    steps = FaultyStorage(copy_of(base(index)))
+    open_as(steps, DEAD, **several).upsert(batch(mine))
+    for number in share_of(range(1, steps.steps + 1), index, 3):
+        storage = copy_of(base(index))
+        open_as(Interrupted(storage, number, rival, monkeypatch), DEAD, **several).upsert(batch(mine))
+        rows = BASE | mine | (other if turns[-1] else {})
+        assert rows_of(storage) == rows, steps.trace[number - 1]
+        open_as(storage, SURVIVOR).services.compaction(force=True)
+        recover(storage, rows, ())
+    assert turns.count(True) > len(turns) // 2

@@ -14,7 +14,7 @@ from tests.support.tables import examples, make_table
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
-@examples(12)
+@examples(10)
 @given(data=st.data())
 def test_a_table_with_logs_is_what_its_history_says(index: str, data: st.DataObject) -> None:
     shape: Shape = data.draw(merged_shapes(index=index))
@@ -23,11 +23,13 @@ def test_a_table_with_logs_is_what_its_history_says(index: str, data: st.DataObj
     with tiny_parts() if shape.budget < 10_000 else nullcontext():
         for verb in history:
             run.step(verb)
+        run.finish()
 
 
-@examples(12)
+@examples(10)
 @given(shape=merged_shapes(index="BUCKET"), history=merged_histories())
 def test_rows_of_one_key_in_a_bucket_meet_the_logs_once(shape: Shape, history: list[Verb]) -> None:
     run = MergedRun(make_table(shape), shape, unique=False)
     for verb in history:
         run.step(verb)
+    run.finish()

@@ -15,7 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from lakehouse.errors import RetryableError
+from lakehouse.errors import CommitStateUnknownError, RetryableError
 from lakehouse.format.names import parse_base_file, parse_log_file
 from lakehouse.model.instant import Timeline
 from lakehouse.storage.faults import FaultMode, FaultyStorage
@@ -84,6 +84,34 @@ class Interrupted(FaultyStorage):
                 other_process.setattr(lock, "_in_process", {})
                 self.rival(self.inner)
         return super().step(name, call)
+
+
+class Unanswered(FaultyStorage):
+    """A store that stops answering at the commit, which may have landed or not; it tells what was deleted since."""
+
+    def __init__(self, inner: Storage, *, lands: bool) -> None:
+        super().__init__(inner)
+        self.lands = lands
+        self.commit = ""
+        self.deleted: list[str] = []
+
+    def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
+        if path.endswith(".commit"):
+            self.commit = path
+            if self.lands:
+                self.inner.create(path, data)
+            raise CommitStateUnknownError("no answer")
+        return super().create(path, data, unique=unique)
+
+    def get(self, path: str) -> bytes:
+        if path == self.commit:
+            raise RetryableError("no answer")
+        return super().get(path)
+
+    def delete(self, path: str) -> bool:
+        if self.commit:
+            self.deleted.append(path)
+        return super().delete(path)
 
 
 def points(steps: Sequence[str], *, every: bool = EXHAUSTIVE) -> Iterator[tuple[int, FaultMode]]:

@@ -21,7 +21,7 @@ from lakehouse.operations.load import pending_compactions
 from lakehouse.operations.results import Committed, NothingToDo
 from lakehouse.operations.scan import slice_context
 from tests.support.layers import BucketLogs
-from tests.support.model import VERBS, Model, Read, Row, Run, Verb, as_read, read_incremental, rows, shapes, verbs
+from tests.support.model import VERBS, Model, Read, Row, Run, Verb, as_read, read, read_incremental, rows, shapes, verbs
 from tests.support.naive import COMMIT_TIME, KEY, PATH, NaiveReader, counted
 from tests.support.tables import SCHEMA, Shape, check_storage
 
@@ -118,8 +118,21 @@ class MergedRun(Run):
 
     def compare_snapshots(self, last: str) -> None:
         """Compare the rows of now and of every commit with the model, those of now with the files as well."""
-        Run.compare_snapshots(self, last)
+        assert read(self.table) == self.model.snapshot(), last
+        for instant in {*self.commits[:1], *self.commits[-2:]}:
+            self.compare_past(instant, last)
         assert counted(NaiveReader(self.table).snapshot(), COLUMNS) == self.model.snapshot(), last
+
+    def compare_past(self, instant: Instant, last: str) -> None:
+        """Compare the rows as of a commit with the model."""
+        expected = self.model.at(as_of=instant.requested)
+        assert read(self.table, as_of=instant.requested) == expected, ("as of", instant.requested, last)
+
+    def finish(self) -> None:
+        """Compare the rows of every commit, and the changes up to every other one."""
+        for instant in self.commits:
+            self.compare_past(instant, "all")
+        self.compare_incremental(self.commits[::2])
 
     def compare_bases(self, last: str) -> None:
         """Compare what is read of base files alone."""
@@ -131,15 +144,18 @@ class MergedRun(Run):
             assert found == self.model.snapshot(), "after a full compaction base files are the whole truth"
 
     def compare_incremental(self, ends: Sequence[Instant]) -> None:
-        """Compare the changes between earlier commits, and the beginning, and each of `ends`."""
+        """Compare the changes from the beginning, from half way and from the commit before to each of `ends`."""
         for end in ends:
             files, seen = NaiveReader(self.table, upto=end.completion), self.model.at(upto=end.completion)
             done = [instant for instant in self.commits if instant.completion <= end.completion]
             done.sort(key=lambda instant: instant.completion)
-            for number in range(len(done)):
+            for number in sorted({0, len(done) // 2, len(done) - 1}):
                 begin = "000" if number == 0 else done[number - 1].completion
                 found = read_incremental(self.table, "earliest" if number == 0 else begin, end.completion)
                 assert found == counted(files.incremental(begin), COLUMNS), ("incremental", begin, end.completion)
+                if isinstance(self.model, BucketLogs):
+                    # Rows of a range meet without what was before it, which may have kept a delete out of their way.
+                    continue
                 wanted = {instant.requested for instant in done[number:]}
                 changed: Counter[Read] = Counter({row: n for row, n in seen.items() if row[2] in wanted})
                 assert changed <= found, ("incremental", begin, end.completion)

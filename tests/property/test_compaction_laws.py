@@ -1,0 +1,73 @@
+"""Laws of compaction and log compaction: no row changes, base files become the whole truth, plans repeat."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.format.compaction import decode_compaction_plan
+from lakehouse.model.instant import Instant, State
+from lakehouse.operations.results import Committed
+from lakehouse.table import Table
+from tests.support.merged_run import meeting_rows, merged_shapes
+from tests.support.model import Model, Row, Verb, apply_verb
+from tests.support.naive import counted
+from tests.support.tables import SCHEMA, Shape, check_storage, examples, make_table
+
+#: Meta columns too, but for the file name: a compaction keeps who wrote a row and when.
+KEPT = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path", *SCHEMA.names)
+
+
+def filled(shape: Shape, batches: list[list[Row]]) -> Table:
+    """Return a table of an insert, upserts and a delete, one commit each."""
+    table, model = make_table(shape), Model(shape)
+    for number, rows in enumerate(batches):
+        apply_verb(table, model, Verb(name="upsert", rows=tuple(rows), way=number), unique=True)
+    apply_verb(table, model, Verb(name="delete", rows=tuple(batches[0][:2])), unique=True)
+    return table
+
+
+def kept(table: Table, **scan: bool) -> object:
+    return counted(table.scan(list(KEPT), **scan).to_arrow().to_pylist(), KEPT)  # type: ignore[arg-type]
+
+
+def with_logs(table: Table) -> bool:
+    return any(entry["log files"] for entry in table.describe()["partitions"])
+
+
+batches = st.lists(st.lists(meeting_rows(), min_size=4, max_size=12), min_size=2, max_size=4)
+
+
+@pytest.mark.parametrize("logs_only", [False, True])
+@examples(12)
+@given(shape=merged_shapes(), rows=batches)
+def test_no_row_changes_and_nothing_is_left_behind(logs_only: bool, shape: Shape, rows: list[list[Row]]) -> None:
+    table = filled(shape, rows)
+    before, had_logs = kept(table), with_logs(table)
+    outcome = table.services.log_compaction() if logs_only else table.services.compaction(force=True)
+    assert kept(table) == before
+    if logs_only:
+        assert with_logs(table) == had_logs
+        table.services.compaction(force=True)
+    else:
+        assert isinstance(outcome, Committed) == had_logs
+    assert not with_logs(table)
+    assert kept(table) == kept(table, read_optimized=True) == before
+    check_storage(table, unique=False)
+
+
+@examples(12)
+@given(shape=merged_shapes(), rows=batches)
+def test_planning_twice_gives_one_plan_and_a_dry_run_tells_it(shape: Shape, rows: list[list[Row]]) -> None:
+    table = filled(shape, rows)
+    proposed = table.services.propose_compaction()
+    assert table.services.propose_compaction() == proposed
+    planned = table.services.plan_compaction(force=True)
+    assert isinstance(planned, Instant) == (proposed is not None)
+    if isinstance(planned, Instant):
+        data = table.refresh().store.read(planned, State.REQUESTED)
+        assert data is not None
+        stored = decode_compaction_plan(data)
+        assert stored.operations == proposed.operations
+        assert not isinstance(table.services.plan_compaction(force=True), Instant), "its groups are held"
