@@ -44,6 +44,9 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
         stats = writer.finish()
     finally:
         writer.discard()
+    if not stats:
+        # No block of these logs is whole, so there is nothing that a new one could stand for.
+        return []
     first = replace(
         stats[0],
         log_records=count,

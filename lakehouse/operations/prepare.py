@@ -201,7 +201,7 @@ def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
         rows = sum(stat.num_writes for stat in stats)
         if rows:
             return max(sum(stat.size_bytes for stat in stats) / rows, 1.0)
-    return float(policies.write.record_size_bytes)
+    return max(float(policies.write.record_size_bytes), 1.0)
 
 
 def _sniffed_keys(table: LoadedTable) -> KeyConfig:
