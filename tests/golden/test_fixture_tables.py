@@ -134,7 +134,7 @@ def test_tables_without_meta_columns_have_no_incremental_read(fixture: FixtureTa
 def test_spark_reads_every_table_like_arrow(spark: Any, tmp_path: Path) -> None:
     compared = 0
     for fixture in (table for table in TABLES if table.is_supported):
-        for scan, entry, expected in reads(fixture, opened(fixture, tmp_path)):
+        for scan, entry, expected in reads(fixture, opened(fixture, tmp_path / fixture.name)):
             rows = scan.to_spark(spark).toArrow()
             assert_rows(fixture, rows, entry, expected)
             compared += 1
