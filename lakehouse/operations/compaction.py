@@ -20,6 +20,7 @@ from lakehouse.engine.protocol import Engine
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UnsupportedError, UserError
 from lakehouse.format.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.format.metadata import encode_commit
+from lakehouse.format.names import parse_base_file, parse_log_file
 from lakehouse.io.compactor import CompactionContext, compact_slice
 from lakehouse.io.log_compactor import compact_logs
 from lakehouse.model.attempt import Attempt
@@ -197,21 +198,28 @@ def _let_go(table: LoadedTable, instant: Instant, number: int, heartbeat: Heartb
     """
     heartbeat.stop()
     try:
-        if holds_claim(table.env, instant.requested, number):
+        # A successor that died while it tidied up may have left our claim, and no other, beside a completed plan.
+        found = table.reload().timeline.find(instant.requested)
+        if found is None:
+            return
+        if not found.is_completed and holds_claim(table.env, instant.requested, number):
             heartbeat.discard()
             return
+        named = {stat.path for stat in table.store.commit(found).stats} if found.is_completed else set()
         data = table.store.read(instant, State.REQUESTED)
         partitions = {op.partition for op in decode_compaction_plan(data).operations} if data else set()
-        found = list_data_files(table, sorted(partitions))
-        ours = [f.path for f in found if f.instant == instant.requested and _claim_of(f.write_token) == number]
+        left = [f for f in list_data_files(table, sorted(partitions)) if f.instant == instant.requested]
+        ours = [file.path for file in left if _claim_of(file.path) == number and file.path not in named]
         delete_files(table, instant.requested, ours)
     except LakehouseError as error:
         logger.warning("%s: %s was not left in order: %s", table.env.storage.root, instant.requested, error)
 
 
-def _claim_of(write_token: str) -> int:
-    """Return the claim under which `_task` wrote a file."""
-    return int(write_token.split("-")[1]) // _STAGES + 1
+def _claim_of(path: str) -> int:
+    """Return the claim under which `_task` wrote a file; files of other programs count as those of the first."""
+    partition, _, name = path.rpartition("/")
+    file = parse_base_file(name, partition, 0) or parse_log_file(name, partition, 0)
+    return 1 if file is None else int(file.write_token.split("-")[1]) // _STAGES + 1
 
 
 def _claim(table: LoadedTable, policies: Policies, kind: Kind, instant: Instant, heartbeat: Heartbeat) -> int:
@@ -226,7 +234,8 @@ def _claim(table: LoadedTable, policies: Policies, kind: Kind, instant: Instant,
         lock.check()
         number = claim(env, requested)
         heartbeat.start(requested)
-        marked = marked_files(table, requested)
+        # Suspended here and taken over, this one must spare what its successor, whose claim is higher, writes.
+        marked = {m: path for m, path in marked_files(table, requested).items() if _claim_of(path) <= number}
         delete_files(table, requested, list(marked.values()))
         env.storage.delete_many(marked)
         if current.state is State.REQUESTED:
@@ -260,8 +269,15 @@ def _rewrite(
         now = table.reload()
         timeline = now.timeline
         check_claim(table.env, requested, number)
-        # Not before: files that this executor knows nothing of would be those of one that took the plan over.
-        delete_unreported(table, requested, metadata.stats)
+        current = timeline.find(requested)
+        if current is None or current.is_completed:
+            raise RetryableError(
+                f"{table.env.storage.root}: the {kind.action} {requested} was completed by another executor, which took "
+                "this one for dead; what this one wrote is not used",
+                instant=requested,
+            )
+        # Only files of this claim: who is suspended here and taken over must not delete what the successor reports.
+        delete_unreported(table, requested, metadata.stats, ours=lambda path: _claim_of(path) == number)
         # The newest commit tells the table's schema: what writers added meanwhile must stay.
         declared = latest_extra(now, "schema") or write.avro_schema
         metadata = replace(metadata, extra={**metadata.extra, "schema": declared})

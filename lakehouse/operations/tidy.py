@@ -9,7 +9,7 @@ next write sweeps up after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from lakehouse.format.names import marker_name, parse_marker
@@ -81,11 +81,16 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
         storage.delete_many([f.path for f in unfinished if f"_{requested}" in f.name or _PARTITION_METADATA in f.name])
 
 
-def delete_unreported(table: LoadedTable, requested: str, stats: Iterable[WriteStat]) -> None:
-    """Delete files of attempts that did not make it into the stats, before any reader could take them for ours."""
+def delete_unreported(
+    table: LoadedTable, requested: str, stats: Iterable[WriteStat], *, ours: Callable[[str], bool] = lambda _: True
+) -> None:
+    """Delete files of attempts that did not make it into the stats, before any reader could take them for ours.
+
+    Where several processes may write under one instant, `ours` tells the paths that this one wrote.
+    """
     written = {path for stat in stats for path, _ in _marked(stat)}
     marked = marked_files(table, requested)
-    stray = {marker: path for marker, path in marked.items() if path not in written}
+    stray = {marker: path for marker, path in marked.items() if path not in written and ours(path)}
     delete_files(table, requested, list(stray.values()))
     table.env.storage.delete_many(stray)
 

@@ -277,11 +277,14 @@ def test_an_executor_that_wakes_up_while_its_successor_is_at_work_takes_nothing_
     steps = trace("LOGS_SIMPLE", service, service)
     claimed = next(n for n, name in enumerate(steps, start=1) if "claim-" in name)
     commit = next(n for n, name in enumerate(steps, start=1) if name.startswith("create") and name.endswith("commit"))
-    for sleeps in share_of(range(claimed + 1, commit), service, 3):
-        for wakes in share_of(range(2, commit + 8), sleeps, 7):
+    # With all of its files written and nothing but the claim between it and the commit.
+    ready = max(n for n, name in enumerate(steps[:commit], start=1) if name == "create .hoodie/lock")
+    for sleeps in {*share_of(range(claimed + 1, commit), service, 4), ready}:
+        for wakes in share_of(range(2, commit + 8), sleeps, 2 if sleeps == ready else 7):
             storage = copy_of(base("LOGS_SIMPLE", service))
-            monkeypatch.setattr(lock, "_in_process", {})
             first = Suspended(storage, sleeps, lambda store: run_verb(service, open_as(store, DEAD, **NO_WAIT)))
+            # The successor is another process and does not see the locks that the first one holds in memory.
+            monkeypatch.setattr(lock, "_in_process", {})
             succeeded = True
             try:
                 late = Interrupted(storage, wakes, lambda _, first=first: first.resume(), monkeypatch)  # type: ignore[misc]

@@ -265,11 +265,12 @@ def writes_of(storage: Storage) -> int:
 
 
 def leftovers(storage: Storage) -> list[str]:
-    """Return what lies in the table and belongs to no completed instant."""
+    """Return what lies in the table and belongs to no completed instant, and what such an instant names in vain."""
     table = open_as(storage, 999)
     timeline: Timeline = table.timeline
     named = {stat.path for _, metadata in table.commits() for stat in metadata.stats}
     left = [f"pending {instant.requested}.{instant.action}" for instant in timeline.where(pending=True)]
+    left += [f"missing {path}" for path in sorted(named - {file.path for file in storage.list("")})]
     for file in storage.list(""):
         partition, _, name = file.path.rpartition("/")
         is_data = parse_base_file(name, partition, 0) or parse_log_file(name, partition, 0)
