@@ -272,8 +272,8 @@ def _rewrite(
         current = timeline.find(requested)
         if current is None or current.is_completed:
             raise RetryableError(
-                f"{table.env.storage.root}: the {kind.action} {requested} was completed by another executor, which took "
-                "this one for dead; what this one wrote is not used",
+                f"{table.env.storage.root}: the {kind.action} {requested} was completed by another executor, which "
+                "took this one for dead; what this one wrote is not used",
                 instant=requested,
             )
         # Only files of this claim: who is suspended here and taken over must not delete what the successor reports.
