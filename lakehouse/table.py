@@ -95,14 +95,14 @@ class TableServices:
         self, *, instant: str | None = None, force: bool = False, spark: Any = None
     ) -> Committed | NothingToDo:
         """Run the plan of `instant`, else the oldest one nobody is at, else a new one if due (or by `force`)."""
-        engine = _engine_of(spark)
+        engine = _engine_of(spark, self.policies)
         return compaction.run(self.table, engine, self.policies, instant=instant, force=force)
 
     def log_compaction(
         self, *, instant: str | None = None, force: bool = False, spark: Any = None
     ) -> Committed | NothingToDo:
         """Make one log file of several, in each file group that has enough of them; `force` adds nothing to that."""
-        engine = _engine_of(spark)
+        engine = _engine_of(spark, self.policies)
         return compaction.run(
             self.table, engine, self.policies, instant=instant, force=force, kind=compaction.LOG_COMPACTION
         )
@@ -358,19 +358,19 @@ class Table:
             extra=dict(call.get("commit_metadata") or {}),
             allow_empty=call.get("allow_empty", False),
         )
-        return _settled(write(self.refresh(), _engine(rows), policies, request))
+        return _settled(write(self.refresh(), _engine(rows, policies), policies, request))
 
 
 def _kind(logs_only: bool) -> compaction.Kind:
     return compaction.LOG_COMPACTION if logs_only else compaction.COMPACTION
 
 
-def _engine_of(spark: Any) -> Engine:
-    return LocalEngine() if spark is None else SparkEngine(spark)
+def _engine(rows: Any, policies: Policies) -> Engine:
+    return _engine_of(rows.sparkSession if is_data_frame(rows) else None, policies)
 
 
-def _engine(rows: Any) -> Engine:
-    return SparkEngine(rows.sparkSession) if is_data_frame(rows) else LocalEngine()
+def _engine_of(spark: Any, policies: Policies) -> Engine:
+    return LocalEngine() if spark is None else SparkEngine(spark, policies.write.memory_budget_bytes)
 
 
 def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:

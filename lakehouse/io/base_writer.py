@@ -112,14 +112,14 @@ class BaseFileWriter:
         self._append(pa.table([*columns, *data], names=self._schema.names), known)
 
     def write_kept(self, rows: pa.Table, *, known: bool = True) -> None:
-        """Append stored rows unchanged: meta columns stay, only the file name is new (format: data.md 1).
+        """Append stored rows of `kept_schema` unchanged; only the file name is new (format: data.md 1).
 
         `known` says that the previous version of the file held their keys.
         """
         if rows.num_rows == 0:
             return
-        position = rows.schema.get_field_index(FILE_NAME)
-        self._append(rows.set_column(position, FILE_NAME, _constant(self.file.name, rows.num_rows)), known)
+        position = self._schema.get_field_index(FILE_NAME)
+        self._append(rows.add_column(position, FILE_NAME, _constant(self.file.name, rows.num_rows)), known)
 
     def stat(self, *, inserts: int, updates: int, deletes: int) -> WriteStat:
         """Return what the commit says of this file; call after the block."""
@@ -236,6 +236,12 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of base files for data columns `schema`: meta columns of few values dictionary-encoded."""
     small = pa.dictionary(pa.int32(), pa.string())
     return pa.schema([f.with_type(small) if f.name in ONE_VALUE else f for f in with_meta_fields(schema)])
+
+
+def kept_schema(schema: pa.Schema) -> pa.Schema:
+    """Return what is read of stored rows that go to the next file: all of `stored_schema` but the file's name."""
+    stored = stored_schema(schema)
+    return stored.remove(stored.get_field_index(FILE_NAME))
 
 
 def ensure_partition(context: WriteContext, partition: str) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from lakehouse.errors import CorruptTableError
 from lakehouse.format.names import parse_base_file, parse_log_file
-from lakehouse.io.base_reader import REPEATED, REPEATING, BaseFileReader
-from lakehouse.io.base_writer import FILE_NAME, BaseFileWriter
+from lakehouse.io.base_reader import BaseFileReader
+from lakehouse.io.base_writer import BaseFileWriter, kept_schema
 from lakehouse.io.context import WriteContext
 from lakehouse.io.log_reader import SliceContext
 from lakehouse.io.slice_reader import Origin, SliceCounts, read_slice
@@ -45,14 +43,13 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
         writer = stack.enter_context(
             BaseFileWriter(context.write, attempt, operation.partition, operation.file_id, file_slice.base)
         )
-        table = context.read.table
-        merged = read_slice(context.read, file_slice, _as_stored(table), counts, base)
+        merged = read_slice(context.read, file_slice, kept_schema(context.write.schema), counts, base)
         for number, (origin, rows) in enumerate(merged):
             if number == 0 and base is not None:
                 # By now the logs are matched, and it is known how many keys the filter must still take.
                 text, code = (base.footer(key) for key in _BLOOM_FOOTER)
                 writer.bloom.inherit(text, code, counts.unmatched)
-            writer.write_kept(_with_file_name(rows, table), known=origin is not Origin.INSERTED)
+            writer.write_kept(rows, known=origin is not Origin.INSERTED)
     stat = writer.stat(inserts=counts.inserted, updates=counts.updated, deletes=counts.deleted)
     return replace(
         stat,
@@ -75,14 +72,3 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
     return FileSlice(
         partition=partition, file_id=file_id, base_instant=operation.base_instant, base=base, logs=tuple(known)
     )
-
-
-def _as_stored(table: pa.Schema) -> pa.Schema:
-    """Return the columns to read: all but the file name, which is new, those of few values as dictionaries."""
-    fields = [field for field in table if field.name != FILE_NAME]
-    return pa.schema([field.with_type(REPEATED) if field.name in REPEATING else field for field in fields])
-
-
-def _with_file_name(rows: pa.Table, table: pa.Schema) -> pa.Table:
-    """Return the rows with an empty column where the writer puts the name of the file."""
-    return rows.add_column(table.get_field_index(FILE_NAME), FILE_NAME, pa.nulls(rows.num_rows, REPEATED))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.io.base_reader import BaseFileReader
-from lakehouse.io.base_writer import BaseFileWriter, stored_schema
+from lakehouse.io.base_writer import BaseFileWriter, kept_schema
 from lakehouse.io.cdc_writer import ChangeLog
 from lakehouse.io.context import WriteContext
 from lakehouse.io.hits import IN_PLACE, LOST, MOVED_OUT, EntryIndex, FoundHits, Hits, stream_hits
@@ -78,7 +78,7 @@ def _merge(
     """Stream the stored rows into `writer`, replaced or dropped where a hit says so; return (updates, deletes)."""
     updates = deletes = start = 0
     window = _HitWindow(context, hits)
-    for stored in reader.batches(stored_schema(context.schema), reader.rows_within(context.budget.decoded_bytes)):
+    for stored in reader.batches(kept_schema(context.schema), reader.rows_within(context.budget.decoded_bytes)):
         stop = start + stored.num_rows
         gone = np.zeros(stored.num_rows, bool)
         fresh: list[pa.Table] = []

@@ -104,7 +104,7 @@ def _idle_worker_mb() -> float:
         np.asarray(orders(np.arange(10)).column("seats"))
         return _anonymous_mb(psutil.Process().pid)
 
-    return min(SparkEngine(spark()).run(measure, range(CORES)))
+    return min(SparkEngine(spark(), 64 * _MB).run(measure, range(CORES)))
 
 
 def _workers() -> list[int]:

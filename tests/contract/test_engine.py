@@ -46,7 +46,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     from lakehouse.spark.scan import spark_schema
 
     spark = request.getfixturevalue("spark")
-    return Subject(SparkEngine(spark), lambda rows: spark.createDataFrame(rows, spark_schema(rows.schema)))
+    return Subject(SparkEngine(spark, 64 << 20), lambda rows: spark.createDataFrame(rows, spark_schema(rows.schema)))
 
 
 # Workers cannot import this module, so functions that travel are made inside of functions and carry what they need.
