@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from lakehouse.storage.output import PassingOutput
-from lakehouse.storage.protocol import Files, InputFile, Level, OutputFile, Storage
+from lakehouse.storage.protocol import Files, InputFile, Level, OutputFile, Storage, Tagged
 from lakehouse.storage.ranged import TAIL_BYTES, RangeReader
 
 VERBS = ("LIST", "GET", "PUT", "HEAD", "DELETE")
@@ -61,6 +61,21 @@ class CountingStorage:
         """Count one PUT."""
         self._count("PUT")
         return self.inner.create(path, data, unique=unique)
+
+    def get_tagged(self, path: str) -> Tagged:
+        """Count one GET."""
+        self._count("GET")
+        return self.inner.get_tagged(path)
+
+    def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
+        """Count one PUT."""
+        self._count("PUT")
+        return self.inner.replace_if(path, data, tag)
+
+    def delete_if(self, path: str, tag: str) -> bool:
+        """Count one DELETE."""
+        self._count("DELETE")
+        return self.inner.delete_if(path, tag)
 
     def list(self, prefix: str) -> Files:
         """Count one LIST for every thousand files."""

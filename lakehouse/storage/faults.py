@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from lakehouse.errors import RetryableError
 from lakehouse.storage.output import PassingOutput
-from lakehouse.storage.protocol import Files, InputFile, Level, OutputFile, Storage
+from lakehouse.storage.protocol import Files, InputFile, Level, OutputFile, Storage, Tagged
 
 T = TypeVar("T")
 
@@ -75,6 +75,18 @@ class FaultyStorage:
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
         """One step."""
         return self.step(f"create {path}", lambda: self.inner.create(path, data, unique=unique))
+
+    def get_tagged(self, path: str) -> Tagged:
+        """One step."""
+        return self.step(f"get_tagged {path}", lambda: self.inner.get_tagged(path))
+
+    def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
+        """One step."""
+        return self.step(f"replace_if {path}", lambda: self.inner.replace_if(path, data, tag))
+
+    def delete_if(self, path: str, tag: str) -> bool:
+        """One step."""
+        return self.step(f"delete_if {path}", lambda: self.inner.delete_if(path, tag))
 
     def delete(self, path: str) -> bool:
         """One step."""

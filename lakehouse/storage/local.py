@@ -13,6 +13,7 @@ Nothing is synced to the platter: a commit survives the death of the process, no
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
+from lakehouse.storage.local_lock import exclusive
 from lakehouse.storage.output import AtomicOutput
 from lakehouse.storage.protocol import (
     TEMPORARY_SUFFIX,
@@ -32,6 +34,7 @@ from lakehouse.storage.protocol import (
     Level,
     NotFoundError,
     OutputFile,
+    Tagged,
     check_path,
     check_prefix,
 )
@@ -95,6 +98,31 @@ class LocalStorage:
             finally:
                 _remove(temporary)
             return True
+
+    def get_tagged(self, path: str) -> Tagged:
+        """Return the whole file; its tag is the digest of its bytes."""
+        data = self.get(path)
+        return data, _tag(data)
+
+    def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
+        """Write the file if its bytes are still those of `tag`, under a lock that the kernel holds for this call."""
+        if tag is None:
+            return _tag(data) if self.create(path, data) else None
+        target = self._base + check_path(path)
+        with _translated(path, writing=True), exclusive(target) as found:
+            if found is None or _tag(found) != tag:
+                return None
+            _give_name(_write_temporary(target, data), target)
+        return _tag(data)
+
+    def delete_if(self, path: str, tag: str) -> bool:
+        """Remove the file if its bytes are still those of `tag`, under a lock that the kernel holds for this call."""
+        target = self._base + check_path(path)
+        with _translated(path), exclusive(target) as found:
+            if found is None or _tag(found) != tag or not _remove(target):
+                return False
+        self._prune({path.rpartition("/")[0]})
+        return True
 
     def list(self, prefix: str) -> Files:
         """Return all files below `prefix`, sorted by path."""
@@ -272,6 +300,10 @@ def _pread(descriptor: int, start: int, length: int) -> bytes:
         parts.append(data)
         missing -= len(data)
     return b"".join(parts)
+
+
+def _tag(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _by_path(file: FileInfo) -> str:

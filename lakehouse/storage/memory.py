@@ -22,6 +22,7 @@ from lakehouse.storage.protocol import (
     Level,
     NotFoundError,
     OutputFile,
+    Tagged,
     check_path,
     check_prefix,
 )
@@ -41,9 +42,24 @@ class _Files:
         with self.lock:
             if not replace and key in self.content:
                 return False
-            self.writes += 1
-            self.content[key] = (data, self.writes)
+            self._write(key, data)
             return True
+
+    def write_if(self, key: str, data: bytes | None, tag: str | None) -> str | None:
+        """Write, or delete (data None), if the number of the last write is the tag; return the new number."""
+        with self.lock:
+            found = self.content.get(key)
+            if (None if found is None else str(found[1])) != tag:
+                return None
+            if data is None:
+                del self.content[key]
+                return tag
+            self._write(key, data)
+            return str(self.writes)
+
+    def _write(self, key: str, data: bytes) -> None:
+        self.writes += 1
+        self.content[key] = (data, self.writes)
 
 
 _named: dict[str, _Files] = {}
@@ -87,6 +103,21 @@ class MemoryStorage:
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
         """Write the file if nothing has its name."""
         return self._files.write(self._lead + check_path(path), bytes(data), replace=False)
+
+    def get_tagged(self, path: str) -> Tagged:
+        """Return the whole file and the number of the write that made it."""
+        found = self._files.content.get(self._lead + check_path(path))
+        if found is None:
+            raise NotFoundError(f"no file {path!r} in {self.root}", path=path)
+        return found[0], str(found[1])
+
+    def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
+        """Write the file if nothing was written under its name since `tag`."""
+        return self._files.write_if(self._lead + check_path(path), bytes(data), tag)
+
+    def delete_if(self, path: str, tag: str) -> bool:
+        """Remove the file if nothing was written under its name since `tag`."""
+        return self._files.write_if(self._lead + check_path(path), None, tag) is not None
 
     def list(self, prefix: str) -> Files:
         """Return all files below `prefix`, sorted by path."""

@@ -23,7 +23,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
+from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
 from lakehouse.storage.object_errors import (
     RANGE_NOT_SATISFIABLE,
     Fate,
@@ -35,6 +35,7 @@ from lakehouse.storage.object_errors import (
     translated,
 )
 from lakehouse.storage.object_options import ObjectLocation, ObjectOptions, object_options
+from lakehouse.storage.object_swap import FIRST_PAUSE_S, LONGEST_PAUSE_S, Swap, tag_of, unknown, version_of
 from lakehouse.storage.output import AtomicOutput
 from lakehouse.storage.protocol import (
     FileInfo,
@@ -43,6 +44,7 @@ from lakehouse.storage.protocol import (
     Level,
     NotFoundError,
     OutputFile,
+    Tagged,
     check_path,
     check_prefix,
 )
@@ -50,8 +52,6 @@ from lakehouse.storage.ranged import TAIL_BYTES, RangeReader
 
 PART_BYTES = 8 << 20
 PARALLEL_PARTS = 4
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 5.0
 PAGE = 1000
 
 _STORES: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
@@ -118,7 +118,7 @@ class ObjectStorage:
             if made is not None:
                 return made
         if Fate.LOST in fates:
-            raise _unknown(path, "no request was answered, and one may land later") from failure
+            raise unknown(path, "no request was answered, and one may land later") from failure
         raise RetryableError(f"{self.root}: {path!r} was not created, the store kept failing", path=path) from failure
 
     def _read_back(self, path: str, data: bytes, fates: list[Fate], *, unique: bool) -> bool | None:
@@ -130,13 +130,33 @@ class ObjectStorage:
             return None
         except LakehouseError as error:
             if may_be_ours:
-                raise _unknown(path, "the store could not be read back") from error
+                raise unknown(path, "the store could not be read back") from error
             raise
         if not may_be_ours or found != data:
             return False
         if not unique:
-            raise _unknown(path, "it holds our bytes, which a rival may have written as well")
+            raise unknown(path, "it holds our bytes, which a rival may have written as well")
         return True
+
+    def get_tagged(self, path: str) -> Tagged:
+        """Return the whole object; its tag is what the store calls this version."""
+        with translated(path, self.root):
+            answer = obstore.get(self._client(), check_path(path))
+            return bytes(answer.bytes()), tag_of(answer.meta)
+
+    def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
+        """Write the object if its version is still `tag`."""
+        check_path(path)
+        mode: Any = "create" if tag is None else version_of(tag)
+
+        def send() -> str:
+            return tag_of(obstore.put(self._client(retries=False), path, data, mode=mode, use_multipart=False))
+
+        return Swap(self, path, data, tag).carry_out(send, self._options.attempts)
+
+    def delete_if(self, path: str, tag: str) -> bool:
+        """Raise UnsupportedError: obstore passes no condition on to a delete."""
+        raise UnsupportedError(f"{self.root}: no object store deletes {path!r} on a condition", path=path)
 
     def list(self, prefix: str) -> Files:
         """Return all objects below `prefix`, sorted by path."""
@@ -293,9 +313,3 @@ def _without_directory_markers(files: Files, prefix: str) -> Files:
             parents.add(parent)
             parent = parent.rpartition("/")[0]
     return [file for file in files if file.size_bytes or file.path not in parents]
-
-
-def _unknown(path: str, reason: str) -> CommitStateUnknownError:
-    return CommitStateUnknownError(
-        f"{path!r} may or may not have been created: {reason}. Look before acting.", path=path
-    )

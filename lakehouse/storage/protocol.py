@@ -2,7 +2,8 @@
 
 Paths are relative POSIX paths below a root. A store holds files only: a directory is nothing but a prefix that some
 file has, so nobody makes one and the last file takes it along. `create` (create-if-absent) is the verb on which the
-timeline's truth rests; everything else may be repeated freely.
+timeline's truth rests, and `replace_if` (compare and swap) the one on which locks rest; everything else may be repeated
+freely.
 
 Every store is picklable and travels to workers as root and options; clients are opened where they are used.
 """
@@ -42,6 +43,7 @@ class FileInfo:
 # Classes whose verb is called `list` need another word for the type.
 Files = list[FileInfo]
 Level = tuple[Files, list[str]]
+Tagged = tuple[bytes, str]
 
 
 class InputFile(Protocol):
@@ -113,6 +115,29 @@ class Storage(Protocol):
 
         Say `unique=True` only for bytes that no other caller can write (they hold a fresh id). Callers to whom
         True and False are alike (markers, repeated plans) catch CommitStateUnknownError and read back.
+        """
+        ...
+
+    def get_tagged(self, path: str) -> Tagged:
+        """Return the whole file and the tag of this version of it; raise NotFoundError when there is none.
+
+        Versions that hold the same bytes may have the same tag.
+        """
+        ...
+
+    def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
+        """Write the file if its version is still `tag` (None: if there is none) and return the tag of the new version.
+
+        None: another version is there, or none at all, and nothing was written. The bytes must be such that no other
+        caller can write them (they hold a fresh id): a lost reply is settled by reading back, and raises RetryableError
+        or CommitStateUnknownError as `create` does. Writers of such a file use no other verb to change it.
+        """
+        ...
+
+    def delete_if(self, path: str, tag: str) -> bool:
+        """Remove the file if its version is still `tag`; False when it was not.
+
+        Raises UnsupportedError where the store cannot (object stores): say "over" by `replace_if` there.
         """
         ...
 
