@@ -1,6 +1,6 @@
 """Contents of delete blocks: keys to delete, each with the ordering value of its delete (format: data.md 4.4, 5.2).
 
-    int32 3 | int32 bytes | Avro array: count, entries, 00         version 3; versions 1 and 2 are Java objects (Kryo)
+    int32 3 | int32 bytes | Avro array: count, entries, 00         version 3; 1 and 2 hold Java objects: delete_objects
     entry   = [null, string] key | [null, string] partition | branch of the union of ordering values | value
 
                                  branch                value
@@ -29,6 +29,8 @@ import pyarrow.compute as pc
 
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.format.delete_entries import Flags, Wrapper, find_entries
+from lakehouse.format.delete_java_values import ordering_of_values
+from lakehouse.format.delete_objects import decode_objects
 from lakehouse.format.delete_values import encode_values, joined, ordering_columns, texts, varints, written_as
 from lakehouse.format.varints import MARGIN, Window
 
@@ -56,22 +58,18 @@ class DeletedKeys:
 def decode_deletes(content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKeys:
     """Return the entries of a delete block; `ordering` are the types of the table's ordering columns, maybe none.
 
-    Raises UnsupportedError for the Java objects of versions 1 and 2 and for ordering columns of a type that no delete
-    can be ordered by, CorruptTableError if entries do not fill the content, lack a key, or hold what is no value.
+    Raises UnsupportedError for ordering columns of a type that no delete can be ordered by and for Java objects of an
+    unknown class, CorruptTableError if entries do not fill the content, lack a key, or hold what is no value.
     """
     if len(content) < _FRAME.size:
         raise CorruptTableError(f"a delete block has {len(content)} bytes; at least {_FRAME.size} expected")
     version, length = _FRAME.unpack_from(content)
-    if version in (1, 2):
-        raise UnsupportedError(
-            f"a delete block has version {version} (Java objects, written before 0.14);"
-            " compact the table with Hudi, then try again",
-            version=version,
-        )
-    if version != VERSION or length != len(content) - _FRAME.size:
+    if version not in (1, 2, VERSION) or length != len(content) - _FRAME.size:
         raise CorruptTableError(
             f"a delete block of version {version} has {len(content)} bytes and says {length} and {_FRAME.size}"
         )
+    if version != VERSION:
+        return _of_objects(content[_FRAME.size :], version, ordering)
     window = Window(np.frombuffer(content, np.uint8, offset=_FRAME.size))
     stop = MARGIN + length
     entries = find_entries(window, stop)
@@ -113,6 +111,17 @@ def encode_deletes(keys: pa.Array, partition: str, ordering: pa.Array | None = N
     entries = joined(*pieces) if values is None else joined(*pieces, values)
     payload = b"".join((_number(count), _bytes_of(entries), _END))
     return _FRAME.pack(VERSION, len(payload)) + payload
+
+
+def _of_objects(payload: bytes, version: int, ordering: Sequence[pa.DataType]) -> DeletedKeys:
+    objects = decode_objects(payload, version)
+    default, columns = ordering_of_values(objects.values, ordering)
+    return DeletedKeys(
+        keys=pa.array(objects.keys, pa.string()),
+        partitions=pa.array(objects.partitions, pa.string()),
+        ordering=columns,
+        default=default,
+    )
 
 
 def _number(value: int) -> bytes:

@@ -25,7 +25,8 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 #: Inside an array 12 stands for a date (LocalDate), for arrays hold no arrays.
 LOCAL_DATE = 12
-_MOST_COLUMNS = 64
+#: No table has more ordering columns.
+MOST_COLUMNS = 64
 #: The branch of a text that is not null, as every key is: the first byte of an entry.
 _TEXT = 2
 
@@ -151,7 +152,7 @@ class Cursor:
         self.is_sound &= ~is_array | (branch == 0) | (branch == 1)
         counts = np.where(has_items, self._varint_where(has_items), 0)
         # Hudi writes the columns of a table as one run; other runs are no entries, but bytes that look like one.
-        self.is_sound &= (counts >= 0) & (counts <= _MOST_COLUMNS)
+        self.is_sound &= (counts >= 0) & (counts <= MOST_COLUMNS)
         return np.where(self.is_sound, counts, 0)
 
     def _skip_scalar(self, wrapper: I64) -> None:

@@ -29,7 +29,8 @@ from lakehouse.format.varints import U8, Window, encode_varints
 _DECIMAL_SCALE = 15
 _DECIMAL_PRECISION = 30
 _DECIMAL_BYTES = 16
-_MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+#: Microseconds by unit of a timestamp.
+MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 _PLAIN = {
     pa.int8(): Wrapper.INT,
@@ -48,7 +49,7 @@ def written_as(kind: pa.DataType) -> Wrapper:
     """Return the wrapper of a column's values; UnsupportedError if Hudi could not order deletes by this type."""
     if kind in _PLAIN:
         return _PLAIN[kind]
-    if pat.is_timestamp(kind) and kind.unit in _MICROS:
+    if pat.is_timestamp(kind) and kind.unit in MICROS:
         return Wrapper.LONG
     is_decimal = pat.is_decimal128(kind) and kind.scale <= _DECIMAL_SCALE
     if is_decimal and kind.precision - kind.scale <= _DECIMAL_PRECISION - _DECIMAL_SCALE:
@@ -159,7 +160,7 @@ def _decode(window: Window, wrapper: I64, position: I64, kind: pa.DataType) -> p
         return _decode_decimals(window, position + sizes, values, kind)
     if pat.is_timestamp(kind):
         in_micros = wrapper == Wrapper.TIMESTAMP_MICROS
-        values = np.where(in_micros, values // _MICROS[kind.unit], values)
+        values = np.where(in_micros, values // MICROS[kind.unit], values)
         return pa.array(values).cast(kind)
     try:
         narrow = pa.int32() if kind == pa.date32() else kind

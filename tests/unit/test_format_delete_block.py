@@ -207,12 +207,6 @@ def test_values_out_of_their_types_range_are_corrupt() -> None:
         decode_deletes(write_entries([("a", "x", ("Decimal", b"\x01"))]), [pa.decimal128(10, 2)])
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_java_objects_are_refused(version: int) -> None:
-    with pytest.raises(UnsupportedError, match="compact the table with Hudi"):
-        decode_deletes(content(b"", version), [])
-
-
 def test_keys_that_look_like_entries_do_not_confuse() -> None:
     entry = "\x02\x02a\x02\x02x\x04\x00"
     keys = pa.array([entry, f"{entry}{entry}", "\x02", "", entry * 50])

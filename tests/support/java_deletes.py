@@ -1,0 +1,189 @@
+"""Delete blocks of versions 1 and 2, as Hudi's writers before 0.14 made them: objects written by Kryo, one by one.
+
+The writer knows an object by what it is, so equal texts, keys and values of one block are the same object where
+`shared` says so, and none is where it does not: real blocks lie between.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+from tests.support.delete_list import Entry
+
+ARRAY = "org.apache.hudi.common.util.collection.ArrayComparable"
+DELETE_RECORD = "org.apache.hudi.common.model.DeleteRecord"
+HOODIE_KEY = "org.apache.hudi.common.model.HoodieKey"
+#: Forms of Utf8: its fields as of Avro 1.8 and of later ones, and the number it is registered under.
+AVRO_8, AVRO_10, HUDI_0_12, HUDI_0_13 = "avro 1.8", "avro 1.10", 10, 27
+_PRIMITIVES = {"Int": 2, "String": 3, "Float": 4, "Boolean": 5, "Long": 9, "Double": 10}
+_SIZED = {"Float": struct.Struct(">f"), "Double": struct.Struct(">d"), "Boolean": struct.Struct("?")}
+
+
+def framed(version: int, payload: bytes) -> bytes:
+    """Return the content of a delete block."""
+    return struct.pack(">ii", version, len(payload)) + payload
+
+
+def write_objects(entries: list[Entry], version: int, *, shared: bool = True, utf8: str | int = HUDI_0_13) -> bytes:
+    """Return the content of a delete block of version 1 or 2; a value ("Utf8", text) is written in the form `utf8`."""
+    return framed(version, _Kryo(shared, utf8).block(entries, version))
+
+
+@dataclass(slots=True)
+class _Kryo:
+    shared: bool
+    utf8: str | int
+    out: bytearray = field(default_factory=bytearray)
+    names: list[str] = field(default_factory=list)
+    objects: dict[Any, int] = field(default_factory=dict)
+    count: int = 0
+
+    def block(self, entries: list[Entry], version: int) -> bytes:
+        name = HOODIE_KEY if version == 1 else DELETE_RECORD
+        self.clazz(f"[L{name};")
+        self.begin(object())
+        self.number(len(entries) + 1)
+        for key, partition, value in entries:
+            self.clazz(name)
+            if version == 2 and self.begin(("record", key, partition, repr(value))):
+                self.clazz(HOODIE_KEY)
+                self.key(key, partition)
+                self.value(value)
+            elif version == 1:
+                self.key(key, partition)
+        return bytes(self.out)
+
+    def key(self, key: str, partition: str | None) -> None:
+        if self.begin(("key", key, partition)):
+            self.text(partition)
+            self.text(key)
+
+    def value(self, value: tuple[str, Any] | None) -> None:
+        if value is None:
+            self.out.append(0)
+            return
+        name, content = value
+        if name in _PRIMITIVES:
+            self.out.append(_PRIMITIVES[name])
+            if name == "String":
+                self.text(content)
+            elif name in _SIZED:
+                self.out += _SIZED[name].pack(content)
+            else:
+                self.zigzag(content)
+        elif name == "Array":
+            self.clazz(ARRAY)
+            if self.begin((name, repr(content))):
+                self.clazz("[Ljava.lang.Comparable;")
+                self.begin(object())
+                self.number(len(content) + 1)
+                for item in content:
+                    self.value(item)
+        else:
+            {
+                "Utf8": self.utf8_text,
+                "Decimal": self.decimal,
+                "Date": self.local_date,
+                "LocalDate": self.local_date,
+                "TimestampMicros": self.time,
+            }[name](content)
+
+    def utf8_text(self, content: str) -> None:
+        data = content.encode()
+        if isinstance(self.utf8, int):
+            self.number(self.utf8 + 2)
+        else:
+            self.clazz("org.apache.avro.util.Utf8")
+        if not self.begin(("Utf8", content)):
+            return
+        if isinstance(self.utf8, str):
+            self.begin(object())
+        self.number(len(data) + 1)
+        self.out += data
+        if isinstance(self.utf8, str):
+            if self.utf8 == AVRO_10:
+                self.zigzag(len(data) * 31)
+            self.zigzag(len(data))
+            self.text(content if len(data) % 2 else None)
+
+    def decimal(self, content: Decimal) -> None:
+        sign, digits, exponent = content.as_tuple()
+        number = int("".join(map(str, digits))) * (-1 if sign else 1)
+        assert isinstance(exponent, int)
+        self.clazz("java.math.BigDecimal")
+        if self.begin(("Decimal", str(content))):
+            size = (number if number >= 0 else ~number).bit_length() // 8 + 1
+            self.number(size + 1)
+            self.out += number.to_bytes(size, signed=True)
+            self.zigzag(-exponent)
+
+    def local_date(self, days: int) -> None:
+        day = date(1970, 1, 1) + timedelta(days)
+        self.clazz("java.time.LocalDate")
+        if self.begin(("LocalDate", days)):
+            self.number(day.year)
+            self.out += bytes((day.month, day.day))
+
+    def time(self, micros: int) -> None:
+        is_timestamp = micros % 1_000 == 0
+        self.clazz("java.sql.Timestamp" if is_timestamp else "java.time.Instant")
+        if self.begin(("TimestampMicros", micros)):
+            if is_timestamp:
+                self.number(micros // 1_000 % (1 << 64), most=9)
+            else:
+                self.number(micros // 1_000_000 % (1 << 64), most=9)
+                self.number(micros % 1_000_000 * 1_000)
+
+    def clazz(self, name: str) -> None:
+        is_new = name not in self.names
+        if is_new:
+            self.names.append(name)
+        self.number(1)
+        self.number(self.names.index(name))
+        if is_new:
+            self.characters(name)
+
+    def begin(self, identity: Any) -> bool:
+        """Write the mark of an object; return whether its content must follow."""
+        if self.shared and identity in self.objects:
+            self.number(self.objects[identity] + 2)
+            return False
+        self.objects[identity] = self.count
+        self.count += 1
+        self.number(1)
+        return True
+
+    def text(self, value: str | None) -> None:
+        if value is None:
+            self.number(0)
+        elif self.begin(("text", value)):
+            self.characters(value)
+
+    def characters(self, value: str) -> None:
+        units = len(value.encode("utf-16-le")) // 2
+        if value.isascii() and 1 < units < 64:
+            self.out += value.encode()
+            self.out[-1] |= 0x80
+            return
+        length = units + 1
+        self.out.append(0x80 | length & 0x3F | (0x40 if length >> 6 else 0))
+        if length >> 6:
+            self.number(length >> 6)
+        halves = value.encode("utf-16-be")
+        for i in range(0, len(halves), 2):
+            self.out += chr(int.from_bytes(halves[i : i + 2])).encode("utf-8", "surrogatepass")
+
+    def zigzag(self, value: int) -> None:
+        self.number(value * 2 if value >= 0 else -value * 2 - 1, most=9)
+
+    def number(self, value: int, *, most: int = 5) -> None:
+        for _ in range(most - 1):
+            if value < 0x80:
+                break
+            self.out.append(0x80 | value & 0x7F)
+            value >>= 7
+        self.out.append(value)
