@@ -74,6 +74,11 @@ class KryoReader:
 
     def unsigned(self) -> int:
         """Read an int that is never negative, such as a length."""
+        at = self.position
+        # Nearly all are marks and numbers of classes, of one byte.
+        if at < len(self._data) and self._data[at] < 0x80:
+            self.position = at + 1
+            return self._data[at]
         value = self._groups(_INT_SHIFT)
         if value >= 1 << 31:
             raise self.corrupt(f"{value} is no length")

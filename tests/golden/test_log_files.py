@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.errors import UnsupportedError
 from lakehouse.format.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.format.delete_block import decode_deletes, encode_deletes
 from lakehouse.format.log_blocks import BlockHeader, BlockType, LogBlock, encode_block, scan_blocks
@@ -24,8 +24,9 @@ from lakehouse.format.metadata import decode_commit, encode_commit
 from lakehouse.format.names import parse_instant, parse_log_file
 from lakehouse.format.positions import decode_positions, encode_positions
 from lakehouse.model.instant import Action
-from tests.support.delete_list import read_entries
+from tests.support.delete_list import Entry, read_entries
 from tests.support.fixture_tables import load_fixture_tables
+from tests.support.java_deletes import write_objects
 from tests.support.shared import fixtures
 
 
@@ -112,10 +113,18 @@ def test_the_positions_artefact_holds_the_expected_rows() -> None:
     assert encode_positions(rows) == text
 
 
-def test_deletes_of_version_2_are_refused_by_name() -> None:
+def test_deletes_of_version_2_are_read_and_written_back_as_they_were() -> None:
     content = artefact("delete-block-v2-content-10-records.data").read_bytes()
-    with pytest.raises(UnsupportedError, match="version 2"):
-        decode_deletes(content, [pa.int64()])
+    read = decode_deletes(content, [pa.int64()])
+    # The last letter of a text has its high bit set.
+    stored = [
+        m[0][:-1] + bytes((m[0][-1] & 0x7F,)) for m in re.finditer(rb"[0-9a-f]{8}-[0-9a-f-]{26}[\x80-\xff]", content)
+    ]
+    assert read.keys.to_pylist() == [key.decode() for key in stored] and len(stored) == 10
+    assert read.partitions.to_pylist() == ["0000/00/00"] * 10
+    assert read.default.all()
+    entries: list[Entry] = [(key, "0000/00/00", ("Int", 0)) for key in read.keys.to_pylist()]
+    assert write_objects(entries, 2) == content
 
 
 def test_the_rollback_artefact_names_its_target() -> None:
