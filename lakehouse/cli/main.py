@@ -22,7 +22,9 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
   compaction      due: is one needed, and why; plan: put a plan on the timeline; run: carry a plan out
   logcompaction   plan, run: several log files of a file group become one
   ingest run      bring new files of the spec's source in, in one commit
-  rollback        undo writes whose writers died
+  rollback        run: undo one write, pending or the newest; failed: undo all whose writers died
+  savepoint       create, delete, list: commits that no clean and no rollback takes away
+  restore run     go back to a savepoint or a commit (--to), undoing what came after; --dry-run
   options         every option with its default; --markdown for README's table
   demo            generate data, or run the whole demo through Airflow
 
@@ -67,7 +69,11 @@ def _dispatch(words: list[str]) -> int:
         from lakehouse.cli.compaction import compaction_command
 
         return compaction_command(words)
-    if noun in ("table", "timeline", "rollback"):
+    if noun in ("rollback", "savepoint", "restore"):
+        from lakehouse.cli.undo import undo_command
+
+        return undo_command(words)
+    if noun in ("table", "timeline"):
         from lakehouse.cli.table import table_command
 
         return table_command(words)

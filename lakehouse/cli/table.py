@@ -1,4 +1,4 @@
-"""`lakehouse table ...`, `lakehouse timeline show`, `lakehouse rollback`: what works without Spark."""
+"""`lakehouse table ...` and `lakehouse timeline show`: what works without Spark."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.ingest.declared import create_declared
 from lakehouse.ingest.paths import location_of
 from lakehouse.operations.results import Committed
-from lakehouse.operations.rollback import roll_back_failed_writes
-from lakehouse.spec.options import TransactionPolicy
 from lakehouse.spec.table import TABLE_TYPES, TableSpec, load_spec
 from lakehouse.storage.locate import open_storage
 from lakehouse.table import Table
@@ -24,14 +22,13 @@ from lakehouse.txn.env import Env
 _VERBS = {
     "table": ("create", "describe", "read", "delete"),
     "timeline": ("show",),
-    "rollback": ("run",),
 }
 
 
 def table_command(words: Sequence[str]) -> int:
     """Run one command of this room."""
     noun = words[0]
-    verb = words[1] if len(words) > 1 and not words[1].startswith("-") else ("run" if noun == "rollback" else "")
+    verb = words[1] if len(words) > 1 and not words[1].startswith("-") else ""
     if verb not in _VERBS[noun]:
         known = ", ".join(_VERBS[noun])
         raise UserError(f"lakehouse {noun} {verb!r} is unknown; verbs are {known}.{nearest(verb, _VERBS[noun])}")
@@ -42,7 +39,6 @@ def table_command(words: Sequence[str]) -> int:
         ("table", "read"): _read,
         ("table", "delete"): _delete,
         ("timeline", "show"): _timeline,
-        ("rollback", "run"): _rollback,
     }[(noun, verb)](rest)
 
 
@@ -145,17 +141,6 @@ def _timeline(words: list[str]) -> int:
         for i in table.timeline
     ]
     show(rows, given.output)
-    return 0
-
-
-def _rollback(words: list[str]) -> int:
-    parser = _parser("rollback")
-    parser.add_argument("--table", required=True)
-    given = parser.parse_args(words)
-    table = open_table(given.table)
-    before = {i.requested for i in table.timeline if not i.is_completed}
-    after = {i.requested for i in roll_back_failed_writes(table.refresh(), TransactionPolicy()).timeline}
-    show({"rolled back": sorted(before - after) or "nothing: no write is pending"}, given.output)
     return 0
 
 

@@ -7,7 +7,7 @@ by another scheme, since its rollback was planned, so a path is also accepted if
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakehouse.errors import CorruptTableError, UnsupportedError
@@ -63,6 +63,11 @@ def decode_rollback_plan(data: bytes, *, base_path: str, table_version: int = 9)
 
 def encode_rollback_metadata(metadata: RollbackMetadata, *, base_path: str) -> bytes:
     """Return the content of a completed rollback, with the files as paths below `base_path`."""
+    return write_record(ROLLBACK_METADATA, rollback_record(metadata, base_path=base_path))
+
+
+def rollback_record(metadata: RollbackMetadata, *, base_path: str) -> dict[str, Any]:
+    """Return the record of a completed rollback, as it also stands in the metadata of a restore."""
     partitions: dict[str, dict[str, Any]] = {}
     for partition in sorted({*metadata.deleted, *metadata.failed}):
         partitions[partition] = {
@@ -72,7 +77,7 @@ def encode_rollback_metadata(metadata: RollbackMetadata, *, base_path: str) -> b
             "rollbackLogFiles": {},
             "logFilesFromFailedCommit": {},
         }
-    record = {
+    return {
         "startRollbackTime": metadata.start_time,
         "timeTakenInMillis": round(metadata.seconds * 1000),
         "totalFilesDeleted": sum(len(files) for files in metadata.deleted.values()),
@@ -81,7 +86,6 @@ def encode_rollback_metadata(metadata: RollbackMetadata, *, base_path: str) -> b
         "version": 1,
         "instantsRollback": [{"commitTime": metadata.target, "action": metadata.action}],
     }
-    return write_record(ROLLBACK_METADATA, record)
 
 
 def decode_rollback_metadata(data: bytes, *, base_path: str) -> RollbackMetadata:
@@ -89,7 +93,11 @@ def decode_rollback_metadata(data: bytes, *, base_path: str) -> RollbackMetadata
 
     Raises CorruptTableError unless it names exactly one instant, as every rollback of Hudi does.
     """
-    record = read_record(data, ROLLBACK_METADATA)
+    return rollback_metadata_of(read_record(data, ROLLBACK_METADATA), base_path=base_path)
+
+
+def rollback_metadata_of(record: Mapping[str, Any], *, base_path: str) -> RollbackMetadata:
+    """Return what the record of a rollback says; raise CorruptTableError as `decode_rollback_metadata` does."""
     if len(record["commitsRollback"]) != 1:
         raise CorruptTableError(f"a rollback names one instant, not {record['commitsRollback']}")
     target = record["commitsRollback"][0]

@@ -1,4 +1,4 @@
-"""Avro schemas of the timeline's payloads, in Hudi's declared order (format: timeline.md 4.1-4.4, 4.7).
+"""Avro schemas of the timeline's payloads, in Hudi's declared order (format: timeline.md 4.1-4.4, 4.7, 4.8).
 
 Java's reader resolves a file against its own classes, so full names, field order and the `avro.java.string` notes are
 those of Hudi's own files; the tests compare them with the schemas inside files that Hudi wrote.
@@ -131,6 +131,30 @@ def _instant_info() -> Schema:
     return _nested("HoodieInstantInfo", _field("commitTime", _STRING), _field("action", _STRING))
 
 
+def _rollback_fields() -> tuple[Schema, ...]:
+    return (
+        _field("startRollbackTime", _STRING),
+        _field("timeTakenInMillis", "long"),
+        _field("totalFilesDeleted", "int"),
+        _field("commitsRollback", _array(_STRING)),
+        _field(
+            "partitionMetadata",
+            _map(
+                _nested(
+                    "HoodieRollbackPartitionMetadata",
+                    _field("partitionPath", _STRING),
+                    _field("successDeleteFiles", _array(_STRING)),
+                    _field("failedDeleteFiles", _array(_STRING)),
+                    _optional("rollbackLogFiles", _map("long")),
+                    _optional("logFilesFromFailedCommit", _map("long")),
+                )
+            ),
+        ),
+        _VERSION,
+        {"name": "instantsRollback", "type": _array(_instant_info()), "default": []},
+    )
+
+
 #: Content of completed commits and deltacommits, and of the inflight files of all writes.
 COMMIT_METADATA = _top("HoodieCommitMetadata", *_commit_fields())
 
@@ -169,27 +193,44 @@ ROLLBACK_PLAN = _top(
 )
 
 #: Content of completed rollbacks.
-ROLLBACK_METADATA = _top(
-    "HoodieRollbackMetadata",
-    _field("startRollbackTime", _STRING),
-    _field("timeTakenInMillis", "long"),
-    _field("totalFilesDeleted", "int"),
-    _field("commitsRollback", _array(_STRING)),
+ROLLBACK_METADATA = _top("HoodieRollbackMetadata", *_rollback_fields())
+
+#: Content of completed savepoints.
+SAVEPOINT_METADATA = _top(
+    "HoodieSavepointMetadata",
+    _field("savepointedBy", _STRING),
+    _field("savepointedAt", "long"),
+    _field("comments", _STRING),
     _field(
         "partitionMetadata",
         _map(
             _nested(
-                "HoodieRollbackPartitionMetadata",
+                "HoodieSavepointPartitionMetadata",
                 _field("partitionPath", _STRING),
-                _field("successDeleteFiles", _array(_STRING)),
-                _field("failedDeleteFiles", _array(_STRING)),
-                _optional("rollbackLogFiles", _map("long")),
-                _optional("logFilesFromFailedCommit", _map("long")),
+                _field("savepointDataFile", _array(_STRING)),
             )
         ),
     ),
     _VERSION,
-    {"name": "instantsRollback", "type": _array(_instant_info()), "default": []},
+)
+
+#: Content of `restore.requested`.
+RESTORE_PLAN = _top(
+    "HoodieRestorePlan",
+    {"name": "instantsToRollback", "type": _array(_instant_info()), "default": []},
+    {**_VERSION, "default": 2},
+    _optional("savepointToRestoreTimestamp", _STRING),
+)
+
+#: Content of completed restores.
+RESTORE_METADATA = _top(
+    "HoodieRestoreMetadata",
+    _field("startRestoreTime", _STRING),
+    _field("timeTakenInMillis", "long"),
+    _field("instantsToRollback", _array(_STRING)),
+    _field("hoodieRestoreMetadata", _map(_array(["null", _nested("HoodieRollbackMetadata", *_rollback_fields())]))),
+    _VERSION,
+    {"name": "restoreInstantInfo", "type": _array("HoodieInstantInfo"), "default": []},
 )
 
 #: Content of `compaction.requested` and `logcompaction.requested`.

@@ -129,6 +129,18 @@ class Timeline:
                 return instant
         return None
 
+    def current(self, instant: Instant) -> Instant | None:
+        """Return the state of this very instant: a savepoint is not taken for its commit, nor the other way round."""
+        return next((known for known in self.instants if known.key == instant.key), None)
+
+    def savepoints(self) -> frozenset[str]:
+        """Return the requested times of the commits that savepoints keep."""
+        return frozenset(i.requested for i in self.where(action=Action.SAVEPOINT, state=State.COMPLETED))
+
+    def pending_restore(self) -> Instant | None:
+        """Return the restore that was begun and is not finished."""
+        return next(iter(self.where(action=Action.RESTORE, pending=True)), None)
+
     def latest_time(self) -> str:
         """Return the largest time of any kind on the timeline, or an empty string."""
         return max((t for i in self.instants for t in (i.requested, i.completed or "")), default="")
@@ -138,7 +150,7 @@ class Timeline:
 
         Raises CorruptTableError if the step is not requested -> inflight -> completed, or a time does not increase.
         """
-        current = next((i for i in self.instants if i.key == instant.key), None)
+        current = self.current(instant)
         before = -1 if current is None else int(current.state)
         if int(state) != before + 1:
             raise CorruptTableError(

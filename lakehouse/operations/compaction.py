@@ -138,10 +138,12 @@ def run(
 ) -> Committed | NothingToDo:
     """Run the plan of `instant`, else the oldest pending plan nobody is at, else a new one if due (or by `force`).
 
-    Raises UserError if there is no such plan, RetryableError if another executor is at it or took it over.
+    Raises UserError if there is no such plan, RetryableError if another executor is at it or took it over, or a
+    restore is not finished.
     """
     _require_merge_on_read(table)
     table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
     if instant is not None:
         return _execute(table, engine, policies, kind, _plan_of(table, kind, instant))
     living = living_writes(table.env, policies.transaction)

@@ -6,13 +6,15 @@ from typing import Any
 
 from lakehouse.model.instant import Action
 from lakehouse.operations.load import LoadedTable, load_slices, pending_clustering, pending_compactions, table_schema
+from lakehouse.operations.savepoint import savepoints
 
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)
 _LAST_COMMITS = 10
 
 
 def describe(table: LoadedTable) -> dict[str, Any]:
-    """Return config, schema, partitions, pending plans and the last commits as plain values, one listing of the table.
+    """Return config, schema, partitions, pending plans, a restore that is not finished, savepoints and the last commits
+    as plain values, one listing of the table.
 
     Of each partition: file groups, bytes of base files and of logs, log files, the ratio of log to base bytes (None
     without base files), and the file groups that pending plans hold.
@@ -28,6 +30,8 @@ def describe(table: LoadedTable) -> dict[str, Any]:
         "schema": [{"column": field.name, "type": str(field.type)} for field in schema or ()],
         "partitions": _partitions(table),
         "pending plans": _plans(table),
+        "pending restore": restore.requested if (restore := table.timeline.pending_restore()) else None,
+        "savepoints": _savepoints(table),
         "commits": _commits(table),
     }
 
@@ -63,6 +67,18 @@ def _plans(table: LoadedTable) -> list[dict[str, Any]]:
         }
         for instant in pending
         if instant.action in _PLANNED or instant.requested in groups
+    ]
+
+
+def _savepoints(table: LoadedTable) -> list[dict[str, Any]]:
+    return [
+        {
+            "instant": savepoint.requested,
+            "files": sum(map(len, savepoint.metadata.files.values())),
+            "by": savepoint.metadata.user,
+            "comment": savepoint.metadata.comment,
+        }
+        for savepoint in savepoints(table)
     ]
 
 

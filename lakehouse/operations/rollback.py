@@ -1,45 +1,61 @@
-"""Undoing a write that died: plan, files, instants, each step repeatable (format: timeline.md 7.3).
+"""Undoing a write: plan, files, instants, each step repeatable (format: timeline.md 7.3).
 
-    R.rollback.requested (plan from the markers)  R.rollback.inflight  delete files  delete the dead instant's files
+    completed?  under the lock X_c.commit is deleted: X is pending from here on, and nobody reads it
+    R.rollback.requested (plan)  R.rollback.inflight  delete files  delete X's pending files
     R_c.rollback  delete markers, staged rows, heartbeat
-A crash anywhere leaves R pending; the next rollback finds its plan and goes on.
+A crash anywhere leaves X or R pending; the next rollback finds them and goes on. Of a compaction the plan stays, so it
+is requested again, and whoever was at it has lost its claim.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.format.rollback import encode_rollback_metadata, encode_rollback_plan
-from lakehouse.model.commit import RollbackMetadata, RollbackPlan, RollbackRequest
-from lakehouse.model.instant import Action, Instant, State
-from lakehouse.operations.load import LoadedTable, list_data_files, pending_writes
+from lakehouse.model.commit import RollbackMetadata, RollbackPlan
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.operations.create import drop_metadata_table
+from lakehouse.operations.load import LoadedTable, pending_writes
+from lakehouse.operations.results import NothingToDo
 from lakehouse.operations.tidy import delete_files, marked_files, rollback_of, stored_plan, sweep, tidy
+from lakehouse.operations.undoable import (
+    pending_action,
+    plan_of_files,
+    require_undoable,
+    require_writable,
+    written_by,
+)
+from lakehouse.plan.restore import SERVICE_ACTIONS, UNDOABLE_ACTIONS
 from lakehouse.spec.options import TransactionPolicy
+from lakehouse.txn.claim import claim
 from lakehouse.txn.heartbeat import living_writes
 from lakehouse.txn.lock import table_lock
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedWrites:
+    """What became of the writes that were pending: undone, or spared because their writers are alive."""
+
+    rolled_back: tuple[str, ...]
+    alive: tuple[str, ...]
+
+
 def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> LoadedTable:
     """Finish pending rollbacks, undo writes whose writers died, tidy up after them; return the table as it is then.
 
-    Raises RetryableError naming the instant if another writer is alive: two writers need a concurrency mode.
+    Raises RetryableError naming the instant if another writer is alive: two writers need a concurrency mode; and
+    naming a restore that is not finished.
     """
+    table.store.refuse_during_restore(table.timeline)
     pending = pending_writes(table)
-    rollbacks = tuple(table.timeline.where(action=Action.ROLLBACK, pending=True))
-    if not pending and not rollbacks:
+    if not pending and not table.timeline.where(action=Action.ROLLBACK, pending=True):
         sweep(table, policy)
         return table
-    alive = living_writes(table.env, policy)
-    for rollback in rollbacks:
-        plan = stored_plan(table, rollback)
-        if plan is not None:
-            _execute(table, policy, rollback, plan)
-        else:
-            table.store.remove_pending(rollback)
+    alive = _finish_rollbacks(table, policy)
     for instant in pending:
         if instant.requested in alive:
             raise RetryableError(
@@ -50,6 +66,66 @@ def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> Lo
         roll_back(table.reload(), policy, instant.requested)
     sweep(table, policy)
     return table.reload()
+
+
+def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy) -> FailedWrites:
+    """Undo every pending write whose writer died, and finish pending rollbacks; living writers are left alone.
+
+    Raises RetryableError naming a restore that is not finished.
+    """
+    require_writable(table)
+    table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
+    before = {instant.requested for instant in pending_writes(table)}
+    alive = _finish_rollbacks(table, policy)
+    for requested in sorted(before - alive):
+        roll_back(table.reload(), policy, requested)
+    sweep(table, policy)
+    left = {instant.requested for instant in table.reload().timeline}
+    return FailedWrites(rolled_back=tuple(sorted(before - left)), alive=tuple(sorted(before & alive)))
+
+
+def rollback(
+    table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool = False, force: bool = False
+) -> RollbackPlan | NothingToDo:
+    """Undo a pending write, or the newest completed one; return what was (or with `dry_run` would be) deleted.
+
+    A compaction goes back to its plan. Raises UserError naming what is in the way: no such instant, something that
+    completed after it, a savepoint, files that were cleaned; RetryableError if its writer is alive, unless `force`.
+    """
+    require_writable(table)
+    table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
+    instant = table.timeline.find(requested)
+    if instant is None or (instant.state is State.REQUESTED and instant.action in SERVICE_ACTIONS):
+        return _finish(table, policy, requested, dry_run=dry_run)
+    if instant.action not in UNDOABLE_ACTIONS:
+        raise UserError(f"{table.env.storage.root}: {requested} is a {instant.action}; writes can be rolled back")
+    plan = plan_rollback(table, instant)
+    require_undoable(table, policy, instant, force=force)
+    if dry_run:
+        return plan
+    if table.config.metadata_partitions:
+        drop_metadata_table(table.env)
+    with table_lock(table.env, policy) as lock:
+        now = table.reload()
+        now.store.refuse_during_restore(now.timeline)
+        current = now.timeline.current(instant)
+        if current is None or current.is_completed != instant.is_completed:
+            raise RetryableError(
+                f"{table.env.storage.root}: {requested} was completed or rolled back meanwhile; look, then run again",
+                instant=requested,
+            )
+        if now.timeline != table.timeline:
+            require_undoable(now, policy, current, force=force)
+        lock.check()
+        if current.is_completed:
+            current = now.store.revert(current, pending_action(now, current))
+        if current.action in SERVICE_ACTIONS:
+            claim(table.env, requested)
+        undoing, plan = _requested(now, replace(plan, action=str(current.action)))
+    _execute(table, policy, undoing, plan)
+    return plan
 
 
 def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> RollbackPlan | None:
@@ -64,44 +140,113 @@ def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> 
         raise UserError(f"instant {requested} is completed and cannot be rolled back as a failed write")
     plan = plan_rollback(table, instant)
     with table_lock(table.env, policy) as lock:
-        timeline = table.store.load()
-        current = timeline.find(requested)
+        now = table.reload()
+        current = now.timeline.find(requested)
         if current is None or current.is_completed:
             return None
         lock.check()
-        rollback = rollback_of(table, timeline, requested)
-        if rollback is None or rollback.is_completed:
-            data = encode_rollback_plan(plan, base_path=table.env.storage.root)
-            rollback = table.store.request(timeline, Action.ROLLBACK, data)
-    _execute(table, policy, rollback, plan)
+        undoing, plan = _requested(now, plan)
+    _execute(table, policy, undoing, plan)
     return plan
 
 
 def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
-    """Return what undoing `instant` deletes: every file it left a marker for; without markers, every file it wrote."""
+    """Return what undoing `instant` deletes: every file it left a marker for, and without markers, or if it completed
+    and so has none left, every file it wrote.
+    """
     marked = list(marked_files(table, instant.requested).values())
-    if not marked and instant.state is State.INFLIGHT:
-        written = list_data_files(table, change_logs=True)
-        marked = [file.path for file in written if file.instant == instant.requested]
-    files: dict[str, list[str]] = {}
-    for path in marked:
-        files.setdefault(path.rpartition("/")[0], []).append(path)
-    requests = tuple(RollbackRequest(partition=p, files=tuple(sorted(names))) for p, names in sorted(files.items()))
-    return RollbackPlan(target=instant.requested, action=instant.action.value, requests=requests)
+    if instant.is_completed:
+        partitions = {stat.partition for stat in table.store.commit(instant).stats}
+        marked += written_by(instant.requested, table, sorted(partitions))
+    elif not marked and instant.state is State.INFLIGHT:
+        marked = written_by(instant.requested, table)
+    action = pending_action(table, instant) if instant.is_completed else instant.action
+    return plan_of_files(instant.requested, action, marked)
 
 
-def _execute(table: LoadedTable, policy: TransactionPolicy, rollback: Instant, plan: RollbackPlan) -> None:
-    env, store = table.env, table.store
-    started = env.clock.now_ms()
-    if rollback.state is State.REQUESTED:
-        rollback = store.start(rollback, b"")
+def _finish(
+    table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool
+) -> RollbackPlan | NothingToDo:
+    """Go on with the rollback of something that is gone, or back to its plan, already."""
+    undoing = rollback_of(table, table.timeline, requested)
+    if undoing is not None and not undoing.is_completed:
+        plan = stored_plan(table, undoing)
+        assert plan is not None, "a rollback is known by its plan"
+        if not dry_run:
+            _execute(table, policy, undoing, plan)
+        return plan
+    if table.timeline.find(requested) is not None:
+        return NothingToDo(reason=f"nobody is at the plan {requested}, so there is nothing to undo")
+    if undoing is not None:
+        return NothingToDo(reason=f"{requested} was rolled back already, by {undoing.requested}")
+    newest = table.timeline.writes().by_completion()[-1:]
+    pending = [i.requested for i in table.timeline.where(action=UNDOABLE_ACTIONS, pending=True)]
+    raise UserError(
+        f"{table.env.storage.root}: there is no instant {requested}; the newest completed write is "
+        f"{newest[0].requested if newest else 'none'}, pending are {', '.join(pending) or 'none'}"
+    )
+
+
+def _finish_rollbacks(table: LoadedTable, policy: TransactionPolicy) -> frozenset[str]:
+    """Carry out what is pending of earlier rollbacks; return the writes that are alive."""
+    alive = living_writes(table.env, policy)
+    for undoing in table.timeline.where(action=Action.ROLLBACK, pending=True):
+        plan = stored_plan(table, undoing)
+        if plan is None or _was_part_of_a_restore(table.timeline, undoing):
+            table.store.remove_pending(undoing)
+        elif not (plan.action in SERVICE_ACTIONS and plan.target in alive):
+            _execute(table, policy, undoing, plan)
+    return alive
+
+
+def _was_part_of_a_restore(timeline: Timeline, undoing: Instant) -> bool:
+    """Return whether a restore that is finished made this rollback: it died before it removed it."""
+    restores = timeline.where(action=Action.RESTORE, state=State.COMPLETED)
+    return any(restore.requested < undoing.requested < restore.completion for restore in restores)
+
+
+def _requested(table: LoadedTable, plan: RollbackPlan) -> tuple[Instant, RollbackPlan]:
+    """Put the plan on the timeline, or go on with a rollback that died, of whose plan nothing is forgotten."""
+    known = rollback_of(table, table.timeline, plan.target)
+    if known is None or known.is_completed:
+        data = encode_rollback_plan(plan, base_path=table.env.storage.root)
+        return table.store.request(table.timeline, Action.ROLLBACK, data), plan
+    earlier = stored_plan(table, known)
+    files = [
+        path for made in (earlier, plan) if made is not None for request in made.requests for path in request.files
+    ]
+    return known, plan_of_files(plan.target, Action(plan.action), files)
+
+
+def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, drop_plan: bool) -> None:
+    """Start a rollback and delete what its target left: data files first, then the pending files of the instant."""
+    store = table.store
+    if undoing.state is State.REQUESTED:
+        store.start(undoing, b"")
     for request in plan.requests:
         delete_files(table, plan.target, request.files)
     dead = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
-    store.remove_pending(dead)
+    if dead.action in SERVICE_ACTIONS and not drop_plan:
+        store.unstart(dead)
+    else:
+        store.remove_pending(dead)
     store.remove_unfinished(dead.requested)
+
+
+def _execute(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> None:
+    env, store = table.env, table.store
+    started = env.clock.now_ms()
+    target = store.load().find(plan.target)
+    if target is not None and target.is_completed:
+        # It was planned for a write that is true: who undoes such a write makes it pending first, so nothing was lost.
+        logger.warning("%s: rollback %s is dropped: %s is completed", env.storage.root, undoing.requested, plan.target)
+        store.remove_pending(undoing)
+        return
+    if target is not None:
+        plan = replace(plan, action=str(target.action))
+    delete_written(table, undoing, plan, drop_plan=False)
     metadata = RollbackMetadata(
-        start_time=rollback.requested,
+        start_time=undoing.requested,
         seconds=(env.clock.now_ms() - started) / 1000,
         target=plan.target,
         action=plan.action,
@@ -109,10 +254,11 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, rollback: Instant, p
     )
     with table_lock(env, policy) as lock:
         timeline = store.load()
-        current = timeline.find(rollback.requested)
+        current = timeline.current(undoing)
         if current is not None and not current.is_completed:
             lock.check()
             data = encode_rollback_metadata(metadata, base_path=env.storage.root)
-            store.complete(replace(rollback, state=State.INFLIGHT), timeline, data)
-    tidy(table, plan.target)
+            store.complete(replace(undoing, state=State.INFLIGHT), timeline, data)
+    # The claims on a plan stay: they fence off whoever was at it.
+    tidy(table, plan.target, staged=Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))

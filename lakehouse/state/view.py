@@ -212,6 +212,8 @@ def _order(log: LogFile) -> tuple[str, int, str, str]:
 
 
 def _first_write(timeline: Timeline) -> str:
-    # Savepointed commits may outlive their neighbours in the archive, so savepoints do not move the boundary; without
-    # any write on the timeline nothing can be archived before it.
-    return min((i.requested for i in timeline if i.action in _HOLDS_BACK_ARCHIVE), default="")
+    # A savepointed commit may outlive its neighbours in the archive, older and younger ones, so it does not tell where
+    # the archive ends unless all are savepointed; without any write on the timeline nothing can be archived before it.
+    times = {i.requested for i in timeline if i.action in _HOLDS_BACK_ARCHIVE}
+    rest = times - timeline.savepoints()
+    return min(rest) if rest else max(times, default="")

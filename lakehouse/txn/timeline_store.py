@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.format.metadata import decode_commit
 from lakehouse.format.names import instant_name, parse_instant
+from lakehouse.format.restore import decode_restore_plan
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.state.table_config import TableConfig
@@ -21,6 +22,8 @@ from lakehouse.storage.protocol import NotFoundError, is_temporary
 from lakehouse.txn.env import Env
 
 _READERS = 8
+#: What may happen while a restore is pending.
+_UNDOING = (Action.ROLLBACK, Action.RESTORE)
 
 
 class TimelineStore:
@@ -73,10 +76,30 @@ class TimelineStore:
         latest = timeline.latest_time()[:17]
         return now if now > latest else _next(latest)
 
+    def refuse_during_restore(self, timeline: Timeline) -> None:
+        """Raise RetryableError naming the restore that is pending, if there is one: only it may go on."""
+        restore = timeline.pending_restore()
+        if restore is None:
+            return
+        plan = self.read(restore, State.REQUESTED)
+        target = decode_restore_plan(plan).target if plan else None
+        root = self._env.storage.root
+        raise RetryableError(
+            f"{root}: the restore {restore.requested} to {target} is not finished; wait for it, or if it died finish "
+            f"it with `lakehouse restore run --table {root} --to {target}`",
+            instant=restore.requested,
+            target=target,
+        )
+
     def request(
         self, timeline: Timeline, action: Action, data: bytes, announce: Callable[[str], None] = lambda _: None
     ) -> Instant:
-        """Create the requested file of a new instant under a fresh time; `announce` is told the time just before."""
+        """Create the requested file of a new instant under a fresh time; `announce` is told the time just before.
+
+        Raises RetryableError while a restore is pending, unless the instant undoes something itself.
+        """
+        if action not in _UNDOING:
+            self.refuse_during_restore(timeline)
         while True:
             instant = Instant(requested=self.draw(timeline), action=action, state=State.REQUESTED)
             announce(instant.requested)
@@ -97,13 +120,15 @@ class TimelineStore:
         Raises RetryableError if the instant was rolled back meanwhile, CommitStateUnknownError if the reply was lost
         and reading back did not settle it.
         """
-        current = timeline.find(instant.requested)
+        if instant.action not in _UNDOING:
+            self.refuse_during_restore(timeline)
+        current = timeline.current(instant)
         if current is None or current.is_completed:
             state = "completed by somebody else" if current else "rolled back by another writer"
             raise RetryableError(
                 f"instant {instant.requested} was {state}; run the operation again", instant=instant.requested
             )
-        moved = timeline.transition(instant, State.COMPLETED, self.draw(timeline)).find(instant.requested)
+        moved = timeline.transition(instant, State.COMPLETED, self.draw(timeline)).current(instant)
         assert moved is not None
         if not self._create(moved, data):
             raise CommitStateUnknownError(f"{self._path(moved)} exists already; look at the timeline before acting")
@@ -111,8 +136,30 @@ class TimelineStore:
 
     def remove_pending(self, instant: Instant) -> None:
         """Delete the inflight and requested files of an instant that was rolled back, the inflight first."""
-        for state in (State.INFLIGHT, State.REQUESTED):
+        states = (State.INFLIGHT,) if instant.action is Action.SAVEPOINT else (State.INFLIGHT, State.REQUESTED)
+        for state in states:
             self._env.storage.delete_many([self._path(replace(instant, state=state))])
+
+    def revert(self, instant: Instant, action: Action) -> Instant:
+        """Make a completed instant pending again, as an `action`; from this line on it is not true any more.
+
+        A commit may have been a compaction, so the pending name is not that of the completed file. Call under the lock.
+        """
+        inflight = replace(instant, state=State.INFLIGHT, action=action, completed=None)
+        # Without a pending file nobody would know any more that its data files belong to nothing.
+        self._create(inflight, b"")
+        self._env.storage.delete_many([self._path(instant)])
+        return inflight
+
+    def unstart(self, instant: Instant) -> None:
+        """Delete the inflight file of a plan that somebody began to carry out; the plan stays."""
+        self._env.storage.delete_many([self._path(replace(instant, state=State.INFLIGHT))])
+
+    def remove(self, instant: Instant) -> None:
+        """Delete all files of an instant that has no data: a rollback, a savepoint."""
+        if instant.is_completed:
+            self._env.storage.delete_many([self._path(instant)])
+        self.remove_pending(instant)
 
     def remove_unfinished(self, requested: str) -> None:
         """Delete what a process killed in the middle of a file of this instant left under temporary names."""

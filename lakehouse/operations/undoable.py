@@ -1,0 +1,141 @@
+"""What may be undone: the checks and the lists of files that rollback, savepoint and restore share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lakehouse.errors import RetryableError, UnsupportedError, UserError
+from lakehouse.model.commit import Operation, RollbackPlan, RollbackRequest
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.operations.load import (
+    LoadedTable,
+    list_data_files,
+    pending_clustering,
+    pending_compactions,
+    pending_writes,
+)
+from lakehouse.plan.restore import missing_files, without
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.state.table_config import WRITABLE_VERSIONS
+from lakehouse.state.view import DataFile
+from lakehouse.txn.heartbeat import living_writes
+
+_PENDING_NAMES = {
+    Operation.COMPACT: Action.COMPACTION,
+    Operation.LOG_COMPACT: Action.LOGCOMPACTION,
+    Operation.CLUSTER: Action.CLUSTERING,
+}
+_SHOWN = 5
+
+
+def plan_of_files(requested: str, action: Action, files: Iterable[str]) -> RollbackPlan:
+    """Return the plan that deletes these files of an instant."""
+    partitions: dict[str, set[str]] = {}
+    for path in files:
+        partitions.setdefault(path.rpartition("/")[0], set()).add(path)
+    requests = tuple(
+        RollbackRequest(partition=p, files=tuple(sorted(names))) for p, names in sorted(partitions.items())
+    )
+    return RollbackPlan(target=requested, action=str(action), requests=requests)
+
+
+def written_by(requested: str, table: LoadedTable, partitions: Iterable[str] | None = None) -> list[str]:
+    """Return the paths of all data files, change logs too, that bear this instant (of some partitions, or of all)."""
+    return [f.path for f in list_data_files(table, partitions, change_logs=True) if f.instant == requested]
+
+
+def pending_action(table: LoadedTable, instant: Instant) -> Action:
+    """Return what a completed write was called while it was pending."""
+    operation = table.store.commit(instant).operation
+    return next((action for known, action in _PENDING_NAMES.items() if operation == known), instant.action)
+
+
+def completed_write(table: LoadedTable, requested: str | None) -> Instant:
+    """Return the completed write of this time, the newest if None; raise UserError naming what there is."""
+    writes = table.timeline.writes()
+    newest = writes.by_completion()
+    found = newest[-1] if requested is None and newest else writes.find(requested or "")
+    if found is None:
+        known = ", ".join(instant.requested for instant in newest[-_SHOWN:]) or "none"
+        raise UserError(
+            f"{table.env.storage.root}: there is no completed write {requested}; the newest are {known}",
+            requested=requested,
+        )
+    return found
+
+
+def require_files(table: LoadedTable, undone: Iterable[Instant], what: str) -> list[DataFile]:
+    """Return all data files; raise UserError naming one that readers need when `undone` are gone, and that is gone."""
+    gone = [instant for instant in undone if instant.is_completed]
+    timeline = without(table.timeline, gone)
+    kept, away = table.store.commits(timeline.writes()), table.store.commits(gone)
+    found = list_data_files(table)
+    missing = missing_files(timeline, kept, away, found, layout=table.config.layout)
+    if not missing:
+        return found
+    cleans = [i.requested for i in table.timeline.where(action=Action.CLEAN, state=State.COMPLETED)]
+    blame = f"the clean {cleans[-1]} or one before it" if cleans else "a clean"
+    raise UserError(
+        f"{table.env.storage.root}: {what} needs {len(missing)} files that {blame} removed, such as {missing[0]}; go "
+        "back to a later instant, or to a savepoint, whose files are kept",
+        missing=missing,
+    )
+
+
+def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:
+    """Raise UserError naming the savepoint, if one keeps any of the instants that are to be undone."""
+    savepoints = table.timeline.savepoints()
+    for instant in undone:
+        if instant.requested in savepoints:
+            root = table.env.storage.root
+            raise UserError(
+                f"{root}: a savepoint keeps {instant.requested}, so it cannot be undone; restore to it, or delete it "
+                f"first with `lakehouse savepoint delete --table {root} --instant {instant.requested}`",
+                instant=instant.requested,
+            )
+
+
+def require_writable(table: LoadedTable) -> None:
+    if table.config.version not in WRITABLE_VERSIONS:
+        raise UnsupportedError(
+            f"{table.env.storage.root}: tables of version {table.config.version} are read only here; "
+            f"{' and '.join(map(str, WRITABLE_VERSIONS))} are written"
+        )
+
+
+def require_undoable(table: LoadedTable, policy: TransactionPolicy, instant: Instant, *, force: bool) -> None:
+    root, requested = table.env.storage.root, instant.requested
+    if not instant.is_completed:
+        if not force and requested in living_writes(table.env, policy):
+            raise RetryableError(
+                f"{root}: the writer of {requested} is alive; wait for it, or roll it back nevertheless with --force",
+                instant=requested,
+            )
+        return
+    require_no_savepoint(table, [instant])
+    newest = table.timeline.writes().by_completion()[-1]
+    if newest.requested != requested:
+        raise UserError(
+            f"{root}: {newest.requested} completed after {requested}; the newest completed write alone can be rolled "
+            f"back, so roll back what came after it first, or restore to the instant before it",
+            newest=newest.requested,
+        )
+    _require_nobody_builds_on(table, instant)
+    require_files(table, [instant], f"the rollback of {requested}")
+
+
+def _require_nobody_builds_on(table: LoadedTable, instant: Instant) -> None:
+    """Refuse to undo a completed write that a pending one may have read, or a plan may hold files of."""
+    groups = {(stat.partition, stat.file_id) for stat in table.store.commit(instant).stats}
+    held = {**pending_compactions(table), **pending_clustering(table)}
+    plans = {held[group] for group in groups & held.keys() if held[group] > instant.completion}
+    rivals = sorted({*plans, *(pending.requested for pending in pending_writes(table))})
+    cleans = table.timeline.where(action=Action.CLEAN, pending=True)
+    rivals += [clean.requested for clean in cleans if clean.requested > instant.requested]
+    if rivals:
+        root = table.env.storage.root
+        raise UserError(
+            f"{root}: {rivals[0]} is pending and builds on {instant.requested}; finish it or roll it back first (dead "
+            f"writes with `lakehouse rollback failed --table {root}`), or restore to the instant before",
+            pending=rivals,
+        )
