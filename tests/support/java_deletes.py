@@ -10,15 +10,39 @@ import struct
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+from lakehouse.format.log_blocks import BlockHeader, BlockType, encode_block
 from tests.support.delete_list import Entry
+from tests.support.fixture_tables import FixtureTable
 
 ARRAY = "org.apache.hudi.common.util.collection.ArrayComparable"
 DELETE_RECORD = "org.apache.hudi.common.model.DeleteRecord"
 HOODIE_KEY = "org.apache.hudi.common.model.HoodieKey"
 #: Forms of Utf8: its fields as of Avro 1.8 and of later ones, and the number it is registered under.
 AVRO_8, AVRO_10, HUDI_0_12, HUDI_0_13 = "avro 1.8", "avro 1.10", 10, 27
+#: The table of trips that deletes are added to, and its last commit.
+TRIPS, _LAST = "mor_v6_trips_8i1u", "20250331030645735"
+_COMMIT_TIME, _EVENT_TIME = "OverwriteWithLatestAvroPayload", "DefaultHoodieRecordPayload"
+#: A key of Hudi 0.10.1, and records of Hudi 0.12.3: late, later, and without ordering value.
+_KEY = (
+    b"\x01\0[Lorg.apache.hudi.common.model.HoodieKey\xbb\x01\x02\x01\x01org.apache.hudi.common.model.HoodieKe\xf9"
+    b"\x01\x01city=sao_paul\xef\x01e3cf430c-889d-4015-bc98-59bdce1e530\xe3"
+)
+_RECORDS = (
+    b"\x01\0[Lorg.apache.hudi.common.model.DeleteRecord\xbb\x01\x04\x01\x01org.apache.hudi.common.model.DeleteRecor\xe4"
+    b"\x01\x01\x02org.apache.hudi.common.model.HoodieKe\xf9\x01\x01city=san_francisc\xef"
+    b"\x019909a8b1-2d15-4d3d-8ec9-efc48c536a0\xb0\x09\xc4\xab\xa3\x8a\xd5b"
+    b"\x01\x01\x01\x01\x02\x01\x05\x011dced545-862b-4ceb-8b43-d2a568f6616\xe2\x09\xba\x8e\xd3\x9a\xd7b"
+    b"\x01\x01\x01\x01\x02\x01\x05\x01e96c4396-3fad-413a-a942-4cb36106d72\xb1\x02\0"
+)
+LATE = "9909a8b1-2d15-4d3d-8ec9-efc48c536a00"
+HOLDING = (
+    "1dced545-862b-4ceb-8b43-d2a568f6616b",
+    "e96c4396-3fad-413a-a942-4cb36106d721",
+    "e3cf430c-889d-4015-bc98-59bdce1e530c",
+)
 _PRIMITIVES = {"Int": 2, "String": 3, "Float": 4, "Boolean": 5, "Long": 9, "Double": 10}
 _SIZED = {"Float": struct.Struct(">f"), "Double": struct.Struct(">d"), "Boolean": struct.Struct("?")}
 
@@ -31,6 +55,28 @@ def framed(version: int, payload: bytes) -> bytes:
 def write_objects(entries: list[Entry], version: int, *, shared: bool = True, utf8: str | int = HUDI_0_13) -> bytes:
     """Return the content of a delete block of version 1 or 2; a value ("Utf8", text) is written in the form `utf8`."""
     return framed(version, _Kryo(shared, utf8).block(entries, version))
+
+
+def trips_with_deletes(trips: FixtureTable, directory: Path, *, event: bool) -> Path:
+    """Unpack the table of trips and delete four in its last commit; return its path.
+
+    The delete of the key `LATE` is older than its row, those of `HOLDING` are not: `event` time or commit time decides.
+    A block of version 2 follows the rows of the commit in their log, one of version 1 makes a log of its own.
+    """
+    path = trips.unpack(directory)
+    properties = path / ".hoodie" / "hoodie.properties"
+    text = properties.read_text()
+    assert _COMMIT_TIME in text
+    properties.write_text(text.replace(_COMMIT_TIME, _EVENT_TIME) if event else text)
+    headers = {BlockHeader.INSTANT_TIME: _LAST}
+    (log,) = (path / "city=san_francisco").glob(".*.log.*_*")
+    with log.open("ab") as file:
+        file.write(encode_block(BlockType.DELETE, headers, framed(2, _RECORDS)))
+    (base,) = (path / "city=sao_paulo").glob("*.parquet")
+    group, _, instant = base.stem.split("_")
+    log = base.with_name(f".{group}_{instant}.log.1_0-26-86")
+    log.write_bytes(encode_block(BlockType.DELETE, headers, framed(1, _KEY)))
+    return path
 
 
 @dataclass(slots=True)

@@ -1,0 +1,34 @@
+"""A table of version 6 whose deletes are Java objects, as Hudi before 0.14 wrote them: its rows, and a compaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lakehouse.table import Table
+from tests.support.fixture_tables import canonical_rows, load_fixture_tables
+from tests.support.java_deletes import HOLDING, LATE, TRIPS, trips_with_deletes
+
+(FIXTURE,) = (table for table in load_fixture_tables() if table.name == TRIPS)
+
+
+@pytest.mark.parametrize("event", [False, True], ids=["commit time", "event time"])
+def test_rows_deleted_by_java_objects_are_gone(event: bool, tmp_path: Path) -> None:
+    """Bytes of the deletes: SerializationUtils.serialize of Hudi 0.10.1 (version 1) and 0.12.3 (version 2)."""
+    before = FIXTURE.expected()
+    assert before is not None and {*HOLDING, LATE} <= set(before.column("uuid").to_pylist())
+    gone = HOLDING if event else (*HOLDING, LATE)
+    expected = before.filter(pc.invert(pc.is_in(before.column("uuid"), value_set=pa.array(gone))))
+    table = Table.open(str(trips_with_deletes(FIXTURE, tmp_path, event=event)))
+    assert canonical_rows(table.scan().to_arrow()) == canonical_rows(expected)
+    assert table.scan().count() == 8 - len(gone)
+    assert canonical_rows(table.scan(read_optimized=True).to_arrow()) == canonical_rows(FIXTURE.expected("ro"))
+
+
+def test_deletes_of_the_last_commit_are_not_seen_before_it(tmp_path: Path) -> None:
+    table = Table.open(str(trips_with_deletes(FIXTURE, tmp_path, event=True)))
+    first = table.commits()[0][0]
+    assert table.scan(as_of=first.requested).count() == 8
