@@ -1,7 +1,9 @@
-"""The table lock: one file, `.hoodie/lock`, made by create-if-absent and removed on release.
+"""The table lock: held for the drawing of an instant time and for the commit, never while data is written.
 
-It stands where Hudi's FileSystemBasedLockProvider keeps its own, so both exclude each other. It is held for the drawing
-of an instant time and for the commit, never while data is written. Threads of one process queue in memory first.
+`table_lock` is the one door. Threads of one process queue in memory first; the lock among processes is kept by the
+provider that `hoodie.write.lock.provider` names (see `lakehouse.txn.locks`). While the lock is held, a thread of its
+own prolongs the lease, so a lease may be shorter than the work; a holder that was suspended for longer than its lease
+learns so from `check`, right before the act that the lock protects.
 """
 
 from __future__ import annotations
@@ -10,17 +12,21 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import cast
 
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
+from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.protocol import NotFoundError
 from lakehouse.txn.env import Env
-from lakehouse.txn.ownership import is_alive, note, owner_of
+from lakehouse.txn.locks.protocol import Held, Lock
 
 logger = logging.getLogger(__name__)
 
-LOCK_PATH = ".hoodie/lock"
 _POLL_SECONDS = 0.05
+_LONGEST_POLL_SECONDS = 0.5
+_POLL_GROWTH = 1.1
+#: Providers that need packages which the core does not bring: the extra that does.
+_EXTRAS = {"zookeeper": "zookeeper", "hivemetastore": "hive"}
 _in_process: dict[str, threading.Lock] = {}
 _registry = threading.Lock()
 
@@ -46,59 +52,70 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
 
 
 class TableLock:
-    """The lock as its holder sees it."""
+    """The lock as its holder sees it, for one acquisition. `token` is above those of all holders before."""
 
     def __init__(self, env: Env, policy: TransactionPolicy) -> None:
         self._env, self._policy = env, policy
-        self._owner = env.ids.uuid()
+        self._lock = open_lock(env, policy)
+        self._stop = threading.Event()
+        self._renewal: threading.Thread | None = None
+        self.token = 0
 
     def acquire(self) -> None:
         """Wait for the lock and take it; a lock whose holder died is taken over."""
         deadline = self._env.clock.now_ms() + self._policy.lock_wait_ms
-        while not self._create():
-            held = self._read()
-            if held is not None and not is_alive(self._env, held):
-                self._env.storage.delete_many([LOCK_PATH])
-                continue
+        pause = _POLL_SECONDS
+        while isinstance(answer := self._lock.try_acquire(), Held):
             if self._env.clock.now_ms() > deadline:
                 raise RetryableError(
-                    f"{self._env.storage.root}: the table lock {LOCK_PATH} is held by {held!r} for more than "
+                    f"{self._env.storage.root}: the table lock {self._lock.name} is held by {answer.by} for more than "
                     f"{self._policy.lock_wait_ms} ms; try again later, or delete it if its holder is gone"
                 )
-            self._env.clock.sleep(_POLL_SECONDS)
+            self._env.clock.sleep(pause)
+            pause = min(pause * _POLL_GROWTH, _LONGEST_POLL_SECONDS)
+        self.token = answer
+        if self._lock.renew_ms:
+            self._renewal = threading.Thread(target=self._renew, name=f"lock-{self.token}", daemon=True)
+            self._renewal.start()
 
     def check(self) -> None:
         """Raise RetryableError unless the lock is still ours: call right before what it protects."""
-        held = self._read()
-        if held is None or owner_of(held) != self._owner or not is_alive(self._env, held):
-            raise RetryableError(
-                f"{self._env.storage.root}: the table lock was lost to {held!r}; nothing was committed"
-            )
+        self._lock.check()
 
     def release(self) -> None:
         """Give the lock back if it is still ours. What was done under it stands, so a failure here is only logged."""
+        self._stop.set()
+        if self._renewal is not None:
+            self._renewal.join()
         for last_try in (False, True):
             try:
-                held = self._read()
-                if held is not None and owner_of(held) == self._owner:
-                    self._env.storage.delete_many([LOCK_PATH])
+                self._lock.release()
                 return
             except LakehouseError as error:
                 if last_try:
-                    root = self._env.storage.root
-                    logger.warning("%s: the table lock was not released and expires by itself: %s", root, error)
+                    logger.warning("%s: the lock was not released and expires by itself: %s", self._lock.name, error)
 
-    def _create(self) -> bool:
-        data = note(self._env, self._owner, self._policy.lock_lease_ms)
-        try:
-            return self._env.storage.create(LOCK_PATH, data, unique=True)
-        except (CommitStateUnknownError, RetryableError):
-            # The reply was lost; the owner is a fresh id, so reading back tells whose the lock is.
-            held = self._read()
-            return held is not None and owner_of(held) == self._owner
+    def _renew(self) -> None:
+        while not self._stop.wait(self._lock.renew_ms / 1000):
+            try:
+                self._lock.renew()
+            except LakehouseError as error:
+                # The check before the commit decides whether the lock is lost.
+                logger.warning("%s: the lock was not renewed: %s", self._lock.name, error)
 
-    def _read(self) -> bytes | None:
-        try:
-            return self._env.storage.get(LOCK_PATH)
-        except NotFoundError:
-            return None
+
+def open_lock(env: Env, policy: TransactionPolicy) -> Lock:
+    """Return the lock of the provider that the policy names; raise UserError if its package is not installed."""
+    name = policy.lock_provider
+    try:
+        # Databases and coordinators are imported by those who use them: that takes longer than a commit.
+        provider = import_module(f"lakehouse.txn.locks.{name}")
+    except ModuleNotFoundError as error:
+        if name not in _EXTRAS or str(error.name).startswith("lakehouse"):
+            raise
+        raise UserError(
+            f"option hoodie.write.lock.provider={name} needs the package {error.name!r}: pip install "
+            f"'lakehouse[{_EXTRAS[name]}]'",
+            option="hoodie.write.lock.provider",
+        ) from error
+    return cast(Lock, provider.open_lock(env, policy))

@@ -18,14 +18,14 @@ def note(env: Env, owner: str, lease_ms: int) -> bytes:
     return json.dumps({"owner": owner, "host": host, "pid": pid, "until": env.clock.now_ms() + lease_ms}).encode()
 
 
-def is_alive(env: Env, data: bytes, *, expires_ms: int | None = None) -> bool:
-    """Return whether the owner of a note may still be at work."""
+def is_alive(env: Env, data: bytes, *, expires_ms: int | None = None, grace_ms: int = 0) -> bool:
+    """Return whether the owner of a note may still be at work; clocks of hosts may differ by `grace_ms`."""
     try:
         claim = json.loads(data)
         until, host, pid = int(claim["until"]), str(claim["host"]), int(claim["pid"])
     except (ValueError, KeyError, TypeError):
         return expires_ms is None or env.clock.now_ms() <= expires_ms
-    if env.clock.now_ms() > until:
+    if env.clock.now_ms() > until + grace_ms:
         return False
     own_host, own_pid = env.processes.me()
     return host != own_host or pid == own_pid or env.processes.is_alive(pid)

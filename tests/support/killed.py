@@ -31,7 +31,7 @@ Rows = dict[tuple[str, str], int]
 
 #: Every step of every verb, instead of those that leave storage in a different state.
 EXHAUSTIVE = "LAKEHOUSE_EXAMPLES" in os.environ
-CHANGING = ("create", "put", "delete", "open_output", "close")
+CHANGING = ("create", "put", "replace_if", "delete", "open_output", "close")
 
 BASE: Rows = {(p, f"{p}{i}"): 1 for p in ("a", "b") for i in range(5)}
 INDEXES: dict[str, dict[str, str]] = {

@@ -1,0 +1,164 @@
+"""A lock as a lease in a register that can compare and swap: a file, an object, a row.
+
+Every change is one swap on the version that was read, so of two thieves that saw the same dead holder one succeeds, and
+a holder that was taken over changes nothing any more, however late it wakes up:
+
+    register   A, token 7        B, token 8        B released
+    A          ...sleeps.......  check: lost       release: version of A is gone, nothing happens
+    B              swaps A for B
+    C              swaps A for C: refused
+
+The register is never emptied, which is how the token goes on growing.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from lakehouse.errors import CommitStateUnknownError, RetryableError
+from lakehouse.storage.protocol import NotFoundError, Storage
+from lakehouse.txn.env import Env
+from lakehouse.txn.locks.protocol import Held, lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who holds the lock until when (UTC milliseconds), or did and gave it back."""
+
+    owner: str
+    token: int
+    until_ms: int
+    released: bool = False
+
+
+class Register(Protocol):
+    """One value and the version of it."""
+
+    def read(self) -> tuple[bytes | None, str | None]: ...
+    def swap(self, data: bytes, tag: str | None) -> str | None: ...
+
+
+class Codec(Protocol):
+    """How a lease is written, who of those written is gone, and which token comes next."""
+
+    def encode(self, lease: Lease) -> bytes: ...
+    def decode(self, data: bytes) -> Lease | None: ...
+    def is_over(self, data: bytes, lease: Lease) -> bool: ...
+    def next(self, owner: str, until_ms: int, before: Lease | None) -> Lease: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileRegister:
+    """A file as a register."""
+
+    storage: Storage
+    path: str
+
+    def read(self) -> tuple[bytes | None, str | None]:
+        """Return bytes and tag, or two Nones."""
+        try:
+            return self.storage.get_tagged(self.path)
+        except NotFoundError:
+            return None, None
+
+    def swap(self, data: bytes, tag: str | None) -> str | None:
+        """Replace the version `tag` and return the tag of the new one; None if another one is there."""
+        return self.storage.replace_if(self.path, data, tag)
+
+
+def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
+    """Swap, and settle a lost reply by reading back: bytes that hold a fresh id are ours or nobody's."""
+    try:
+        return register.swap(data, tag)
+    except (CommitStateUnknownError, RetryableError):
+        found, found_tag = register.read()
+        return found_tag if found == data else None
+
+
+class LeaseLock:
+    """A lock (see `Lock`) kept in a register."""
+
+    def __init__(
+        self, env: Env, register: Register, codec: Codec, *, name: str, lease_ms: int, renew_ms: int, owner: str = ""
+    ) -> None:
+        self._env, self._register, self._codec = env, register, codec
+        self._name, self._lease_ms, self._renew_ms = name, lease_ms, renew_ms
+        self.owner = owner or env.ids.uuid()
+        self._mutex = threading.Lock()
+        self._held: tuple[Lease, str] | None = None
+        self._asked = False
+
+    @property
+    def name(self) -> str:
+        """Return what messages call the lock."""
+        return self._name
+
+    @property
+    def renew_ms(self) -> int:
+        """Return how often the lease is prolonged."""
+        return self._renew_ms
+
+    def try_acquire(self) -> int | Held:
+        """Take the lock if nobody has it, or if its holder is gone."""
+        data, tag = self._register.read()
+        found = None if data is None else self._codec.decode(data)
+        if found is not None and tag is not None and found.owner == self.owner and not found.released:
+            # A request whose reply was lost landed after it was looked for.
+            self._held = found, tag
+            return found.token
+        if data is not None and (found is None or not (found.released or self._codec.is_over(data, found))):
+            return Held(repr(data))
+        lease = self._codec.next(self.owner, self._env.clock.now_ms() + self._lease_ms, found)
+        self._asked = True
+        tag = swap_once(self._register, self._codec.encode(lease), tag)
+        if tag is None:
+            return Held("one who was faster")
+        self._held = lease, tag
+        return lease.token
+
+    def check(self) -> None:
+        """Raise RetryableError unless the register says that the lock is ours, and its time is not over."""
+        data, _ = self._register.read()
+        found = None if data is None else self._codec.decode(data)
+        is_ours = found is not None and self._held is not None and self._is_mine(found, self._held[0])
+        if found is None or not is_ours or self._env.clock.now_ms() > found.until_ms:
+            raise lost(self._name, repr(data))
+
+    def renew(self) -> None:
+        """Move the end of the lease on. One that is over comes back to life if nobody took the lock since."""
+        with self._mutex:
+            if self._held is None:
+                return
+            lease, tag = self._held
+            longer = replace(lease, until_ms=max(self._env.clock.now_ms() + self._lease_ms, lease.until_ms + 1))
+            renewed = swap_once(self._register, self._codec.encode(longer), tag)
+            if renewed is not None:
+                self._held = longer, renewed
+                return
+            data, tag_now = self._register.read()
+            found = None if data is None else self._codec.decode(data)
+            if found is None or tag_now is None or not self._is_mine(found, lease):
+                raise lost(self._name, repr(data))
+            # An earlier renewal landed late.
+            self._held = found, tag_now
+
+    def release(self) -> None:
+        """Say in the register that the lock is free, if it is ours."""
+        with self._mutex:
+            if self._held is not None and self._free(*self._held):
+                self._held, self._asked = None, False
+            if not self._asked:
+                return
+            data, tag = self._register.read()
+            found = None if data is None else self._codec.decode(data)
+            if found is not None and tag is not None and found.owner == self.owner and not found.released:
+                self._free(found, tag)
+            self._held, self._asked = None, False
+
+    def _free(self, lease: Lease, tag: str) -> bool:
+        return swap_once(self._register, self._codec.encode(replace(lease, released=True)), tag) is not None
+
+    def _is_mine(self, found: Lease, held: Lease) -> bool:
+        return found.owner == self.owner and found.token >= held.token and not found.released

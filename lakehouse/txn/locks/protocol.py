@@ -1,0 +1,59 @@
+"""What a lock provider offers to one who wants the lock once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakehouse.errors import RetryableError
+
+#: Clocks of different hosts may differ by this much before a lease is taken for over (Hudi allows the same).
+CLOCK_DRIFT_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Somebody else has the lock; `by` shows who, as far as that is known."""
+
+    by: str
+
+
+class Lock(Protocol):
+    """One try at the lock, from the first question to the release; never used for a second acquisition.
+
+    All verbs raise RetryableError when what keeps the lock cannot be reached. `renew` may run in another thread.
+    """
+
+    @property
+    def name(self) -> str:
+        """What a message calls the lock; never a secret."""
+        ...
+
+    @property
+    def renew_ms(self) -> int:
+        """How often `renew` must be called while the lock is held, in milliseconds; 0: never."""
+        ...
+
+    def try_acquire(self) -> int | Held:
+        """Ask once, without waiting, and return the fencing token or who has the lock.
+
+        May be asked again until it returns a token. A lock whose holder died or whose lease is over is taken over here.
+        """
+        ...
+
+    def check(self) -> None:
+        """Raise RetryableError unless the lock is still ours, with our token."""
+        ...
+
+    def renew(self) -> None:
+        """Prolong the lease; raise RetryableError if the lock was lost."""
+        ...
+
+    def release(self) -> None:
+        """Give back what is ours, a place in the queue or an acquisition of unknown fate included; nothing else."""
+        ...
+
+
+def lost(name: str, holder: str) -> RetryableError:
+    """Return the error of a holder that finds out that it is none any more."""
+    return RetryableError(f"{name}: the table lock was lost to {holder}; nothing was committed")

@@ -1,0 +1,225 @@
+"""Locks kept in files, at every order of their storage steps: nobody is in beside another, and the lock stays usable.
+
+The clock stands still while actors move, so whoever takes the lock has time enough: two inside is never an expiry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from lakehouse.errors import RetryableError
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import NotFoundError, Storage
+from lakehouse.txn.env import Env
+from lakehouse.txn.lock import open_lock
+from lakehouse.txn.locks.protocol import Held, Lock
+from lakehouse.txn.ownership import is_alive, note, owner_of
+from tests.support.interleave import Actor, orders
+from tests.support.killed import Host
+
+LEASE_MS = 300_000
+PROVIDERS = ("filesystem", "storage")
+START_MS = 1_750_000_000_000
+HUDIS_LOCK = b'{"lockCreateTime":"2026-01-01 00:00:00.000","lockThreadName":"main"}'
+
+
+@dataclass
+class Stopped:
+    """A clock that stands still unless it is moved."""
+
+    now: int = START_MS
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Move on."""
+        self.now += int(seconds * 1000)
+
+
+@dataclass
+class World:
+    """One table, the clock of all, and who believes to hold its lock."""
+
+    provider: str
+    storage: Storage = field(default_factory=MemoryStorage)
+    clock: Stopped = field(default_factory=Stopped)
+    inside: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+
+    def lock(self, storage: Storage, pid: int, dead: Iterable[int] = ()) -> Lock:
+        """Return a lock of one process."""
+        env = Env(storage=storage, clock=self.clock, processes=Host(pid, frozenset(dead)))
+        return open_lock(env, TransactionPolicy(lock_provider=self.provider, lock_lease_ms=LEASE_MS))
+
+    def left_by_the_dead(self) -> Lock:
+        """Return the lock of a holder that went to sleep for longer than its lease."""
+        zombie = self.lock(self.storage, 1)
+        token = zombie.try_acquire()
+        assert not isinstance(token, Held)
+        self.tokens.append(token)
+        self.clock.sleep((LEASE_MS + 1000) / 1000)
+        return zombie
+
+    def visit(self, pid: int) -> Actor:
+        """Return an actor that asks twice for the lock, and is inside between its check and its release."""
+
+        def actor(storage: Storage) -> None:
+            lock = self.lock(storage, pid)
+            for _ in range(2):
+                token = lock.try_acquire()
+                if not isinstance(token, Held):
+                    assert token > max(self.tokens, default=0), "a later holder has a higher token"
+                    self.tokens.append(token)
+                    self.inside.append(pid)
+                    assert self.inside == [pid]
+                    lock.check()
+                    assert self.inside == [pid]
+                    self.inside.remove(pid)
+                    break
+            lock.release()
+
+        return actor
+
+    def usable(self) -> None:
+        """Assert that the next one gets the lock at once."""
+        lock = self.lock(self.storage, 9)
+        token = lock.try_acquire()
+        assert not isinstance(token, Held), token
+        assert token > max(self.tokens)
+        lock.check()
+        lock.release()
+        assert not [file.path for file in self.storage.list("") if file.path.endswith("/lock")]
+
+
+def explore(world: Callable[[], tuple[World, list[Actor]]], *, preemptions: int | None = None) -> int:
+    """Run every order; return how many there are."""
+    last: list[World] = []
+
+    def fresh() -> tuple[Storage, list[Actor]]:
+        made, actors = world()
+        last[:] = [made]
+        return made.storage, actors
+
+    runs = 0
+    for taken in orders(fresh, preemptions=preemptions):
+        runs += 1
+        assert len(last[0].tokens) >= 1, taken
+        last[0].usable()
+    return runs
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_two_who_find_a_free_lock_are_never_inside_together(provider: str) -> None:
+    def world() -> tuple[World, list[Actor]]:
+        made = World(provider)
+        return made, [made.visit(2), made.visit(3)]
+
+    assert explore(world, preemptions=3) >= 30
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_two_thieves_of_one_dead_holder_are_never_inside_together(provider: str) -> None:
+    def world() -> tuple[World, list[Actor]]:
+        made = World(provider)
+        made.left_by_the_dead()
+        return made, [made.visit(2), made.visit(3)]
+
+    assert explore(world, preemptions=3) >= 30
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_zombie_that_wakes_up_anywhere_finds_out_and_disturbs_nobody(provider: str) -> None:
+    def world() -> tuple[World, list[Actor]]:
+        made = World(provider)
+        zombie = made.left_by_the_dead()
+
+        def wakes(storage: Storage) -> None:
+            # Its own steps are to be chosen, too.
+            register = zombie._lease if provider == "filesystem" else zombie  # type: ignore[attr-defined]
+            for holder in {id(zombie): zombie, id(register): register}.values():
+                for name in ("_register", "_sign"):
+                    if getattr(holder, name, None) is not None:
+                        setattr(holder, name, replace(getattr(holder, name), storage=storage))
+                if hasattr(holder, "_storage"):
+                    holder._storage = storage
+            with pytest.raises(RetryableError, match="lost"):
+                zombie.check()
+            zombie.release()
+
+        return made, [made.visit(2), wakes, made.visit(3)]
+
+    assert explore(world, preemptions=2) >= 30
+
+
+def test_hudi_and_ours_are_never_inside_together() -> None:
+    def world() -> tuple[World, list[Actor]]:
+        made = World("filesystem")
+        made.tokens.append(0)
+
+        def hudi(storage: Storage) -> None:
+            for _ in range(2):
+                if storage.create(".hoodie/lock", HUDIS_LOCK):
+                    made.inside.append(0)
+                    assert made.inside == [0]
+                    storage.get(".hoodie/lock")
+                    assert made.inside == [0]
+                    made.inside.remove(0)
+                    storage.delete(".hoodie/lock")
+                    return
+
+        return made, [made.visit(2), hudi, made.visit(3)]
+
+    assert explore(world, preemptions=2) >= 30
+
+
+class DeleteThenCreate:
+    """What must not be done: a thief deletes what a dead holder left and creates its own, in two steps."""
+
+    name, renew_ms = "lock", 0
+
+    def __init__(self, env: Env) -> None:
+        self._env, self._owner = env, env.ids.uuid()
+
+    def try_acquire(self) -> int | Held:
+        """Create; delete a dead one and create again."""
+        for _ in range(2):
+            if self._env.storage.create("lock", note(self._env, self._owner, LEASE_MS), unique=True):
+                return self._env.clock.now_ms()
+            try:
+                held = self._env.storage.get("lock")
+            except NotFoundError:
+                continue
+            if is_alive(self._env, held):
+                return Held(repr(held))
+            self._env.storage.delete("lock")
+        return Held("somebody")
+
+    def check(self) -> None:
+        """Look whose it is."""
+        if owner_of(self._env.storage.get("lock")) != self._owner:
+            raise RetryableError("lost")
+
+    def release(self) -> None:
+        """Delete it, whosever it is."""
+        self._env.storage.delete("lock")
+
+
+def test_a_thief_that_deletes_and_then_creates_is_caught() -> None:
+    class Planted(World):
+        def lock(self, storage: Storage, pid: int, dead: Iterable[int] = ()) -> Lock:
+            return DeleteThenCreate(Env(storage=storage, clock=self.clock, processes=Host(pid)))  # type: ignore[return-value]
+
+    def world() -> tuple[World, list[Actor]]:
+        made = Planted("")
+        made.left_by_the_dead()
+        made.tokens[:] = [0]
+        return made, [made.visit(2), made.visit(3)]
+
+    with pytest.raises(AssertionError, match="delete lock"):
+        explore(world, preemptions=2)
