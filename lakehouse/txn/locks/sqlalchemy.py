@@ -1,0 +1,126 @@
+"""The lock as a row of a database: one table `lakehouse_locks` for all lake tables, made when it is missing.
+
+    name (of the lake table)   value (who holds it, see `notes`)   version
+
+A swap is an UPDATE that names the version, so any database does that counts the rows it changed; SQLite and PostgreSQL
+are tested. SQLite excludes processes of one host only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text, create_engine, insert, select, update
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.txn.env import Env
+from lakehouse.txn.locks.lease import LeaseLock
+from lakehouse.txn.locks.notes import NoteCodec
+
+_KEY = "lakehouse.lock.sqlalchemy.url"
+_RENEWALS_PER_LEASE = 3
+_METADATA = MetaData()
+_LOCKS = Table(
+    "lakehouse_locks",
+    _METADATA,
+    Column("name", String(512), primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)
+
+
+def open_lock(env: Env, policy: LockPolicy) -> DatabaseLock:
+    """Return the lock of the table in the database that the policy names."""
+    row = RowRegister(policy.lock_database_url, env.storage.root)
+    return DatabaseLock(env, row, policy.lock_lease_ms)
+
+
+class RowRegister:
+    """A row as a register (see `Register`)."""
+
+    def __init__(self, url: str, name: str) -> None:
+        try:
+            parsed = make_url(url)
+            self._engine = create_engine(parsed, pool_size=1, max_overflow=1)
+        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError) as error:
+            raise UserError(
+                f"option {_KEY} cannot be used: {error}. Write postgresql+psycopg://user@host/database or "
+                "sqlite:////path, and install the driver.",
+                option=_KEY,
+            ) from None
+        self._name = name
+        self.where = parsed.render_as_string(hide_password=True)
+
+    def read(self) -> tuple[bytes | None, str | None]:
+        """Return value and version, or two Nones."""
+        query = select(_LOCKS.c.value, _LOCKS.c.version).where(_LOCKS.c.name == self._name)
+        try:
+            with self._engine.connect() as connection:
+                row = connection.execute(query).one_or_none()
+        except SQLAlchemyError:
+            self._make_table()
+            with self._begun() as connection:
+                row = connection.execute(query).one_or_none()
+        return (None, None) if row is None else (row.value.encode(), str(row.version))
+
+    def swap(self, data: bytes, tag: str | None) -> str | None:
+        """Change the row if its version is still `tag`; make it for None."""
+        version = 1 if tag is None else int(tag) + 1
+        changed = {"value": data.decode(), "version": version}
+        try:
+            with self._begun() as connection:
+                if tag is None:
+                    connection.execute(insert(_LOCKS).values(name=self._name, **changed))
+                    return str(version)
+                held = (_LOCKS.c.name == self._name) & (_LOCKS.c.version == int(tag))
+                return (
+                    str(version) if connection.execute(update(_LOCKS).where(held).values(**changed)).rowcount else None
+                )
+        except IntegrityError:
+            return None
+
+    def close(self) -> None:
+        """Close the connections; the next call opens others."""
+        self._engine.dispose()
+
+    def _make_table(self) -> None:
+        with suppress(SQLAlchemyError):
+            # Another process may be making it, too; who fails for another reason is told so by what comes next.
+            _METADATA.create_all(self._engine)
+
+    @contextmanager
+    def _begun(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except IntegrityError:
+            raise
+        except SQLAlchemyError as error:
+            reason = str(error).partition("\n")[0]
+            raise RetryableError(f"the table lock of {self._name} in {self.where} failed: {reason}") from error
+
+
+class DatabaseLock(LeaseLock):
+    """A lease in a row; the connection lives as long as the lock is wanted."""
+
+    def __init__(self, env: Env, row: RowRegister, lease_ms: int) -> None:
+        super().__init__(
+            env,
+            row,
+            NoteCodec(env),
+            name=f"{env.storage.root} in {row.where}",
+            lease_ms=lease_ms,
+            renew_ms=lease_ms // _RENEWALS_PER_LEASE,
+        )
+        self._row = row
+
+    def release(self) -> None:
+        """Give the lock back, if it is ours, and close the connection."""
+        try:
+            super().release()
+        finally:
+            self._row.close()

@@ -1,0 +1,289 @@
+"""What every lock provider must do, whatever keeps the lock."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lakehouse.errors import RetryableError
+from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.txn.lock import table_lock
+from lakehouse.txn.locks.protocol import Held, Lock
+from tests.support.locks import ALL, FILE_KINDS, LEASED, MORTAL, Place, count_up, kinds, until
+
+THREADS, ROUNDS = 4, 5
+CHILDREN = 2
+#: Where another process sees the lock, and its test server.
+SHARED = tuple(kind for kind in ALL if kind != "in_process" and not kind.endswith("memory"))
+#: Real time enough for a lease to end twice if nobody renewed it.
+SHORT_LEASE_MS = 400
+
+each = pytest.mark.parametrize("place", kinds(ALL), indirect=True)
+each_mortal = pytest.mark.parametrize("place", kinds(MORTAL), indirect=True)
+each_leased = pytest.mark.parametrize("place", kinds(LEASED), indirect=True)
+each_file = pytest.mark.parametrize(
+    "place", kinds(tuple(k for k in FILE_KINDS if k.endswith(("memory", "local")))), indirect=True
+)
+
+
+def acquired(lock: Lock) -> int:
+    """Take a free lock and return the token."""
+    token = lock.try_acquire()
+    assert not isinstance(token, Held), token
+    return token
+
+
+def is_lost(lock: Lock) -> bool:
+    """Return whether its holder finds out that it is none."""
+    try:
+        lock.check()
+    except RetryableError as error:
+        assert error.retryable
+        return True
+    return False
+
+
+@each
+def test_one_has_the_lock_until_it_is_given_back(place: Place) -> None:
+    first, second = place.lock(1), place.lock(2)
+    assert acquired(first) > 0
+    assert isinstance(second.try_acquire(), Held)
+    first.check()
+    first.release()
+    assert until(lambda: not isinstance(second.try_acquire(), Held), 5)
+    second.check()
+    assert is_lost(first)
+
+
+@each
+def test_tokens_grow_with_every_acquisition(place: Place) -> None:
+    tokens = []
+    for pid in (1, 2, 1, 3):
+        lock = place.lock(pid)
+        tokens.append(acquired(lock))
+        lock.release()
+    assert sorted(set(tokens)) == tokens
+
+
+@each
+def test_who_never_had_the_lock_cannot_give_it_back(place: Place) -> None:
+    holder, other = place.lock(1), place.lock(2)
+    other.release()
+    acquired(holder)
+    assert isinstance(other.try_acquire(), Held)
+    assert is_lost(other)
+    other.release()
+    holder.check()
+    assert isinstance(place.lock(3).try_acquire(), Held)
+
+
+@each
+def test_giving_back_twice_takes_nothing_from_the_next(place: Place) -> None:
+    first, second = place.lock(1), place.lock(2)
+    acquired(first)
+    first.release()
+    acquired(second)
+    first.release()
+    second.check()
+
+
+@each
+def test_threads_are_inside_one_at_a_time_and_tokens_tell_their_order(place: Place) -> None:
+    place = replace(place.real(), policy=replace(place.policy, lock_wait_ms=60_000))
+    inside: list[int] = []
+    most: list[int] = []
+    tokens: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(ROUNDS):
+            lock = place.table_lock(number)
+            try:
+                lock.acquire()
+                tokens.append(lock.token)
+                inside.append(number)
+                most.append(len(inside))
+                lock.check()
+                most.append(len(inside))
+                inside.remove(number)
+            finally:
+                lock.release()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, range(1, THREADS + 1)))
+    assert set(most) == {1}
+    assert len(tokens) == THREADS * ROUNDS
+    assert tokens == sorted(set(tokens))
+
+
+@pytest.mark.parametrize("place", kinds(SHARED), indirect=True)
+def test_processes_are_inside_one_at_a_time(place: Place, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    is_s3 = place.storage.root.startswith("s3://")
+    options = request.getfixturevalue("s3_server").options if is_s3 else {}
+    policy = replace(place.policy, lock_wait_ms=60_000)
+    processes = multiprocessing.get_context("forkserver")
+    work = (place.storage.root, options, policy, str(counter), ROUNDS)
+    children = [processes.Process(target=count_up, args=work) for _ in range(CHILDREN)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0] * CHILDREN
+    assert int(counter.read_text()) == CHILDREN * ROUNDS
+
+
+@each
+def test_who_waits_in_vain_is_told_so_after_the_wait_time(place: Place) -> None:
+    acquired(place.lock(1))
+    before = place.clock.now_ms()
+    waiting = place.table_lock(2, wait_ms=300)
+    with pytest.raises(RetryableError, match=r"is held by .* for more than 300 ms"):
+        waiting.acquire()
+    waiting.release()
+    assert place.clock.now_ms() - before >= 300
+
+
+@each
+def test_who_waits_gets_the_lock_when_it_is_given_back(place: Place) -> None:
+    real = place.real()
+    holder, waiting = real.table_lock(1), real.table_lock(2, wait_ms=20_000)
+    holder.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        got = pool.submit(waiting.acquire)
+        holder.check()
+        holder.release()
+        got.result(timeout=30)
+    waiting.check()
+    assert waiting.token > holder.token
+    waiting.release()
+
+
+@each_mortal
+def test_a_lock_of_a_dead_holder_is_taken_over_and_the_zombie_finds_out(place: Place) -> None:
+    zombie, thief = place.lock(1), place.lock(2)
+    token = acquired(zombie)
+    place.die(zombie)
+    assert acquired(thief) > token
+    assert is_lost(zombie)
+    with pytest.raises(RetryableError):
+        zombie.renew()
+    zombie.release()
+    thief.check()
+    assert isinstance(place.lock(3).try_acquire(), Held)
+
+
+@each_leased
+def test_a_holder_whose_time_is_over_finds_out_even_if_nobody_wants_the_lock(place: Place) -> None:
+    lock = place.lock(1)
+    acquired(lock)
+    place.clock.sleep(place.lease_s)
+    assert is_lost(lock)
+
+
+@each_leased
+def test_a_lease_that_clocks_of_other_hosts_may_see_as_over_is_respected(place: Place) -> None:
+    acquired(place.lock(1))
+    place.clock.sleep(place.lease_s + 0.3)
+    assert isinstance(place.lock(2).try_acquire(), Held)
+    place.clock.sleep(0.7)
+    acquired(place.lock(2))
+
+
+@each_mortal
+def test_of_many_thieves_one_succeeds(place: Place) -> None:
+    zombie = place.lock(1)
+    acquired(zombie)
+    place.die(zombie)
+    thieves = [place.lock(pid) for pid in range(2, 2 + THREADS)]
+    barrier = threading.Barrier(THREADS)
+
+    def steal(thief: Lock) -> bool:
+        barrier.wait()
+        return not isinstance(thief.try_acquire(), Held)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        won = list(pool.map(steal, thieves))
+    assert won.count(True) == 1
+    assert [not is_lost(thief) for thief in thieves] == won
+
+
+@each_mortal
+def test_who_gives_signs_of_life_keeps_the_lock(place: Place) -> None:
+    lock = place.lock(1)
+    acquired(lock)
+    for _ in range(3):
+        place.live(lock)
+        assert isinstance(place.lock(2).try_acquire(), Held)
+        lock.check()
+    lock.release()
+    acquired(place.lock(3))
+
+
+@pytest.mark.parametrize("place", kinds(("filesystem-local", "filesystem-s3", "sqlalchemy-sqlite")), indirect=True)
+def test_a_lease_shorter_than_the_work_is_renewed_in_the_background(place: Place) -> None:
+    real = replace(place.real(), policy=replace(place.policy, lock_lease_ms=SHORT_LEASE_MS))
+    holder, other = real.table_lock(1), real.lock(2)
+    holder.acquire()
+    real.clock.sleep(3 * SHORT_LEASE_MS / 1000 + 0.5)
+    holder.check()
+    assert isinstance(other.try_acquire(), Held)
+    holder.release()
+    acquired(other)
+    other.release()
+
+
+@pytest.mark.parametrize(
+    "place", kinds(tuple(k for k in LEASED if k.startswith(("filesystem", "sqlalchemy")))), indirect=True
+)
+def test_a_lock_of_a_dead_process_of_this_host_is_taken_at_once(place: Place) -> None:
+    token = acquired(place.lock(1))
+    assert isinstance(place.lock(2).try_acquire(), Held)
+    assert acquired(place.lock(2, dead=(1,))) > token
+
+
+@each_file
+def test_a_lost_reply_at_any_step_leaves_a_lock_that_works(place: Place) -> None:
+    steps = FaultyStorage(place.storage)
+    visit(place, steps)
+    for number in range(1, steps.steps + 1):
+        try:
+            visit(place, FaultyStorage(place.storage, number, FaultMode.LOSE_REPLY))
+        except RetryableError as error:
+            assert "reply of step" in str(error), steps.trace[number - 1]
+        # Nobody has to wait for the end of a lease.
+        visit(place, FaultyStorage(place.storage))
+
+
+@each_file
+@pytest.mark.parametrize("mode", [FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER])
+def test_a_crash_at_any_step_leaves_a_lock_that_can_be_taken_over(place: Place, mode: FaultMode) -> None:
+    steps = FaultyStorage(place.storage)
+    visit(place, steps)
+    tokens = [0]
+    for number in range(1, steps.steps + 1):
+        with pytest.raises(SimulatedCrash):
+            visit(place, FaultyStorage(place.storage, number, mode))
+        next_one = place.lock(2)
+        if isinstance(next_one.try_acquire(), Held):
+            place.clock.sleep(place.lease_s + 1)
+            acquired(next_one)
+        next_one.check()
+        next_one.release()
+        last = place.lock(3)
+        tokens.append(acquired(last))
+        last.release()
+    assert tokens == sorted(set(tokens))
+
+
+def visit(place: Place, storage: FaultyStorage) -> None:
+    """Take the lock, check it, renew it and give it back."""
+    with table_lock(place.env(1, storage=storage), place.policy) as lock:
+        lock.check()
+        lock._lock.renew()
+        lock.check()

@@ -1,0 +1,129 @@
+"""Every kind of table lock, for the tests that must hold on all of them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.storage.locate import open_storage
+from lakehouse.storage.protocol import Storage
+from lakehouse.txn.env import Clock, Env, SystemClock
+from lakehouse.txn.lock import TableLock, open_lock
+from lakehouse.txn.locks.protocol import Lock
+from tests.support.killed import Host
+from tests.support.stores import make_store
+from tests.support.tables import SteadyClock
+
+LEASE_MS = 10_000
+FILE_KINDS = tuple(
+    f"{provider}-{store}" for provider in ("filesystem", "storage") for store in ("local", "memory", "s3")
+)
+DATABASE_KINDS = ("sqlalchemy-sqlite", "sqlalchemy-postgresql")
+#: A lease that our clock ends: a test moves the clock instead of waiting.
+LEASED = (*FILE_KINDS, *DATABASE_KINDS)
+#: A holder that dies loses the lock.
+MORTAL = LEASED
+ALL = ("in_process", *MORTAL)
+_MARKS = {"s3": pytest.mark.s3}
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Place:
+    """Where the lock of one table is kept, and how its holders die."""
+
+    kind: str
+    storage: Storage
+    policy: TransactionPolicy
+    clock: Clock = field(default_factory=SteadyClock)
+    opened: list[Lock] = field(default_factory=list)
+
+    @property
+    def lease_s(self) -> float:
+        """Seconds after which a holder that gives no sign of life loses the lock."""
+        storage = self.policy.lock_provider == "storage"
+        return self.policy.lock_validity_s if storage else self.policy.lock_lease_ms / 1000
+
+    def env(self, pid: int = 1, *, storage: Storage | None = None, dead: tuple[int, ...] = ()) -> Env:
+        """Return the world as the process `pid` sees it; nobody is dead unless said so."""
+        return Env(storage=storage or self.storage, clock=self.clock, processes=Host(pid, frozenset(dead)))
+
+    def lock(self, pid: int = 1, **seen: Any) -> Lock:
+        """Return the provider's lock for one acquisition."""
+        lock = open_lock(self.env(pid, **seen), self.policy)
+        self.opened.append(lock)
+        return lock
+
+    def table_lock(self, pid: int = 1, *, wait_ms: int | None = None, **seen: Any) -> TableLock:
+        """Return the lock as operations have it."""
+        policy = self.policy if wait_ms is None else replace(self.policy, lock_wait_ms=wait_ms)
+        return TableLock(self.env(pid, **seen), policy)
+
+    def live(self, lock: Lock) -> None:
+        """Let three quarters of the lease pass, and the holder give a sign of life."""
+        self.clock.sleep(self.lease_s * 0.75)
+        lock.renew()
+
+    def die(self, lock: Lock) -> None:
+        """Let the holder be silent until it has lost the lock to whoever wants it."""
+        self.clock.sleep(self.lease_s + 1)
+
+    def real(self) -> Place:
+        """Return the same place, in real time."""
+        return replace(self, clock=SystemClock(), opened=[])
+
+
+def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Return a fresh place of one of ALL; servers start when the first test asks."""
+    provider, _, where = kind.partition("-")
+    options: dict[str, Any] = {"lock_provider": provider, "lock_wait_ms": 1_000, "lock_lease_ms": LEASE_MS}
+    store = where if provider in ("filesystem", "storage") else "local"
+    if where == "sqlite":
+        options["lock_database_url"] = f"sqlite:///{tmp_path}/locks.db"
+    elif where == "postgresql":
+        options["lock_database_url"] = request.getfixturevalue("postgresql_url")
+    return Place(kind, make_store(store, request, tmp_path / str(next(_numbers))), TransactionPolicy(**options))
+
+
+def kinds(chosen: tuple[str, ...]) -> list[Any]:
+    """Return parameters for kinds of places, with the marks of the servers they need."""
+    return [pytest.param(kind, marks=[m for name, m in _MARKS.items() if kind.endswith(name)]) for kind in chosen]
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """The place whose kind is the (indirect) parameter; its locks are released at the end."""
+    made = make_place(request.param, request, tmp_path)
+    yield made
+    for lock in made.opened:
+        lock.release()
+
+
+def count_up(location: str, options: dict[str, str], policy: TransactionPolicy, counter: str, rounds: int) -> None:
+    """Add to a counter in a file, reading and writing it under the lock only; for a process of its own."""
+    env = Env(storage=open_storage(location, options))
+    for _ in range(rounds):
+        lock = TableLock(env, policy)
+        try:
+            lock.acquire()
+            number = int(Path(counter).read_text())
+            time.sleep(0.002)
+            lock.check()
+            Path(counter).write_text(str(number + 1))
+        finally:
+            lock.release()
+
+
+def until(reached: Callable[[], bool], seconds: float = 20) -> bool:
+    """Wait for something to become true, for real; return whether it did."""
+    deadline = time.monotonic() + seconds
+    while not (done := reached()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return done
