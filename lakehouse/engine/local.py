@@ -27,6 +27,10 @@ class LocalEngine:
         """Number of threads."""
         return self._parallelism
 
+    def repeats(self, frame: Any) -> bool:
+        """Whether this is rows in memory; a reader is read once."""
+        return not isinstance(frame, pa.RecordBatchReader)
+
     def schema(self, frame: Any) -> pa.Schema:
         """Return the schema of a table, batch or reader."""
         if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader):

@@ -26,6 +26,10 @@ class Engine(Protocol):
         """Tasks that run at the same time."""
         ...
 
+    def repeats(self, frame: Any) -> bool:
+        """Whether the frame gives the same rows each time it is asked for them."""
+        ...
+
     def schema(self, frame: Any) -> pa.Schema:
         """Return the Arrow schema of a frame."""
         ...

@@ -20,6 +20,8 @@ from lakehouse.index.java_hash import list_hashes, string_hashes
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}((?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 _FILE_ID = re.compile(r"(\d{8})-[0-9a-fA-F-]+")
+#: Stands for a fresh uuid where the bucket alone has to name its file group.
+NO_UUID = "00000000-0000-0000-0000-000000000000"
 _MAX_BUCKET = 99_999_999
 
 

@@ -20,7 +20,7 @@ class WriteContext:
     """One write as its tasks see it. `schema` is that of the data columns after evolution, without meta columns.
 
     Where the batch brings only some of them (`brought`), stored rows keep their values of the others. `cdc` is what
-    change logs hold, if the table has them.
+    change logs hold, if the table has them. `reads_no_rows`: rows are appended as they come, whatever is stored.
     """
 
     storage: Storage
@@ -41,6 +41,7 @@ class WriteContext:
     max_log_bytes: int = 1 << 30
     brought: tuple[str, ...] | None = None
     cdc: CdcMode | None = None
+    reads_no_rows: bool = False
 
     @property
     def staging(self) -> str:

@@ -166,13 +166,13 @@ class _HitWindow:
         self._rows = pa.table({})
         self._start, size = self._next, 0
         tables, order = [], []
-        with StagedReader(self._context.storage, self._hits.runs[int(self._hits.run[self._start])]) as reader:
+        with StagedReader(self._context, self._hits.runs[int(self._hits.run[self._start])]) as reader:
             size = self._context.budget.window_rows(reader.bytes_per_row)
         self._stop = min(self._start + size, len(self._hits))
         run, row = self._hits.run[self._start : self._stop], self._hits.row[self._start : self._stop]
         for number in np.unique(run):
             chosen = np.flatnonzero(run == number)
-            with StagedReader(self._context.storage, self._hits.runs[number]) as reader:
+            with StagedReader(self._context, self._hits.runs[number]) as reader:
                 tables.append(reader.take(row[chosen]))
             order.append(chosen)
         if len(tables) == 1:
@@ -211,7 +211,7 @@ class _Inserts:
             number += free
 
     def _of_entry(self, entry: StagedEntry, used: np.ndarray, number: int) -> Iterator[pa.Table]:
-        with StagedReader(self._context.storage, entry.run) as reader:
+        with StagedReader(self._context, entry.run) as reader:
             size = self._context.budget.window_rows(reader.bytes_per_row) // 8 * 8
             for start in range(0, entry.upserts, size):
                 count = min(size, entry.upserts - start)

@@ -75,7 +75,7 @@ def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table
     size = max(context.policy.memory_budget_bytes // 8 // (len(context.schema.names) * _BYTES_PER_VALUE + 1), 1_024)
     if task.hits is None:
         for entry in task.entries:
-            with StagedReader(context.storage, entry.run) as reader:
+            with StagedReader(context, entry.run) as reader:
                 for start in range(0, entry.rows, size):
                     yield reader.slice(entry.offset + start, min(size, entry.rows - start)), None
         return
@@ -85,7 +85,7 @@ def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table
         of_run = effective[hits.run[effective] == number]
         # In the order of the run, so that it is read once from front to back.
         of_run = of_run[np.argsort(hits.row[of_run], kind="stable")]
-        with StagedReader(context.storage, run) as reader:
+        with StagedReader(context, run) as reader:
             for start in range(0, len(of_run), size):
                 chosen = of_run[start : start + size]
                 row, first = np.unique(hits.row[chosen], return_index=True)
@@ -136,12 +136,10 @@ class LogWriter:
         if dead.any():
             rows = rows.filter(pa.array(~self._delete_flagged(rows, dead)))
         names = tuple(self._context.schema.names)
-        if self._gaps is None or self._context.brought is None:
-            self._add_upserts(rows, names)
-        else:
-            whole, some = self._gaps.parted(rows)
-            self._add_upserts(whole, names)
-            self._add_upserts(some, self._context.brought)
+        brought = self._context.brought or names
+        whole, some = (rows.slice(0, 0), rows) if self._gaps is None else self._gaps.parted(rows)
+        self._add_upserts(whole, names)
+        self._add_upserts(some, brought)
 
     def add_stored(self, rows: pa.Table) -> None:
         """Append data rows with meta columns; the columns they lack keep their values in stored rows."""

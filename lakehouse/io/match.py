@@ -114,7 +114,7 @@ def staged_keys(context: WriteContext, entries: Entries) -> pa.ChunkedArray:
     """Return the keys of the entries' rows, in order."""
     chunks: list[pa.Array] = []
     for entry in entries:
-        with StagedReader(context.storage, entry.run) as reader:
+        with StagedReader(context, entry.run) as reader:
             chunks.extend(reader.slice(entry.offset, entry.rows, [KEY]).column(0).chunks)
     return pa.chunked_array(chunks, pa.string())
 
@@ -220,7 +220,7 @@ def staged_ordering(context: WriteContext, entries: Entries, entry: np.ndarray, 
     tables, order = [], []
     for number in np.unique(entry):
         chosen = np.flatnonzero(entry == number)
-        with StagedReader(context.storage, entries[number].run) as reader:
+        with StagedReader(context, entries[number].run) as reader:
             tables.append(reader.take(position[chosen] + entries[number].offset, names))
         order.append(chosen)
     back = np.argsort(np.concatenate(order), kind="stable")

@@ -71,8 +71,13 @@ class PartialRows:
 
 
 def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> PartialRows | None:
-    """Return what parts the rows of a task, None if they bring all columns."""
-    if context.brought is None:
+    """Return what parts the rows of a task, None if they go into the log as they are.
+
+    So they do if they bring all columns, and if others write at the same time: what one brings whole, with nulls for
+    what it does not know, would take away what another one brought meanwhile. Readers of Hudi see such a row right
+    once it is compacted.
+    """
+    if context.brought is None or context.reads_no_rows:
         return None
     marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}
     return PartialRows(

@@ -28,7 +28,6 @@ from lakehouse.plan.write import StagedEntry, StagedRun
 from lakehouse.rows.combine import combine
 from lakehouse.rows.keys import partition_paths, record_keys
 from lakehouse.rows.merge import says_deleted
-from lakehouse.storage.protocol import Storage
 
 KEY = META_COLUMNS[2]
 PATH = META_COLUMNS[3]
@@ -106,12 +105,23 @@ def _aligned(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return data
 
 
-class StagedReader:
-    """One open run; rows are read by position, memory-mapped where the storage is local."""
+def staged_schema(context: WriteContext) -> pa.Schema:
+    """Return the columns of a run: key, then the table's data columns."""
+    return pa.schema([pa.field(KEY, pa.string()), *context.schema])
 
-    def __init__(self, storage: Storage, run: str) -> None:
-        self._source = storage.open_input(run)
+
+class StagedReader:
+    """One open run; rows are read by position, memory-mapped where the storage is local.
+
+    A run staged by an earlier try, before another writer changed the table's schema, is read in the schema of this one.
+    """
+
+    def __init__(self, context: WriteContext, run: str) -> None:
+        self._source = context.storage.open_input(run)
         self._reader = pa.ipc.open_file(self._source)
+        staged, wanted = self._reader.schema, staged_schema(context)
+        is_same = context.deletes_only or (staged.names == wanted.names and staged.types == wanted.types)
+        self._wanted = None if is_same else wanted
 
     def __enter__(self) -> StagedReader:
         return self
@@ -151,6 +161,8 @@ class StagedReader:
 
     def _table(self, numbers: Iterable[int], columns: list[str] | None) -> pa.Table:
         table = pa.Table.from_batches([self._reader.get_batch(i) for i in numbers], self._reader.schema)
+        if self._wanted is not None:
+            table = align(table, self._wanted)
         return table if columns is None else table.select(columns)
 
 

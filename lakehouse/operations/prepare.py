@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +15,20 @@ from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
 from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.context import WriteContext
+from lakehouse.io.log_reader import OPERATION
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.keys import KeyConfig
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, load_config, recent_metadata, table_schema
+from lakehouse.plan.conflict import COLUMNS_KEY, Strategy, file_groups
+from lakehouse.plan.conflict import buckets as buckets_conflict
+from lakehouse.plan.conflict import non_blocking as non_blocking_conflict
 from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
 from lakehouse.plan.schema import brought_columns, plan_schema
 from lakehouse.plan.write import GroupTask
 from lakehouse.rows.combine import check_orderable
 from lakehouse.rows.keys import required_columns
+from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.spec.options import IndexPolicy, Policies
 from lakehouse.state.table_config import WRITABLE_VERSIONS, require_mergeable
 
@@ -42,14 +48,25 @@ class Prepared:
     shard_by: tuple[str, ...]
     partition_by: tuple[str, ...]
     new_buckets_in_logs: bool = False
+    non_blocking: bool = False
+    strategy: Strategy = file_groups
+
+    @property
+    def shared_columns(self) -> frozenset[str]:
+        """The columns that every row brings, whatever a partial update is about."""
+        keys, rule = self.template.keys, self.template.rule
+        return frozenset(name.split(".")[0] for name in (*required_columns(keys), *rule.ordering))
 
     def context(self, instant: str) -> WriteContext:
         """Return what the tasks of the write at `instant` are told."""
         return replace(self.template, instant=instant)
 
     def extra(self, stats: Sequence[WriteStat]) -> dict[str, str]:
-        """Return what this package adds to a commit: the schema, and column ranges for pruning."""
-        return {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
+        """Return what this package adds to a commit: schema, column ranges for pruning, columns of a partial update."""
+        extra = {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
+        if self.template.brought is not None:
+            extra[COLUMNS_KEY] = json.dumps(self.template.brought)
+        return extra
 
     def refuse_if_held(self, held: Mapping[tuple[str, str], str], partition: str, file_id: str) -> None:
         """Raise RetryableError if a pending clustering holds this file group (Hudi's reject strategy)."""
@@ -105,6 +122,10 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
     )
     if operation is Operation.UPSERT and policies.schema.partial_update and batch is not None:
         template = replace(template, brought=brought_columns(schema, batch))
+    non_blocking = policies.transaction.non_blocking
+    if non_blocking:
+        _check_non_blocking(table, index, operation, template)
+        template = replace(template, reads_no_rows=True)
     by_key = (_KEY,) if batch is not None and _KEY in batch.names and deletes_only else keys.record_key_fields
     return Prepared(
         table=table,
@@ -112,8 +133,38 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         avro_schema=avro_schema,
         shard_by=by_key,
         partition_by=keys.partition_fields,
-        new_buckets_in_logs=config.is_merge_on_read and policies.log.bucket_inserts == "log",
+        new_buckets_in_logs=config.is_merge_on_read and (non_blocking or policies.log.bucket_inserts == "log"),
+        non_blocking=non_blocking,
+        strategy=_strategy(policies, index),
     )
+
+
+def _strategy(policies: Policies, index: IndexPolicy) -> Strategy:
+    if policies.transaction.non_blocking:
+        return non_blocking_conflict
+    return buckets_conflict if index.type == "BUCKET" else file_groups
+
+
+def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Operation, context: WriteContext) -> None:
+    """Raise UserError for what writers that never wait for each other cannot do."""
+    mode, root = "hoodie.write.concurrency.mode=NON_BLOCKING_CONCURRENCY_CONTROL", table.env.storage.root
+    if not table.config.is_merge_on_read or index.type != "BUCKET":
+        raise UserError(
+            f"{mode} needs a merge-on-read table with hoodie.index.type=BUCKET, and {root} is "
+            f"{'merge-on-read' if table.config.is_merge_on_read else 'copy-on-write'} with {index.type}; use "
+            "OPTIMISTIC_CONCURRENCY_CONTROL"
+        )
+    if operation not in (Operation.UPSERT, Operation.INSERT, Operation.DELETE):
+        raise UserError(
+            f"{mode} takes upsert, insert and delete, which append logs; {operation.value} writes or replaces base "
+            "files: run it with OPTIMISTIC_CONCURRENCY_CONTROL"
+        )
+    marks = sorted(set(context.schema.names) & {DELETED_COLUMN, OPERATION, context.rule.delete_field})
+    if context.brought is not None and marks:
+        raise UserError(
+            f"{root}: column {marks[0]!r} marks deletes, so rows of a partial update must be completed from what is "
+            f"stored, and {mode} reads nothing; bring all columns, or use OPTIMISTIC_CONCURRENCY_CONTROL"
+        )
 
 
 def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schema, instant: str) -> WriteContext:

@@ -30,7 +30,8 @@ class NothingToDo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """Another writer committed first; nothing of ours is visible. `winner` is its instant."""
+    """Another writer, that of `winner`, committed first; nothing of ours is visible. `tries` is how often we lost."""
 
     winner: Instant
     reason: str
+    tries: int = 1

@@ -5,8 +5,7 @@ stage     incoming rows, keyed and combined, to where all tasks can read them   
 inflight  what the write is about to touch
 tag       which stored rows they hit          plan   which group takes what
 write     marker, then file, per group
-check     duplicates of retried tasks deleted; under the lock: did anybody else commit, or roll us back, since?
-complete  <t>_<c>.<action>: from here on it is true
+complete  duplicates of retried tasks deleted; who else committed since, then <t>_<c>.<action>     (operations.commit)
 tidy      staged rows, markers, heartbeat
 """
 
@@ -20,7 +19,7 @@ from typing import Any
 
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
-from lakehouse.format.metadata import encode_commit, encode_inflight, encode_requested_replace
+from lakehouse.format.metadata import encode_inflight, encode_requested_replace
 from lakehouse.io.bulk_writer import write_shard
 from lakehouse.io.context import WriteContext
 from lakehouse.io.group_writer import write_group
@@ -31,17 +30,17 @@ from lakehouse.io.slice_match import tag_slices
 from lakehouse.io.staging import stage_shard
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
-from lakehouse.model.files import FileSlice
-from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.model.instant import Action, Instant
+from lakehouse.operations.commit import Candidate, complete, completed_since
 from lakehouse.operations.load import LoadedTable, list_data_files, load_slices, pending_clustering, pending_writes
 from lakehouse.operations.prepare import Prepared, prepare, profile_stats
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
 from lakehouse.operations.scan import slice_context
 from lakehouse.operations.tidy import delete_files, delete_unreported, marked_files, markers_of, rollback_of, tidy
-from lakehouse.plan.conflict import find_conflict
 from lakehouse.plan.index import BucketIndex, Index, SimpleIndex
-from lakehouse.plan.write import GroupTask, Sizing, TagResult, TagTask
+from lakehouse.plan.write import GroupTask, Sizing, StagedRun, TagResult, TagTask
 from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.spec.options import Policies
 from lakehouse.state.table_config import require_mergeable
@@ -53,6 +52,7 @@ logger = logging.getLogger(__name__)
 _REPLACING = {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION}
 # Bytes that a task appends in some 0.1 s.
 _LIGHT_BYTES = 4 * 1024 * 1024
+_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 _STAGED = {Operation.UPSERT, Operation.INSERT, Operation.DELETE}
 
 
@@ -72,11 +72,43 @@ def write(
 ) -> Committed | NothingToDo | Conflict:
     """Run one write from request to commit; a write that fails is rolled back before the error is passed on.
 
+    One of many writers that lost to another plans anew and tries again, with the rows it staged at first.
     Raises RetryableError naming the instant if another writer is at work or took this one for dead,
     CommitStateUnknownError if it cannot be known whether the commit happened; then nothing is deleted.
     """
-    if policies.transaction.failed_writes == "EAGER":
+    if policies.transaction.eager:
         table = roll_back_failed_writes(table, policies.transaction)
+    tries = policies.transaction.conflict_retries + 1 if policies.transaction.many_writers else 1
+    # Lost tries stay as they are, alive, until the end: the rows staged by the first are those of all.
+    lost: list[tuple[Instant, Heartbeat]] = []
+    runs: list[StagedRun] = []
+    try:
+        while True:
+            outcome, instant, heartbeat = _try(table, engine, policies, request, runs)
+            if not isinstance(outcome, Conflict):
+                return outcome
+            lost.append((instant, heartbeat))
+            logger.info("%s: %s lost: %s", table.env.storage.root, instant.requested, outcome.reason)
+            # Rows that were not staged may be others when they are asked for again.
+            if len(lost) == tries or not (runs or request.frame is None or engine.repeats(request.frame)):
+                return replace(outcome, tries=len(lost))
+            table.env.clock.sleep(_pause_seconds(table, len(lost)))
+            table = table.reload()
+    finally:
+        for instant, heartbeat in reversed(lost):
+            _abandon(table, policies, instant, heartbeat)
+
+
+def _pause_seconds(table: LoadedTable, lost: int) -> float:
+    """Return a time that grows with every loss and differs from writer to writer, so that not all return at once."""
+    share = int(table.env.ids.uuid().replace("-", "")[:4], 16) / 0xFFFF
+    return float(min(_PAUSE_S * 2**lost, _LONGEST_PAUSE_S) * (0.5 + share / 2))
+
+
+def _try(
+    table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest, runs: list[StagedRun]
+) -> tuple[Committed | NothingToDo | Conflict, Instant, Heartbeat]:
+    """Write once; `runs` are the staged rows, filled if there are none yet. After a conflict the caller tidies up."""
     prepared = prepare(table, engine, policies, request.operation, request.frame)
     heartbeat = Heartbeat(table.env, policies.transaction)
     try:
@@ -86,13 +118,13 @@ def write(
         raise
     table = prepared.table
     try:
-        outcome = _write(table, engine, policies, request, prepared, instant)
+        outcome = _write(table, engine, policies, request, prepared, instant, runs)
     except CommitStateUnknownError:
         heartbeat.stop()
         raise
     except BaseException as error:
-        lost = _abandon(table, policies, instant, heartbeat)
-        if lost and isinstance(error, Exception) and not isinstance(error, RetryableError):
+        taken = _abandon(table, policies, instant, heartbeat)
+        if taken and isinstance(error, Exception) and not isinstance(error, RetryableError):
             # Files vanish under a write that is being rolled back, and what then fails is not the caller's fault.
             raise RetryableError(
                 f"{table.env.storage.root}: {instant.requested} was taken for dead and rolled back by another writer; "
@@ -100,51 +132,58 @@ def write(
                 instant=instant.requested,
             ) from error
         raise
-    if not isinstance(outcome, Committed):
+    if isinstance(outcome, NothingToDo):
         _abandon(table, policies, instant, heartbeat)
-    else:
-        _tidy(prepared, request, outcome, heartbeat)
-    return outcome
+    elif isinstance(outcome, Committed):
+        _tidy(prepared, outcome, heartbeat, staged=_is_staged(policies, engine, request, prepared.template))
+    return outcome, instant, heartbeat
 
 
 def _request(
     prepared: Prepared, engine: Engine, policies: Policies, request: WriteRequest, heartbeat: Heartbeat
 ) -> tuple[Prepared, Instant]:
     """Create the instant; what others committed since `prepared` was made is taken into account first."""
-    replaces = request.operation in _REPLACING
     before = prepared.table
     with table_lock(before.env, policies.transaction):
         table = before.reload()
-        rivals = pending_writes(table) if policies.transaction.failed_writes == "EAGER" else ()
+        rivals = pending_writes(table) if policies.transaction.eager else ()
         if rivals:
             raise RetryableError(
                 f"{table.env.storage.root}: another writer began {rivals[0].requested} at the same moment; try again "
                 "when it is done",
                 instant=rivals[0].requested,
             )
-        if _completed_since(before.timeline, table.timeline):
-            prepared = prepare(table, engine, policies, request.operation, request.frame)
-            table = prepared.table
+        # Of many writers somebody commits at any moment. They would all wait for us here, and the check before the
+        # commit sees what was completed since.
+        if not policies.transaction.many_writers:
+            if completed_since(before.timeline, table.timeline):
+                prepared = prepare(table, engine, policies, request.operation, request.frame)
+                table = prepared.table
+            prepared = replace(prepared, table=table)
         # The heartbeat is there before the instant: nobody may take a write that has just begun for a dead one.
         instant = table.store.request(
             table.timeline,
-            Action.REPLACECOMMIT
-            if replaces
-            else Action.DELTACOMMIT
-            if table.config.is_merge_on_read
-            else Action.COMMIT,
-            encode_requested_replace() if replaces else b"",
+            _action(table, request.operation),
+            encode_requested_replace() if request.operation in _REPLACING else b"",
             announce=heartbeat.start,
         )
-    return replace(prepared, table=table), instant
+    return prepared, instant
 
 
-def _commit_action(table: LoadedTable) -> Action:
+def _action(table: LoadedTable, operation: Operation) -> Action:
+    if operation in _REPLACING:
+        return Action.REPLACECOMMIT
     return Action.DELTACOMMIT if table.config.is_merge_on_read else Action.COMMIT
 
 
 def _write(
-    table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest, prepared: Prepared, instant: Instant
+    table: LoadedTable,
+    engine: Engine,
+    policies: Policies,
+    request: WriteRequest,
+    prepared: Prepared,
+    instant: Instant,
+    runs: list[StagedRun],
 ) -> Committed | NothingToDo | Conflict:
     context = prepared.context(instant.requested)
     replaces = request.operation in _REPLACING
@@ -152,8 +191,10 @@ def _write(
     touched: frozenset[tuple[str, str]] = frozenset()
     if request.operation is Operation.DELETE_PARTITION:
         _start(table, instant, request.operation, ())
-    elif _is_staged(request, context):
-        outcome = _write_staged(table, engine, context, prepared, request, instant)
+    elif _is_staged(policies, engine, request, context):
+        if not runs:
+            runs += engine.exchange(request.frame, partial(stage_shard, context), by=prepared.shard_by, hint="exact")
+        outcome = _write_staged(table, engine, context, prepared, request, instant, runs)
         empties = request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE
         if isinstance(outcome, NothingToDo) and not empties:
             return outcome
@@ -174,8 +215,20 @@ def _write(
         extra={**request.extra, **prepared.extra(stats)},
     )
     delete_unreported(table, instant.requested, metadata.stats)
-    touched |= {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
-    return _complete(prepared, policies, instant, metadata, touched)
+    candidate = Candidate(
+        table=table,
+        instant=instant,
+        metadata=metadata,
+        touched=touched,
+        strategy=prepared.strategy,
+        shared_columns=prepared.shared_columns,
+        global_keys=context.global_keys,
+        # Where the index finds no keys a key may be twice anyhow; buckets are compared as such.
+        finds_keys=partial(_find_keys, table, engine, context, runs)
+        if request.operation is Operation.UPSERT and not context.buckets
+        else None,
+    )
+    return complete(candidate, policies.transaction)
 
 
 def _write_staged(
@@ -185,8 +238,8 @@ def _write_staged(
     prepared: Prepared,
     request: WriteRequest,
     instant: Instant,
+    runs: Sequence[StagedRun],
 ) -> tuple[list[WriteStat], frozenset[tuple[str, str]]] | NothingToDo:
-    runs = engine.exchange(request.frame, partial(stage_shard, context), by=prepared.shard_by, hint="exact")
     entries = [entry for run in runs for entry in run.entries]
     if not entries:
         return NothingToDo(reason="the batch has no rows")
@@ -210,6 +263,22 @@ def _write_staged(
     if not stats:
         return NothingToDo(reason="the batch changes nothing")
     return stats, frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
+
+
+def _find_keys(
+    table: LoadedTable, engine: Engine, context: WriteContext, runs: Sequence[StagedRun], files: Sequence[BaseFile]
+) -> BaseFile | None:
+    """Return one of `files` that holds a key which the staged rows insert or update, None if there is none."""
+    upserts = [replace(e, rows=e.upserts, deletes=0) for run in runs for e in run.entries if e.upserts]
+    tasks = []
+    for file in files:
+        entries = tuple(e for e in upserts if context.global_keys or e.partition == file.partition)
+        if entries:
+            tasks.append(TagTask(bases=(file,), entries=entries))
+    # A row that is newer where it is stored is in the way all the same.
+    context = replace(context, move_partitions=False)
+    found = engine.run(partial(tag_files, context), tasks, light=True)
+    return next((tag.base for tags in found for tag in tags if tag.hit_rows and isinstance(tag.base, BaseFile)), None)
 
 
 def _deep(table: LoadedTable, context: WriteContext, slices: Sequence[FileSlice]) -> frozenset[tuple[str, str]]:
@@ -244,8 +313,13 @@ def _index(prepared: Prepared, context: WriteContext, operation: Operation) -> I
     looks_up = operation in (Operation.UPSERT, Operation.DELETE)
     appends = prepared.table.config.is_merge_on_read and operation not in _REPLACING
     if context.buckets:
-        new_in_logs = prepared.new_buckets_in_logs
-        return BucketIndex(buckets=context.buckets, looks_up=looks_up, appends=appends, new_in_logs=new_in_logs)
+        return BucketIndex(
+            buckets=context.buckets,
+            looks_up=looks_up,
+            appends=appends,
+            new_in_logs=prepared.new_buckets_in_logs,
+            fixed_ids=prepared.non_blocking,
+        )
     sizing = Sizing(
         rows_per_file=context.rows_per_file,
         bytes_per_row=context.bytes_per_row,
@@ -273,50 +347,12 @@ def _start(table: LoadedTable, instant: Instant, operation: Operation, tasks: Se
     table.store.start(instant, encode_inflight(profile, table_version=table.config.version))
 
 
-def _is_staged(request: WriteRequest, context: WriteContext) -> bool:
+def _is_staged(policies: Policies, engine: Engine, request: WriteRequest, context: WriteContext) -> bool:
     if request.operation is Operation.DELETE_PARTITION:
         return False
-    return request.operation in _STAGED or context.buckets > 0 or context.combine
-
-
-def _complete(
-    prepared: Prepared,
-    policies: Policies,
-    instant: Instant,
-    metadata: CommitMetadata,
-    touched: frozenset[tuple[str, str]],
-) -> Committed | Conflict:
-    table = prepared.table
-    data = encode_commit(metadata, table_version=table.config.version, replace=instant.action is Action.REPLACECOMMIT)
-    with table_lock(table.env, policies.transaction) as lock:
-        timeline = table.store.load()
-        others = table.store.commits(_completed_since(table.timeline, timeline))
-        conflict = find_conflict(others, touched, metadata, keyed=policies.index.type != "BUCKET")
-        if conflict is not None:
-            return Conflict(winner=conflict.winner, reason=conflict.reason)
-        for winner, other in others:
-            # A compaction repeats the schema that it found; it does not decide on one.
-            if other.operation in (Operation.COMPACT, Operation.LOG_COMPACT):
-                continue
-            if other.extra.get("schema", prepared.avro_schema) != prepared.avro_schema:
-                return Conflict(winner=winner, reason=f"{winner.requested} wrote with another schema")
-        rollback = rollback_of(table, timeline, instant.requested)
-        if rollback is not None:
-            raise RetryableError(
-                f"{table.env.storage.root}: {instant.requested} was taken for dead and rolled back by "
-                f"{rollback.requested}; run the operation again",
-                instant=rollback.requested,
-            )
-        lock.check()
-        started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
-        completed = table.store.complete(started, timeline, data)
-    logger.info("%s: committed %s, %d files", table.env.storage.root, completed.requested, len(metadata.stats))
-    return Committed(instant=completed, metadata=metadata)
-
-
-def _completed_since(before: Timeline, now: Timeline) -> list[Instant]:
-    known = {instant.requested for instant in before.writes()}
-    return [instant for instant in now.writes() if instant.requested not in known]
+    # An overwrite beside other writers may have to be tried again, with the same rows.
+    pins = policies.transaction.many_writers and request.operation in _REPLACING and not engine.repeats(request.frame)
+    return request.operation in _STAGED or context.buckets > 0 or context.combine or pins
 
 
 def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat: Heartbeat) -> bool:
@@ -351,13 +387,13 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
     return lost
 
 
-def _tidy(prepared: Prepared, request: WriteRequest, outcome: Committed, heartbeat: Heartbeat) -> None:
+def _tidy(prepared: Prepared, outcome: Committed, heartbeat: Heartbeat, *, staged: bool) -> None:
     """Tidy up after a commit. It is true whatever happens here; what stays is swept up by the next write."""
     heartbeat.stop()
     table, requested = prepared.table, outcome.instant.requested
     try:
         markers = markers_of(requested, outcome.metadata.stats)
-        tidy(table, requested, markers=markers, staged=_is_staged(request, prepared.template))
+        tidy(table, requested, markers=markers, staged=staged)
     except LakehouseError as error:
         logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, requested, error)
         heartbeat.discard()

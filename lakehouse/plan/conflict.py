@@ -1,12 +1,53 @@
-"""Whether a write may still commit, given what others committed since it looked (format: timeline.md 8.2)."""
+"""Whether a write may still commit, given what others committed since it looked (format: timeline.md 8.2, 8.3).
+
+same file group            conflict, unless both only appended logs that bring different columns
+compaction of the group    conflict only for a new base file: a compaction changes no row
+partition wiped by us      conflict with whatever came into it meanwhile
+inserts beside inserts     the keys decide; they are compared where the files are (`may_share_keys`)
+non-blocking               only base files and wiped partitions conflict: logs of one group are merged by readers
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Instant
+
+#: Extra metadata of a commit whose rows bring some columns only: their names, as a JSON array.
+COLUMNS_KEY = "lakehouse.columns"
+_COMPACTIONS = (Operation.COMPACT, Operation.LOG_COMPACT)
+_BUCKET_DIGITS = 8
+Group = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a commit did, as far as it can be in the way of another one.
+
+    `groups` are (partition, file id), all of them; `rewritten` got a new base file, `replaced` are gone. `inserted` are
+    the partitions that got rows under new keys, `wiped` those whose rows were to go, whoever wrote them, None for all.
+    `columns` are those that its rows bring, None for all.
+    """
+
+    groups: frozenset[Group]
+    rewritten: frozenset[Group]
+    replaced: frozenset[Group]
+    inserted: frozenset[str]
+    wiped: frozenset[str] | None
+    columns: frozenset[str] | None = None
+    compacts: bool = False
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """All partitions it touched."""
+        return frozenset(partition for partition, _ in self.groups)
+
+
+#: Says why `ours` may not follow `theirs`, or None if it may: (ours, theirs) -> reason.
+Strategy = Callable[[Change, Change], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,33 +58,100 @@ class Overlap:
     reason: str
 
 
-def find_conflict(
-    others: Iterable[tuple[Instant, CommitMetadata]],
-    touched: frozenset[tuple[str, str]],
-    metadata: CommitMetadata,
-    *,
-    keyed: bool,
-) -> Overlap | None:
-    """Return the first overlap of this write with commits that completed since its load, or None.
+def change_of(
+    metadata: CommitMetadata, *, touched: Iterable[Group] = (), shared_columns: frozenset[str] = frozenset()
+) -> Change:
+    """Return what a commit did; `touched` are groups it read and decided about beside those it wrote.
 
-    `touched` are the (partition, file id) groups it rewrites or replaces. Without a bucket index (`keyed`) two writers
-    may put the same new key into different groups, so new groups in a partition the other one wrote to conflict too.
-    A compaction changes no row, so only a write that made a new base file for the same group is in its way.
+    `shared_columns` (keys, partition, ordering) are brought by every row and collide with nothing.
     """
-    mine = touched | {(stat.partition, stat.file_id) for stat in metadata.stats}
-    fresh = {stat.partition for stat in metadata.stats if stat.num_inserts}
-    rewritten = {(stat.partition, stat.file_id) for stat in metadata.stats if stat.prev_base_file}
-    for instant, other in others:
-        theirs = {(stat.partition, stat.file_id) for stat in other.stats}
-        theirs |= {(partition, file_id) for partition, file_ids in other.replaced.items() for file_id in file_ids}
-        compacts = other.operation in (Operation.COMPACT, Operation.LOG_COMPACT)
-        both = sorted((rewritten if compacts else mine) & theirs)
-        if both:
-            return Overlap(
-                winner=instant, reason=f"{instant.requested} changed file group {both[0][1]} of {both[0][0]!r}"
-            )
-        inserted = set() if compacts else {stat.partition for stat in other.stats if stat.num_inserts}
-        if keyed and fresh & inserted:
-            where = min(fresh & inserted)
-            return Overlap(winner=instant, reason=f"{instant.requested} inserted into partition {where!r} too")
+    replaced = {(partition, file_id) for partition, file_ids in metadata.replaced.items() for file_id in file_ids}
+    written = {(stat.partition, stat.file_id) for stat in metadata.stats}
+    columns = metadata.extra.get(COLUMNS_KEY)
+    wiped = {*metadata.replaced}
+    if metadata.operation == Operation.INSERT_OVERWRITE:
+        # Also those in which there was nothing to replace yet.
+        wiped |= {stat.partition for stat in metadata.stats}
+    return Change(
+        groups=frozenset({*touched, *written, *replaced}),
+        rewritten=frozenset((s.partition, s.file_id) for s in metadata.stats if s.path.endswith(".parquet")),
+        replaced=frozenset(replaced),
+        inserted=frozenset(stat.partition for stat in metadata.stats if stat.num_inserts),
+        wiped=None if metadata.operation == Operation.INSERT_OVERWRITE_TABLE else frozenset(wiped),
+        columns=None if columns is None else frozenset(json.loads(columns)) - shared_columns,
+        compacts=metadata.operation in _COMPACTIONS,
+    )
+
+
+def file_groups(ours: Change, theirs: Change) -> str | None:
+    """Optimistic: two writes of one file group conflict, and so do two that begin the same bucket."""
+    if theirs.compacts:
+        both = ours.rewritten & theirs.groups
+    elif _bring_different_columns(ours, theirs):
+        both = _not_only_logs(ours, theirs)
+    else:
+        both = ours.groups & theirs.groups
+    if both:
+        partition, file_id = min(both)
+        columns = "" if ours.columns is None or theirs.columns is None else _shared(ours.columns, theirs.columns)
+        return f"changed file group {file_id} of {partition!r}{columns}"
+    return None if theirs.compacts else _wiped(ours, theirs)
+
+
+def buckets(ours: Change, theirs: Change) -> str | None:
+    """Optimistic, with the bucket index: groups are the same if their buckets are, whatever their file ids."""
+    return file_groups(ours, theirs) or (None if theirs.compacts else _same_bucket(ours, theirs, lambda _: True))
+
+
+def non_blocking(ours: Change, theirs: Change) -> str | None:
+    """Logs never conflict; base files do, and groups that begin the same bucket under different ids."""
+    both = ours.rewritten & theirs.groups if theirs.compacts else _not_only_logs(ours, theirs)
+    if both:
+        partition, file_id = min(both)
+        return f"changed file group {file_id} of {partition!r}"
+    if theirs.compacts:
+        return None
+    return _wiped(ours, theirs) or _same_bucket(ours, theirs, lambda group: group not in ours.groups)
+
+
+def find_conflict(others: Iterable[tuple[Instant, Change]], ours: Change, strategy: Strategy) -> Overlap | None:
+    """Return the first of the commits that completed since our load which `strategy` finds in our way, or None."""
+    for instant, theirs in others:
+        reason = strategy(ours, theirs)
+        if reason is not None:
+            return Overlap(winner=instant, reason=f"{instant.requested} {reason}")
+    return None
+
+
+def may_share_keys(ours: Change, theirs: Change, *, global_keys: bool) -> bool:
+    """Return whether both put rows under new keys where the same key must not be twice."""
+    if theirs.compacts or not ours.inserted or not theirs.inserted:
+        return False
+    return global_keys or bool(ours.inserted & theirs.inserted)
+
+
+def _not_only_logs(ours: Change, theirs: Change) -> frozenset[Group]:
+    """Return the groups of both where one of them did more than append a log."""
+    return ((ours.rewritten | ours.replaced) & theirs.groups) | (ours.groups & (theirs.rewritten | theirs.replaced))
+
+
+def _bring_different_columns(ours: Change, theirs: Change) -> bool:
+    return ours.columns is not None and theirs.columns is not None and not ours.columns & theirs.columns
+
+
+def _shared(ours: frozenset[str], theirs: frozenset[str]) -> str:
+    both = sorted(ours & theirs)
+    return f", column {both[0]!r}" if both else ""
+
+
+def _wiped(ours: Change, theirs: Change) -> str | None:
+    both = theirs.partitions if ours.wiped is None else ours.wiped & theirs.partitions
+    return f"wrote to partition {min(both)!r}, which this write replaces" if both else None
+
+
+def _same_bucket(ours: Change, theirs: Change, counts: Callable[[Group], bool]) -> str | None:
+    mine = {(partition, file_id[:_BUCKET_DIGITS]) for partition, file_id in ours.groups}
+    for partition, file_id in sorted(theirs.groups):
+        if counts((partition, file_id)) and (partition, file_id[:_BUCKET_DIGITS]) in mine:
+            return f"wrote to bucket {int(file_id[:_BUCKET_DIGITS])} of {partition!r}"
     return None

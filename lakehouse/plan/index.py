@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lakehouse.index.bucket import bucket_file_id
+from lakehouse.index.bucket import NO_UUID, bucket_file_id
 from lakehouse.model.files import FileSlice
 from lakehouse.plan.write import (
     GroupTask,
@@ -73,12 +73,16 @@ class SimpleIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketIndex:
-    """The hash of a key names its file group, so nothing is looked up and nothing depends on the table's size."""
+    """The hash of a key names its file group, so nothing is looked up and nothing depends on the table's size.
+
+    With `fixed_ids` the bucket alone makes the id of a new group: writers that begin it at the same time agree.
+    """
 
     buckets: int
     looks_up: bool
     appends: bool = False
     new_in_logs: bool = False
+    fixed_ids: bool = False
 
     def lookups(
         self, entries: Entries, slices: Slices, *, parallelism: int, deep: Groups = frozenset()
@@ -94,7 +98,7 @@ class BucketIndex:
             entries,
             slices,
             self.buckets,
-            lambda bucket: bucket_file_id(bucket, new_uuid()),
+            lambda bucket: bucket_file_id(bucket, NO_UUID if self.fixed_ids else new_uuid()),
             looks_up=self.looks_up,
             appends=self.appends,
             new_in_logs=self.new_in_logs,

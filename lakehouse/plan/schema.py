@@ -50,6 +50,22 @@ def plan_schema(
     return pa.schema(fields)
 
 
+def united(theirs: pa.Schema, ours: pa.Schema) -> pa.Schema:
+    """Return the schema of a table that two writers changed at the same time: what the first left, then our columns.
+
+    Raises UserError naming a column that both changed to types neither of which holds the other's values.
+    """
+    known = [
+        field.with_type(_merge(field.name, field.type, ours.field(field.name).type))
+        if field.name in ours.names
+        else field
+        for field in theirs
+    ]
+    both = pa.schema([*known, *(field for field in ours if field.name not in theirs.names)])
+    _check_names(both)
+    return both
+
+
 def brought_columns(table: pa.Schema, batch: pa.Schema) -> tuple[str, ...] | None:
     """Return the columns of `table` that a batch brings, None if it brings all."""
     names = tuple(name for name in table.names if name in batch.names)

@@ -49,6 +49,10 @@ class SparkEngine:
         """Cores of the session."""
         return int(self._spark.sparkContext.defaultParallelism)
 
+    def repeats(self, frame: Any) -> bool:
+        """Whether the frame gives the same rows again: what it is computed from may have changed."""
+        return False
+
     def schema(self, frame: Any) -> pa.Schema:
         """Return the DataFrame's schema in Arrow types."""
         return to_arrow_schema(frame.schema)

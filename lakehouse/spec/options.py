@@ -12,8 +12,6 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, get_type_hints
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.spec.lock_options import LockPolicy
-from lakehouse.spec.option import option
 
 _MB = 1024 * 1024
 #: Options that describe the table itself and are settled at its creation.
@@ -28,6 +26,11 @@ CREATE_OPTIONS = frozenset(
     }
 )
 _Policy = TypeVar("_Policy")
+
+
+def option(key: str, default: Any, text: str, *, choices: tuple[str, ...] = (), aliases: tuple[str, ...] = ()) -> Any:
+    """Declare a field that users set as `key`; `text` is its one sentence."""
+    return field(default=default, metadata={"key": key, "text": text, "choices": choices, "aliases": aliases})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +86,26 @@ class IndexPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionPolicy(LockPolicy):
-    """How a write becomes true, and what happens to writes that died."""
+class TransactionPolicy:
+    """How a write becomes true beside others, and what happens to writes that died."""
 
+    concurrency: str = option(
+        "hoodie.write.concurrency.mode",
+        "SINGLE_WRITER",
+        "Whether others may write at the same time: no; yes, and who commits first wins; yes, without conflicts "
+        "(merge-on-read with the bucket index).",
+        choices=("SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL", "NON_BLOCKING_CONCURRENCY_CONTROL"),
+    )
+    conflict_retries: int = option(
+        "hoodie.write.num.retries.on.conflict.failures",
+        5,
+        "How often a write that lost to another one is planned and tried again, with the same rows.",
+    )
     failed_writes: str = option(
         "hoodie.clean.failed.writes.policy",
         "EAGER",
-        "Dead writes are rolled back by the next write (EAGER) or left to the cleaner (LAZY).",
+        "Dead writes are rolled back by the next write (EAGER) or left to the cleaner (LAZY, and always so with many "
+        "writers).",
         choices=("EAGER", "LAZY"),
         aliases=("hoodie.cleaner.policy.failed.writes",),
     )
@@ -99,6 +115,27 @@ class TransactionPolicy(LockPolicy):
     heartbeat_misses: int = option(
         "hoodie.client.heartbeat.tolerable.misses", 2, "Missed signs of life after which a write is taken for dead."
     )
+    lock_wait_ms: int = option("hoodie.write.lock.wait_time_ms", 60_000, "Longest wait for the table lock.")
+    lock_lease_ms: int = option(
+        "lakehouse.lock.lease_ms",
+        60_000,
+        "Time after which the lock of a writer that died may be taken, in milliseconds.",
+    )
+
+    @property
+    def eager(self) -> bool:
+        """Whether this writer takes pending writes of others for dead ones or for rivals: it expects to be alone."""
+        return self.failed_writes == "EAGER" and not self.many_writers
+
+    @property
+    def many_writers(self) -> bool:
+        """Whether others are expected to write at the same time."""
+        return self.concurrency != "SINGLE_WRITER"
+
+    @property
+    def non_blocking(self) -> bool:
+        """Whether writes of the same file groups follow each other instead of excluding each other."""
+        return self.concurrency == "NON_BLOCKING_CONCURRENCY_CONTROL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,9 +277,21 @@ class Policies:
 
         Raises UserError for a key nobody declared (naming the nearest) and for a value that does not parse.
         """
-        return Policies(**{name: _override(getattr(self, name), options) for name in _POLICIES}) if options else self
+        if not options:
+            return self
+        policies = Policies(**{name: _override(getattr(self, name), options) for name in _POLICIES})
+        asked = [key for key in _FAILED_WRITES_KEYS if options.get(key, "").strip().upper() == "EAGER"]
+        if asked and policies.transaction.many_writers:
+            raise UserError(
+                f"option {asked[0]}=EAGER rolls back what other writers have in flight, and "
+                f"hoodie.write.concurrency.mode={policies.transaction.concurrency} says that there are some; leave it "
+                "out, or set LAZY",
+                option=asked[0],
+            )
+        return policies
 
 
+_FAILED_WRITES_KEYS = ("hoodie.clean.failed.writes.policy", "hoodie.cleaner.policy.failed.writes")
 _POLICIES: dict[str, type[Any]] = {
     "write": WritePolicy,
     "index": IndexPolicy,

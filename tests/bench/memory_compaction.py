@@ -6,10 +6,11 @@ import numpy as np
 
 from tests.bench.data import KEY, orders, updates, write_orders
 from tests.bench.measure import Comparison, show_lines
-from tests.bench.memory import BUDGET_MB, TIMES, WorkerMemory
+from tests.bench.memory import TIMES, WorkerMemory
 from tests.bench.merge_on_read import BUCKETS
 from tests.bench.setting import Setting, create, read, spark
 
+BUDGET_MB = 64
 SHARES = (0.1, 1.0)
 _MB = 1024 * 1024
 

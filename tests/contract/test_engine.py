@@ -66,6 +66,12 @@ def test_a_frame_tells_its_schema_in_arrow_types(subject: Subject) -> None:
     assert schema.types == ROWS.schema.types
 
 
+def test_an_engine_says_which_frames_are_sure_to_repeat(subject: Subject) -> None:
+    assert subject.engine.repeats(subject.frame(ROWS)) == isinstance(subject.engine, LocalEngine)
+    reader = pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches())
+    assert not subject.engine.repeats(reader)
+
+
 def test_an_exact_exchange_keeps_the_rows_of_a_value_in_one_shard(subject: Subject) -> None:
     shards = subject.engine.exchange(subject.frame(ROWS), shard_contents(), by=("key",), hint="exact")
     assert Counter(row["n"] for _, rows in shards for row in rows) == Counter(range(500))

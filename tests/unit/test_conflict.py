@@ -1,62 +1,133 @@
-"""Which commits exclude each other (format: timeline.md 8.2)."""
+"""Which commits exclude each other (format: timeline.md 8.2, 8.3)."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.plan.conflict import find_conflict
+from lakehouse.plan.conflict import (
+    COLUMNS_KEY,
+    Strategy,
+    buckets,
+    change_of,
+    file_groups,
+    find_conflict,
+    may_share_keys,
+    non_blocking,
+)
 
 RIVAL = Instant(requested="5", action=Action.COMMIT, state=State.COMPLETED, completed="6")
+STRATEGIES = (file_groups, buckets, non_blocking)
 
 
-def stat(partition: str, group: str, *, inserts: int = 0) -> WriteStat:
-    """A stat of one file."""
-    return WriteStat(partition=partition, file_id=group, path=f"{partition}/{group}", num_inserts=inserts)
+def base(partition: str, group: str, *, inserts: int = 0) -> WriteStat:
+    """A stat of a base file."""
+    return WriteStat(partition=partition, file_id=group, path=f"{partition}/{group}.parquet", num_inserts=inserts)
 
 
-def metadata(*stats: WriteStat, replaced: dict[str, tuple[str, ...]] | None = None) -> CommitMetadata:
+def log(partition: str, group: str) -> WriteStat:
+    """A stat of a log file."""
+    return WriteStat(partition=partition, file_id=group, path=f"{partition}/.{group}_1.log.1_0-0-0", num_updates=1)
+
+
+def wrote(
+    *stats: WriteStat,
+    replaced: dict[str, tuple[str, ...]] | None = None,
+    columns: tuple[str, ...] | None = None,
+    operation: str = "UPSERT",
+) -> CommitMetadata:
     """Metadata of these files."""
-    return CommitMetadata(operation="UPSERT", stats=stats, replaced=replaced or {})
+    extra = {} if columns is None else {COLUMNS_KEY: json.dumps(columns)}
+    return CommitMetadata(operation=operation, stats=stats, replaced=replaced or {}, extra=extra)
+
+
+def reason(strategy: Strategy, mine: CommitMetadata, theirs: CommitMetadata) -> str | None:
+    """Why the first may not follow the second."""
+    shared = frozenset({"id", "ts"})
+    ours = change_of(mine, shared_columns=shared)
+    overlap = find_conflict([(RIVAL, change_of(theirs, shared_columns=shared))], ours, strategy)
+    assert overlap is None or (overlap.winner == RIVAL and overlap.reason.startswith(RIVAL.requested))
+    return None if overlap is None else overlap.reason
+
+
+G, H = "00000000-1111", "00000001-1111"
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs"),
+    ("mine", "theirs", "conflicts"),
     [
-        (metadata(stat("a", "g")), metadata(stat("a", "g"))),
-        (metadata(stat("a", "g")), metadata(replaced={"a": ("g",)})),
-        (metadata(stat("a", "new", inserts=1)), metadata(stat("a", "other", inserts=1))),
+        (wrote(base("a", G)), wrote(base("a", G)), "oob"),
+        (wrote(log("a", G)), wrote(log("a", G)), "oo-"),
+        (wrote(log("a", G)), wrote(base("a", G)), "oob"),
+        (wrote(base("a", G)), wrote(log("a", G)), "oob"),
+        (wrote(log("a", G)), wrote(replaced={"a": (G,)}), "oob"),
+        (wrote(replaced={"a": (G,)}), wrote(log("a", G)), "oob"),
+        (wrote(base("a", G)), wrote(base("b", G)), "---"),
+        (wrote(base("a", G)), wrote(base("a", H)), "---"),
+        (wrote(base("a", "00000000-x")), wrote(base("a", "00000000-y")), "-bb"),
+        (wrote(log("a", "00000000-x")), wrote(log("a", "00000000-y")), "-bb"),
+        (wrote(replaced={"a": (G,)}), wrote(base("a", H, inserts=1)), "oob"),
+        (wrote(base("a", H, inserts=1)), wrote(replaced={"a": (G,)}), "---"),
     ],
 )
-def test_two_writers_of_one_place_conflict(mine: CommitMetadata, theirs: CommitMetadata) -> None:
-    overlap = find_conflict([(RIVAL, theirs)], frozenset(), mine, keyed=True)
-    assert overlap is not None
-    assert overlap.winner == RIVAL and RIVAL.requested in overlap.reason and "'a'" in overlap.reason
+def test_two_writers_of_one_place_conflict_as_their_mode_says(
+    mine: CommitMetadata, theirs: CommitMetadata, conflicts: str
+) -> None:
+    for strategy, mark in zip(STRATEGIES, conflicts, strict=True):
+        found = reason(strategy, mine, theirs)
+        assert (found is not None) == (mark != "-"), strategy.__name__
+        assert found is None or "'a'" in found
+
+
+@pytest.mark.parametrize("operation", [Operation.COMPACT, Operation.LOG_COMPACT])
+def test_a_compaction_is_in_the_way_of_a_new_base_file_of_its_group_alone(operation: Operation) -> None:
+    theirs = wrote(base("a", G), operation=operation.value)
+    for strategy in STRATEGIES:
+        assert reason(strategy, wrote(base("a", G)), theirs) is not None
+        assert reason(strategy, wrote(log("a", G)), theirs) is None
+        assert reason(strategy, wrote(replaced={"a": (G,)}), theirs) is None
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs"),
+    ("mine", "theirs", "column"),
     [
-        (metadata(stat("a", "g")), metadata(stat("b", "g"))),
-        (metadata(stat("a", "g")), metadata(stat("a", "h"))),
-        (metadata(stat("a", "g", inserts=1)), metadata(stat("b", "h", inserts=1))),
-        (metadata(stat("a", "g", inserts=1)), metadata(stat("a", "h"))),
+        (("id", "ts", "x"), ("id", "ts", "y"), None),
+        (("id", "ts", "x", "y"), ("id", "ts", "y"), "y"),
+        (("id", "ts", "x"), None, ""),
+        (None, ("id", "ts", "x"), ""),
     ],
 )
-def test_writers_of_different_places_do_not(mine: CommitMetadata, theirs: CommitMetadata) -> None:
-    assert find_conflict([(RIVAL, theirs)], frozenset(), mine, keyed=True) is None
+def test_logs_of_one_group_conflict_by_column_where_both_bring_only_some(
+    mine: tuple[str, ...] | None, theirs: tuple[str, ...] | None, column: str | None
+) -> None:
+    found = reason(file_groups, wrote(log("a", G), columns=mine), wrote(log("a", G), columns=theirs))
+    assert (found is None) == (column is None)
+    assert not column or f"column {column!r}" in str(found)
 
 
-def test_a_replaced_group_is_touched_though_no_file_is_written() -> None:
-    overlap = find_conflict([(RIVAL, metadata(stat("a", "g")))], frozenset({("a", "g")}), metadata(), keyed=True)
-    assert overlap is not None
+def test_base_files_of_one_group_conflict_whatever_columns_they_bring() -> None:
+    mine, theirs = wrote(base("a", G), columns=("x",)), wrote(log("a", G), columns=("y",))
+    assert reason(file_groups, mine, theirs) is not None
+    assert reason(file_groups, theirs, mine) is not None
 
 
-def test_with_buckets_the_same_new_key_goes_to_the_same_group() -> None:
-    mine, theirs = metadata(stat("a", "00000000-x", inserts=1)), metadata(stat("a", "00000001-x", inserts=1))
-    assert find_conflict([(RIVAL, theirs)], frozenset(), mine, keyed=False) is None
+def test_groups_that_a_write_decided_about_count_though_it_wrote_no_file() -> None:
+    ours = change_of(wrote(), touched=[("a", G)])
+    assert find_conflict([(RIVAL, change_of(wrote(base("a", G))))], ours, file_groups) is not None
+
+
+def test_keys_are_compared_where_both_inserted() -> None:
+    mine = change_of(wrote(base("a", G, inserts=1), base("b", H)))
+    assert may_share_keys(mine, change_of(wrote(base("a", H, inserts=1))), global_keys=False)
+    assert not may_share_keys(mine, change_of(wrote(base("b", H, inserts=1))), global_keys=False)
+    assert may_share_keys(mine, change_of(wrote(base("b", H, inserts=1))), global_keys=True)
+    assert not may_share_keys(mine, change_of(wrote(base("a", H))), global_keys=True)
+    compacted = change_of(wrote(base("a", H, inserts=1), operation=Operation.COMPACT.value))
+    assert not may_share_keys(mine, compacted, global_keys=True)
 
 
 def test_without_others_there_is_nobody_to_lose_to() -> None:
-    assert find_conflict([], frozenset({("a", "g")}), metadata(stat("a", "g", inserts=1)), keyed=True) is None
+    assert find_conflict([], change_of(wrote(base("a", G, inserts=1))), file_groups) is None

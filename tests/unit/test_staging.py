@@ -62,7 +62,7 @@ def contents(told: WriteContext, runs: list[StagedRun]) -> dict[tuple[str, int],
     """Rows by partition and bucket, as their entries tell."""
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for run in runs:
-        with StagedReader(told.storage, run.path) as reader:
+        with StagedReader(told, run.path) as reader:
             for entry in run.entries:
                 rows = reader.slice(entry.offset, entry.rows).to_pylist()
                 deletes = [bool(row.get("_hoodie_is_deleted")) for row in rows]
@@ -130,7 +130,7 @@ def test_rows_are_taken_by_position_over_batches() -> None:
         {"id": pa.array(np.arange(count)).cast(pa.string()), "p": ["x"] * count, "ts": np.arange(count)}
     ).append_column("_hoodie_is_deleted", pa.nulls(count, pa.bool_()))
     (run,) = list(stage_shard(told, ATTEMPT, iter(rows.to_batches(max_chunksize=50_000))))
-    with StagedReader(told.storage, run.path) as reader:
+    with StagedReader(told, run.path) as reader:
         wanted = np.array([131_075, 0, 65_536, 65_535, 0])
         assert reader.take(wanted, ["ts"]).column(0).to_pylist() == wanted.tolist()
         assert reader.slice(65_530, 12, ["ts"]).column(0).to_pylist() == list(range(65_530, 65_542))
@@ -143,7 +143,7 @@ def test_a_delete_is_staged_as_keys_alone() -> None:
     assert found == {}
     (run,) = staged(told, ROWS)
     assert all(entry.deletes == entry.rows for entry in run.entries)
-    with StagedReader(told.storage, run.path) as reader:
+    with StagedReader(told, run.path) as reader:
         assert reader.slice(0, run.rows).column_names == [KEY]
 
 
@@ -180,7 +180,7 @@ def test_a_part_that_is_still_too_large_is_split_again_and_no_key_is_staged_twic
     assert len(runs) > 32
     keys, newest = [], []
     for run in runs:
-        with StagedReader(told.storage, run.path) as reader:
+        with StagedReader(told, run.path) as reader:
             staged = reader.slice(0, run.rows, [KEY, "ts"])
         keys.append(staged.column(KEY))
         newest.append(staged.column("ts"))
