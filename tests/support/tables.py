@@ -241,7 +241,7 @@ def log_files(storage: Storage) -> list[LogFile]:
 
 def strays(storage: Storage) -> list[str]:
     """Return the files that a table at rest does not have: staged rows, markers, heartbeats, locks, half-made files."""
-    known = {".hoodie/hoodie.properties"}
+    known = {".hoodie/hoodie.properties", ".hoodie/holder.json"}
     return [
         file.path
         for file in storage.list("")
