@@ -15,16 +15,20 @@ from lakehouse.engine.local import LocalEngine
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import RetryableError, UserError, nearest
 from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
-from lakehouse.model.commit import CommitMetadata, Operation
+from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.instant import Instant, Timeline
+from lakehouse.model.restore import Savepoint
 from lakehouse.operations import compaction
 from lakehouse.operations.cdc import CDC, ChangeRequest, ChangeScan, check_format, plan_change_read
 from lakehouse.operations.create import create_table
 from lakehouse.operations.declare import TableDeclaration, declared_properties, require_merger, stored_options
 from lakehouse.operations.describe import describe
 from lakehouse.operations.load import LoadedTable, latest_extra, load_slices, load_table, table_schema
+from lakehouse.operations.restore import Restored, restore
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
+from lakehouse.operations.rollback import FailedWrites, roll_back_dead_writes, rollback
+from lakehouse.operations.savepoint import create_savepoint, delete_savepoint, savepoints
 from lakehouse.operations.scan import Scan, ScanRequest, changed_instants, plan_read
 from lakehouse.operations.write import WriteRequest, write
 from lakehouse.plan.compaction import Due
@@ -342,6 +346,42 @@ class Table:
             if metadata.extra.get(key) == value:
                 return instant
         return None
+
+    def rollback(self, instant: str, *, dry_run: bool = False, force: bool = False) -> RollbackPlan | NothingToDo:
+        """Undo a pending write or the newest completed one; the plan says what was (dry run: would be) deleted.
+
+        A compaction goes back to its plan. A pending write whose writer is alive is undone by `force` only. Raises
+        UserError naming what is in the way: a write that completed after it, a savepoint, files that were cleaned.
+        """
+        return rollback(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
+
+    def rollback_failed(self) -> FailedWrites:
+        """Undo the pending writes whose writers died; those that are alive are left alone."""
+        return roll_back_dead_writes(self.refresh(), self._policies.transaction)
+
+    def savepoint(
+        self, instant: str | None = None, *, user: str = "", comment: str = "", dry_run: bool = False
+    ) -> Savepoint | NothingToDo:
+        """Keep a completed write (the newest, if None): no clean removes its files, no rollback undoes it."""
+        policy = self._policies.transaction
+        return create_savepoint(self.refresh(), policy, instant, user=user, comment=comment, dry_run=dry_run)
+
+    def delete_savepoint(self, instant: str, *, dry_run: bool = False) -> Instant:
+        """Delete the savepoint of the write `instant`, which stays; raise UserError if there is none."""
+        return delete_savepoint(self.refresh(), self._policies.transaction, instant, dry_run=dry_run)
+
+    def savepoints(self) -> tuple[Savepoint, ...]:
+        """Return the savepoints, oldest commit first."""
+        return savepoints(self.refresh())
+
+    def restore(self, instant: str, *, dry_run: bool = False, force: bool = False) -> Restored | NothingToDo:
+        """Go back to a savepoint or any completed write, or finish a restore to it that died.
+
+        All that completed after it is undone, newest first, and all that is pending; stop the writers first. Raises
+        UserError naming what is in the way: a savepoint after it, files that were cleaned, another pending restore;
+        RetryableError if a writer is alive, unless `force`.
+        """
+        return restore(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
         for name in call:

@@ -12,6 +12,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, get_type_hints
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.option import option
 
 _MB = 1024 * 1024
 #: Options that describe the table itself and are settled at its creation.
@@ -26,11 +28,6 @@ CREATE_OPTIONS = frozenset(
     }
 )
 _Policy = TypeVar("_Policy")
-
-
-def option(key: str, default: Any, text: str, *, choices: tuple[str, ...] = (), aliases: tuple[str, ...] = ()) -> Any:
-    """Declare a field that users set as `key`; `text` is its one sentence."""
-    return field(default=default, metadata={"key": key, "text": text, "choices": choices, "aliases": aliases})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +83,7 @@ class IndexPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionPolicy:
+class TransactionPolicy(LockPolicy):
     """How a write becomes true beside others, and what happens to writes that died."""
 
     concurrency: str = option(
@@ -114,12 +111,6 @@ class TransactionPolicy:
     )
     heartbeat_misses: int = option(
         "hoodie.client.heartbeat.tolerable.misses", 2, "Missed signs of life after which a write is taken for dead."
-    )
-    lock_wait_ms: int = option("hoodie.write.lock.wait_time_ms", 60_000, "Longest wait for the table lock.")
-    lock_lease_ms: int = option(
-        "lakehouse.lock.lease_ms",
-        60_000,
-        "Time after which the lock of a writer that died may be taken, in milliseconds.",
     )
 
     @property
