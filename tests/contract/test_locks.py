@@ -219,7 +219,9 @@ def test_who_gives_signs_of_life_keeps_the_lock(place: Place) -> None:
     acquired(lock)
     for _ in range(3):
         place.live(lock)
-        assert isinstance(place.lock(2).try_acquire(), Held)
+        other = place.lock(2)
+        assert isinstance(other.try_acquire(), Held)
+        other.release()
         lock.check()
     lock.release()
     acquired(place.lock(3))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.locate import open_storage
@@ -29,10 +30,11 @@ DATABASE_KINDS = ("sqlalchemy-sqlite", "sqlalchemy-postgresql")
 #: A lease that our clock ends: a test moves the clock instead of waiting.
 LEASED = (*FILE_KINDS, *DATABASE_KINDS)
 #: A holder that dies loses the lock.
-MORTAL = LEASED
+MORTAL = (*LEASED, "zookeeper")
 ALL = ("in_process", *MORTAL)
 _MARKS = {"s3": pytest.mark.s3}
 _numbers = itertools.count(1)
+SESSION_MS = 2_000
 
 
 @dataclass
@@ -80,6 +82,27 @@ class Place:
         return replace(self, clock=SystemClock(), opened=[])
 
 
+class ZookeeperPlace(Place):
+    """A place whose server judges by its own clock who is dead."""
+
+    def live(self, lock: Lock) -> None:
+        """Let three quarters of a session pass: the client gives signs of life by itself."""
+        time.sleep(SESSION_MS * 0.75 / 1000)
+
+    def die(self, lock: Lock) -> None:
+        """End the session of the holder behind its back, as the server does when it hears nothing."""
+        of_holder = lock._client  # type: ignore[attr-defined]
+        impostor = KazooClient(
+            hosts=self.policy.zookeeper_url, timeout=of_holder._session_timeout / 1000, client_id=of_holder.client_id
+        )
+        impostor.start(timeout=10)
+        impostor.stop()
+        impostor.close()
+
+
+_PLACES: dict[str, type[Place]] = {"zookeeper": ZookeeperPlace}
+
+
 def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return a fresh place of one of ALL; servers start when the first test asks."""
     provider, _, where = kind.partition("-")
@@ -89,7 +112,12 @@ def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Pla
         options["lock_database_url"] = f"sqlite:///{tmp_path}/locks.db"
     elif where == "postgresql":
         options["lock_database_url"] = request.getfixturevalue("postgresql_url")
-    return Place(kind, make_store(store, request, tmp_path / str(next(_numbers))), TransactionPolicy(**options))
+    elif kind == "zookeeper":
+        options["zookeeper_url"] = request.getfixturevalue("zookeeper_hosts")
+        options |= {"zookeeper_base_path": f"/locks/{next(_numbers)}", "zookeeper_lock_key": "orders"}
+        options["zookeeper_session_ms"] = SESSION_MS
+    place = _PLACES.get(kind, Place)
+    return place(kind, make_store(store, request, tmp_path / str(next(_numbers))), TransactionPolicy(**options))
 
 
 def kinds(chosen: tuple[str, ...]) -> list[Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import uuid
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import RetryableError
+from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.faults import FaultMode, FaultyStorage
 from lakehouse.txn.env import Env
@@ -15,6 +18,7 @@ from lakehouse.txn.lock import TableLock, table_lock
 from tests.support.tables import SeededIds, make_env
 
 LOCK_PATH, HOLDER_PATH = ".hoodie/lock", ".hoodie/holder.json"
+STORAGE_PATH = ".hoodie/.locks/table_lock.json"
 POLICY = TransactionPolicy(lock_wait_ms=1_000, lock_lease_ms=10_000)
 
 
@@ -148,3 +152,116 @@ def test_threads_of_one_process_take_turns() -> None:
     for thread in threads:
         thread.join()
     assert most == [1] * 8
+
+
+def test_a_thread_that_waits_too_long_for_another_is_told_so() -> None:
+    env = make_env()
+    policy = replace(POLICY, lock_wait_ms=50)
+    with (
+        table_lock(env, policy),
+        pytest.raises(RetryableError, match="another thread of this process"),
+        table_lock(env, policy),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"", b'{"lockCreateTime": 1, "lockThreadName": "main"}'])
+def test_a_lock_that_hudi_left_is_taken_when_it_is_as_old_as_the_option_says(content: bytes, tmp_path: Path) -> None:
+    env = make_env(str(tmp_path / "t"))
+    env.storage.put(LOCK_PATH, content)
+    (file,) = env.storage.list_dir(".hoodie")[0]
+    env.clock.now = file.modified_ms + 60_000
+    with pytest.raises(RetryableError, match="is held by"), table_lock(env, replace(POLICY, lock_expire_minutes=2)):
+        pass
+    env.clock.now = file.modified_ms + 10**12
+    with pytest.raises(RetryableError, match="is held by"), table_lock(env, POLICY):
+        pass
+    with table_lock(env, replace(POLICY, lock_expire_minutes=2)) as lock:
+        lock.check()
+        assert env.storage.get(LOCK_PATH) != content
+    assert paths(env) == [HOLDER_PATH]
+
+
+def test_a_holder_whose_sign_hudi_deleted_finds_out() -> None:
+    env = make_env()
+    with table_lock(env, POLICY) as lock:
+        env.storage.delete(LOCK_PATH)
+        with pytest.raises(RetryableError, match="lock was lost"):
+            lock.check()
+        env.storage.put(LOCK_PATH, b"hudi's")
+        with pytest.raises(RetryableError, match="lock was lost"):
+            lock.check()
+    assert env.storage.get(LOCK_PATH) == b"hudi's", "the lock of another is not ours to release"
+
+
+def test_a_renewal_freshens_what_hudi_sees() -> None:
+    env = make_env()
+    with table_lock(env, POLICY) as lock:
+        before, (old,) = env.storage.get(LOCK_PATH), [f for f in env.storage.list("") if f.path == LOCK_PATH]
+        lock._lock.renew()
+        (new,) = [f for f in env.storage.list("") if f.path == LOCK_PATH]
+        assert new.modified_ms > old.modified_ms
+        assert env.storage.get(LOCK_PATH) != before
+        lock.check()
+    assert paths(env) == [HOLDER_PATH]
+
+
+@pytest.mark.parametrize("where", ["locks", "{root}/locks", "file://{root}/locks", "{root}/../aside"])
+def test_the_lock_stands_where_the_option_says(where: str, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    env = make_env(str(root))
+    directory = where.format(root=root)
+    policy = replace(POLICY, lock_directory=directory)
+    place = root / "locks" if "aside" not in where else tmp_path / "aside"
+    with table_lock(env, policy) as lock:
+        assert sorted(path.name for path in place.iterdir()) == ["holder.json", "lock"]
+        lock.check()
+    assert [path.name for path in place.iterdir()] == ["holder.json"]
+    assert not (root / ".hoodie").exists()
+
+
+def test_a_relative_directory_outside_the_table_is_refused() -> None:
+    with pytest.raises(UserError, match="storage path"), table_lock(make_env(), replace(POLICY, lock_directory="../x")):
+        pass
+
+
+def test_the_storage_lock_is_written_in_hudis_bytes() -> None:
+    env = make_env()
+    policy = replace(POLICY, lock_provider="storage")
+    with table_lock(env, policy) as lock:
+        held = env.storage.get(STORAGE_PATH)
+        facts = json.loads(held)
+        assert list(facts) == ["expired", "validUntil", "owner"]
+        assert held == b'{"expired":false,"validUntil":%d,"owner":"%s"}' % (lock.token, facts["owner"].encode())
+        assert uuid.UUID(facts["owner"])
+        assert 0 <= env.clock.now + 300_000 - lock.token < 100
+        lock._lock.renew()
+        renewed = json.loads(env.storage.get(STORAGE_PATH))
+        assert renewed["validUntil"] > lock.token
+        lock.check()
+    assert json.loads(env.storage.get(STORAGE_PATH)) == {**renewed, "expired": True}
+    assert paths(env) == [STORAGE_PATH]
+
+
+@pytest.mark.parametrize(
+    ("content", "free"),
+    [
+        (b'{"expired":true,"validUntil":99999999999999,"owner":"h"}', True),
+        (b'{"expired":false,"validUntil":1,"owner":"h"}', True),
+        (b'{"owner":"h","validUntil":1,"expired":true,"added":"later"}', True),
+        (b'{"expired":false,"validUntil":99999999999999,"owner":"h"}', False),
+        (b"", False),
+        (b'{"expired":true}', False),
+    ],
+)
+def test_a_storage_lock_that_hudi_wrote_is_read_as_hudi_does(content: bytes, free: bool) -> None:
+    env = make_env()
+    env.storage.put(STORAGE_PATH, content)
+    policy = replace(POLICY, lock_provider="storage")
+    if free:
+        with table_lock(env, policy) as lock:
+            lock.check()
+        return
+    with pytest.raises(RetryableError, match="is held by"), table_lock(env, policy):
+        pass
+    assert env.storage.get(STORAGE_PATH) == content

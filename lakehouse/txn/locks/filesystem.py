@@ -12,10 +12,9 @@ looks at both files. Object stores have no `lock`: Hudi does not use this provid
 
 from __future__ import annotations
 
-from lakehouse.errors import UserError
 from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.storage.locate import open_storage
-from lakehouse.storage.protocol import NotFoundError, Storage
+from lakehouse.storage.protocol import NotFoundError, Storage, check_prefix
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.lease import FileRegister, Lease, LeaseLock, swap_once
 from lakehouse.txn.locks.notes import NoteCodec
@@ -147,16 +146,13 @@ class FilesystemLock:
         return self._codec.encode(Lease(owner=lease.owner, token=lease.token, until_ms=until_ms))
 
 
-def _place(env: Env, directory: str) -> tuple[Storage, str]:
+def _place(env: Env, given: str) -> tuple[Storage, str]:
     """Return the store and the directory in it: of the table, where the named one is in the table."""
-    if not directory:
+    if not given:
         return env.storage, DIRECTORY
-    plain = directory.rstrip("/").removeprefix("file://")
-    root = env.storage.root
-    if plain == root or plain.startswith(f"{root}/"):
-        return env.storage, plain[len(root) + 1 :]
-    if "://" in plain or plain.startswith("/"):
-        return open_storage(plain), ""
-    if ".." in plain.split("/"):
-        raise UserError(f"option hoodie.write.lock.filesystem.path={directory!r}: name the directory without '..'")
-    return env.storage, plain
+    if "://" not in given and not given.startswith(("/", "file:")):
+        return env.storage, check_prefix(given)
+    elsewhere, root = open_storage(given), env.storage.root
+    if elsewhere.root == root or elsewhere.root.startswith(f"{root}/"):
+        return env.storage, elsewhere.root[len(root) + 1 :]
+    return elsewhere, ""

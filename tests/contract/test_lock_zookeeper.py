@@ -1,0 +1,126 @@
+"""The ZooKeeper lock is Curator's: what stands in its queue, and who has the lock, Hudi's provider judges alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
+
+from lakehouse.errors import RetryableError
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.txn.locks.protocol import Held, Lock
+from lakehouse.txn.locks.zookeeper import open_lock
+from tests.support.tables import make_env
+
+QUEUE = "/hudi/orders"
+# What InterProcessMutex calls its nodes: protection, a random id, the word it sorts by, the server's sequence.
+CURATORS = re.compile(r"_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-lock-\d{10}")
+
+
+@pytest.fixture
+def curator(zookeeper_hosts: str) -> Iterator[KazooClient]:
+    """A client that plays Curator's part, and sees an empty queue."""
+    client = KazooClient(hosts=zookeeper_hosts)
+    client.start()
+    client.delete(QUEUE, recursive=True)
+    yield client
+    client.stop()
+    client.close()
+
+
+def ours(hosts: str) -> Lock:
+    """Return our lock of the queue."""
+    policy = TransactionPolicy(
+        lock_provider="zookeeper", zookeeper_url=hosts, zookeeper_base_path="/hudi", zookeeper_lock_key="orders"
+    )
+    return open_lock(make_env(), policy)
+
+
+def curators_node(curator: KazooClient) -> str:
+    """Stand in the queue as Curator does, and return the path."""
+    name = f"{QUEUE}/_c_ffffffff-ffff-4fff-bfff-ffffffffffff-lock-"
+    return str(curator.create(name, b"", ephemeral=True, sequence=True, makepath=True))
+
+
+def lose_replies(patch: pytest.MonkeyPatch) -> None:
+    """Carry out what makes a node of the queue, and lose the reply."""
+    create = KazooClient.create_async
+
+    def create_and_lose(self: KazooClient, *args: object, **kwargs: object) -> object:
+        answer = create(self, *args, **kwargs)
+        if not kwargs.get("sequence"):
+            return answer
+        answer.get(timeout=10)
+        raise ConnectionLoss
+
+    patch.setattr(KazooClient, "create_async", create_and_lose)
+
+
+def test_our_node_is_one_of_curators(zookeeper_hosts: str, curator: KazooClient) -> None:
+    lock = ours(zookeeper_hosts)
+    assert lock.try_acquire() > 0  # type: ignore[operator]
+    (node,) = curator.get_children(QUEUE)
+    assert CURATORS.fullmatch(node)
+    assert curator.get(f"{QUEUE}/{node}")[1].ephemeralOwner != 0
+    lock.release()
+    assert curator.get_children(QUEUE) == []
+
+
+def test_curator_and_we_take_turns_in_the_order_of_the_queue(zookeeper_hosts: str, curator: KazooClient) -> None:
+    first = curators_node(curator)
+    lock = ours(zookeeper_hosts)
+    held = lock.try_acquire()
+    assert isinstance(held, Held)
+    assert first.rpartition("/")[2] in held.by
+    with pytest.raises(RetryableError, match="lost to"):
+        lock.check()
+    third = curators_node(curator)
+    curator.delete(first)
+    assert not isinstance(lock.try_acquire(), Held)
+    lock.check()
+    in_order = sorted(curator.get_children(QUEUE), key=lambda node: node[-10:])
+    assert in_order[-1] == third.rpartition("/")[2] and len(in_order) == 2
+    lock.release()
+
+
+def test_a_lost_reply_leaves_one_node_in_the_queue(
+    zookeeper_hosts: str, curator: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = ours(zookeeper_hosts)
+    with monkeypatch.context() as lossy:
+        lose_replies(lossy)
+        with pytest.raises(RetryableError, match="ConnectionLoss"):
+            lock.try_acquire()
+    assert not isinstance(lock.try_acquire(), Held)
+    assert len(curator.get_children(QUEUE)) == 1
+    lock.release()
+    assert curator.get_children(QUEUE) == []
+
+
+def test_a_node_of_unknown_fate_goes_with_the_session(
+    zookeeper_hosts: str, curator: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_replies(monkeypatch)
+    lock = ours(zookeeper_hosts)
+    with pytest.raises(RetryableError):
+        lock.try_acquire()
+    assert len(curator.get_children(QUEUE)) == 1
+    lock.release()
+    assert curator.get_children(QUEUE) == []
+
+
+def test_an_ensemble_that_does_not_answer_is_worth_another_try() -> None:
+    policy = TransactionPolicy(
+        lock_provider="zookeeper",
+        zookeeper_url="127.0.0.1:1",
+        zookeeper_base_path="/hudi",
+        zookeeper_lock_key="orders",
+        zookeeper_connection_ms=300,
+    )
+    lock = open_lock(make_env(), policy)
+    with pytest.raises(RetryableError, match=re.escape("zookeeper://127.0.0.1:1/hudi/orders")):
+        lock.try_acquire()
+    lock.release()
