@@ -15,6 +15,7 @@ import lakehouse
 from lakehouse.errors import UserError
 
 SPARK_HOME = "LAKEHOUSE_SPARK_HOME"
+MODULES = "LAKEHOUSE_MODULES"
 SPARK_MASTER = "LAKEHOUSE_SPARK_MASTER"
 REPORTS = "LAKEHOUSE_REPORTS"
 
@@ -32,7 +33,8 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
     """Find the Spark environment; raise UserError saying what to set if it is not there.
 
     The script is `lakehouse/__main__.py` as installed there; for an editable installation it is the one of the source
-    tree, which then goes on PYTHONPATH.
+    tree, which then goes on PYTHONPATH. So do the folders of modules that specs name, mergers of one's own above all:
+    those in `LAKEHOUSE_MODULES` (separated by colons), or else the folder of the DAGs.
     """
     named = environ.get(SPARK_HOME)
     if not named:
@@ -45,18 +47,28 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
     # spark-submit asks this Python where Spark is. Without a safe path, the script's own folder would come first on
     # sys.path, and rooms such as lakehouse/io would be found under bare names.
     variables = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONSAFEPATH": "1"}
+    search = [*_module_folders(environ), *filter(None, [environ.get("PYTHONPATH")])]
     installed = next(iter(sorted(home.glob("lib/python*/site-packages/lakehouse/__main__.py"))), None)
     if installed is not None:
-        return SparkEnvironment(binary=str(binary), application=str(installed), variables=variables)
+        return SparkEnvironment(
+            binary=str(binary), application=str(installed), variables=variables | {"PYTHONPATH": ":".join(search)}
+        )
     package = Path(lakehouse.__file__).absolute().parent
     if package.parent.name in ("site-packages", "dist-packages"):
         raise UserError(f"{SPARK_HOME}={named} has no lakehouse: install lakehouse[spark] there")
-    search = [str(package.parent), *filter(None, [environ.get("PYTHONPATH")])]
     return SparkEnvironment(
         binary=str(binary),
         application=str(package / "__main__.py"),
-        variables={**variables, "PYTHONPATH": ":".join(search)},
+        variables={**variables, "PYTHONPATH": ":".join([str(package.parent), *search])},
     )
+
+
+def _module_folders(environ: Mapping[str, str]) -> list[str]:
+    if environ.get(MODULES):
+        return environ[MODULES].split(":")
+    dags = environ.get("AIRFLOW__CORE__DAGS_FOLDER") or str(Path(environ.get("AIRFLOW_HOME", "~/airflow")) / "dags")
+    folder = Path(dags).expanduser()
+    return [str(folder)] if folder.is_dir() else []
 
 
 def provide_connection(connection_id: str, environ: MutableMapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
+from lakehouse_airflow.spark_environment import spark_environment
 from tests.support.fake_submit import FakeSubmit
 
 ORDERS = Asset(name="sales.orders", uri="lakehouse://sales.orders")
@@ -273,6 +274,19 @@ def test_without_a_spark_environment_the_task_says_what_to_set(
     task = operator()
     with pytest.raises(AirflowFailException, match="LAKEHOUSE_SPARK_HOME"):
         task.execute(run_context(task))
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["LAKEHOUSE_MODULES", "the folder of the DAGs"])
+def test_a_job_finds_the_modules_that_specs_name(submit: FakeSubmit, tmp_path: Path, named: bool) -> None:
+    (tmp_path / "dags").mkdir()
+    environ = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": "/of/the/user"}
+    environ.pop("AIRFLOW__CORE__DAGS_FOLDER", None)
+    if named:
+        environ["LAKEHOUSE_MODULES"] = "/mergers/of/sales:/mergers/of/trips"
+    folders = spark_environment(environ).variables["PYTHONPATH"].split(":")
+    assert folders[-1] == "/of/the/user"
+    expected = ["/mergers/of/sales", "/mergers/of/trips"] if named else [str(tmp_path / "dags")]
+    assert folders[-1 - len(expected) : -1] == expected
 
 
 def lives(process: psutil.Process) -> bool:
