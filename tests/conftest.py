@@ -31,7 +31,7 @@ if IN_SPARK_ENVIRONMENT:
 SUPPORT = Path(__file__).parent / "support"
 pytest_plugins = [
     f"tests.support.{name}"
-    for name in ("spark", "s3", "stores", "postgresql", "zookeeper", "locks")
+    for name in ("spark", "s3", "stores", "postgresql", "zookeeper", "hive", "locks")
     if IN_SPARK_ENVIRONMENT and (SUPPORT / f"{name}.py").exists()
 ]
 

@@ -18,6 +18,7 @@ from lakehouse.storage.protocol import Storage
 from lakehouse.txn.env import Clock, Env, SystemClock
 from lakehouse.txn.lock import TableLock, open_lock
 from lakehouse.txn.locks.protocol import Lock
+from tests.support import hive
 from tests.support.killed import Host
 from tests.support.stores import make_store
 from tests.support.tables import SteadyClock
@@ -30,7 +31,7 @@ DATABASE_KINDS = ("sqlalchemy-sqlite", "sqlalchemy-postgresql")
 #: A lease that our clock ends: a test moves the clock instead of waiting.
 LEASED = (*FILE_KINDS, *DATABASE_KINDS)
 #: A holder that dies loses the lock.
-MORTAL = (*LEASED, "zookeeper")
+MORTAL = (*LEASED, "zookeeper", "hivemetastore")
 ALL = ("in_process", *MORTAL)
 _MARKS = {"s3": pytest.mark.s3}
 _numbers = itertools.count(1)
@@ -100,7 +101,28 @@ class ZookeeperPlace(Place):
         impostor.close()
 
 
-_PLACES: dict[str, type[Place]] = {"zookeeper": ZookeeperPlace}
+class HivePlace(Place):
+    """A place whose server judges by its own clock who is dead, and looks every second."""
+
+    def live(self, lock: Lock) -> None:
+        """Let three quarters of the time pass after which a silent holder is dropped."""
+        time.sleep(hive.TIMEOUT_S * 0.75)
+        lock.renew()
+
+    def die(self, lock: Lock) -> None:
+        """Be silent until the metastore has dropped the lock."""
+        assert until(lambda: self._is_dropped(lock), 30)
+
+    def _is_dropped(self, lock: Lock) -> bool:
+        # Looking at the list is no sign of life, which asking for the lock would be.
+        number, lock._number = lock._number, None  # type: ignore[attr-defined]
+        try:
+            return lock._find() is None  # type: ignore[attr-defined]
+        finally:
+            lock._number = number  # type: ignore[attr-defined]
+
+
+_PLACES: dict[str, type[Place]] = {"zookeeper": ZookeeperPlace, "hivemetastore": HivePlace}
 
 
 def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
@@ -116,6 +138,9 @@ def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Pla
         options["zookeeper_url"] = request.getfixturevalue("zookeeper_hosts")
         options |= {"zookeeper_base_path": f"/locks/{next(_numbers)}", "zookeeper_lock_key": "orders"}
         options["zookeeper_session_ms"] = SESSION_MS
+    elif kind == "hivemetastore":
+        options["hive_uris"] = request.getfixturevalue("hive_uri")
+        options |= {"hive_database": "sales", "hive_table": f"orders_{next(_numbers)}", "lock_lease_ms": 3_000}
     place = _PLACES.get(kind, Place)
     return place(kind, make_store(store, request, tmp_path / str(next(_numbers))), TransactionPolicy(**options))
 

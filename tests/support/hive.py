@@ -1,0 +1,66 @@
+"""A Hive Metastore on a free port of 127.0.0.1, from the jars that Spark brings, with a Derby of its own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.postgresql import HOST, free_port, wait_for_port
+
+MAIN = "org.apache.hadoop.hive.metastore.HiveMetaStore"
+TIMEOUT_S = 4
+
+
+def settings(place: Path) -> dict[str, str]:
+    """Return what `hive-site.xml` says: everything below `place`, and the dead are found after seconds."""
+    return {
+        "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={place}/metastore;create=true",
+        "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
+        # Spark leaves out the pool that is the default.
+        "datanucleus.connectionPoolingType": "HikariCP",
+        "datanucleus.schema.autoCreateAll": "true",
+        "hive.metastore.schema.verification": "false",
+        "hive.metastore.warehouse.dir": f"{place}/warehouse",
+        "hive.async.log.enabled": "false",
+        # Makes the tables of locks, which only a script of Hive's own distribution makes otherwise.
+        "hive.in.test": "true",
+        "hive.support.concurrency": "true",
+        "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager",
+        "hive.txn.timeout": f"{TIMEOUT_S}s",
+        "hive.compactor.initiator.on": "true",
+        "hive.compactor.worker.threads": "0",
+        "hive.timedout.txn.reaper.start": "1s",
+        "hive.timedout.txn.reaper.interval": "1s",
+        "hive.metastore.server.min.threads": "8",
+    }
+
+
+@pytest.fixture(scope="session")
+def hive_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A metastore, as `thrift://host:port`."""
+    java, spark = shutil.which("java"), find_spec("pyspark")
+    if java is None or spark is None or spark.origin is None:
+        pytest.skip("missing: java and pyspark, whose jars hold the Hive Metastore")
+    place, port = tmp_path_factory.mktemp("hive"), free_port()
+    rows = (f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings(place).items())
+    (place / "conf").mkdir()
+    (place / "conf/hive-site.xml").write_text(f"<configuration>{''.join(rows)}</configuration>")
+    classes = f"{place}/conf:{Path(spark.origin).parent}/jars/*"
+    with open(place / "log", "wb") as log:
+        server = subprocess.Popen(
+            [java, "-Xmx384m", f"-Dhive.log.dir={place}", "-cp", classes, MAIN, "-p", str(port)],
+            cwd=place,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        wait_for_port(server, port, place / "log", seconds=120)
+        yield f"thrift://{HOST}:{port}"
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
