@@ -52,9 +52,7 @@ def ordering_of_values(values: Sequence[Value], kinds: Sequence[pa.DataType]) ->
     if len(kinds) == 1:
         rows = [None if value in (NULL, NO_ORDERING) else (value,) for value in values]
     else:
-        rows = [
-            items if wrapper is Wrapper.ARRAY and len(items) == len(kinds) > 0 else None for wrapper, items in values
-        ]
+        rows = [items if wrapper is Wrapper.ARRAY and len(items) == len(kinds) else None for wrapper, items in values]
     fitting = [_fitting(kind) for kind in kinds] if any(rows) else []
     rows = [
         row if row and all(value[0] in fits for value, fits in zip(row, fitting, strict=True)) else None for row in rows
