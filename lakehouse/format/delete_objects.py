@@ -7,7 +7,7 @@
 Ordering values are those of delete_java_values, and ArrayComparable: an array of such, of several ordering columns.
 
 Utf8 has several forms: since 0.12.2 it is one array of bytes and its class has a registered number; before, it is the
-fields of the class, of which Avro 1.8 has `bytes, length, string`, and Avro since 1.9 `bytes, hash, length, string`.
+fields of the class, of which Avro 1.8 has `bytes, length, string`, and later ones `bytes, hash, length, string`.
 Nothing tells which; a content is taken for the one that it can be read as from the first byte to the last.
 """
 
@@ -51,7 +51,7 @@ def decode_objects(content: bytes, version: int) -> ObjectDeletes:
     """Return the entries of the Java objects of a delete block of version 1 or 2.
 
     Raises CorruptTableError for bytes that end too early, go on too long, lack a key or make no sense, UnsupportedError
-    for an object of a class that is not listed above; both name the byte, and the class where there is one.
+    for an object of any other class; both name the byte, and the class where there is one.
     """
     found: list[ObjectDeletes] = []
     problem: CorruptTableError | UnsupportedError | None = None

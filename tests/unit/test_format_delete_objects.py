@@ -196,6 +196,13 @@ def test_texts_of_avro_that_occur_again_are_the_same(text: bytes) -> None:
     assert read.ordering[0].to_pylist() == ["utf8", "utf8"]
 
 
+def test_the_avro_of_hudis_bundle_for_flink_has_another_name() -> None:
+    """Bytes of Hudi 0.11.1, but the name of the class is the one that the bundle gives it."""
+    name = b"\x01\x03org.apache.hudi.org.apache.avro.util.Utf\xb8"
+    read = decode_deletes(framed(2, ONE + name + b"\x01\x01\x05utf8\0\x08\x01utf\xb8"), [pa.string()])
+    assert read.ordering[0].to_pylist() == ["utf8"]
+
+
 def test_long_texts_have_a_length_and_characters_of_one_byte_each() -> None:
     """Bytes of Hudi 0.11.1; a partition of 63 letters, a key of 64, a partition with a zero, a key of 200."""
     data = (
