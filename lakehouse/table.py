@@ -291,7 +291,13 @@ class Table:
         `read_optimized` reads base files alone: a merge-on-read table as of the last compaction of each file group.
         """
         chosen = None if columns is None else tuple(columns)
-        request = ScanRequest(columns=chosen, where=where, as_of=as_of, read_optimized=read_optimized)
+        request = ScanRequest(
+            columns=chosen,
+            where=where,
+            as_of=as_of,
+            read_optimized=read_optimized,
+            memory_budget_bytes=self._policies.write.memory_budget_bytes,
+        )
         return TableScan(table=self.refresh(), request=request)
 
     def incremental(
@@ -312,11 +318,12 @@ class Table:
         """
         check_format(format)
         chosen = None if columns is None else tuple(columns)
+        budget = self._policies.write.memory_budget_bytes
+        request: ScanRequest | ChangeRequest = ScanRequest(
+            columns=chosen, where=where, incremental=True, begin=begin, end=end, memory_budget_bytes=budget
+        )
         if format == CDC:
-            return TableScan(
-                table=self.refresh(), request=ChangeRequest(columns=chosen, where=where, begin=begin, end=end)
-            )
-        request = ScanRequest(columns=chosen, where=where, incremental=True, begin=begin, end=end)
+            request = ChangeRequest(columns=chosen, where=where, begin=begin, end=end, memory_budget_bytes=budget)
         return TableScan(table=self.refresh(), request=request)
 
     def partitions(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
 from lakehouse.operations.load import LoadedTable, list_data_files, load_all_slices, load_visible, table_schema
-from lakehouse.operations.scan import EARLIEST, changed_instants, instant_text, slice_context
+from lakehouse.operations.scan import EARLIEST, READ_BUDGET, changed_instants, instant_text, slice_context
 from lakehouse.plan.cdc import UNCHANGING, Change, plan_changes
 from lakehouse.plan.predicate import check_columns, parse_predicate, to_arrow
 from lakehouse.plan.scan import partition_filter
@@ -47,6 +47,7 @@ class ChangeRequest:
     end: str | None = None
     columns: tuple[str, ...] | None = None
     where: str | Predicate | None = None
+    memory_budget_bytes: int = READ_BUDGET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ def plan_change_read(table: LoadedTable, request: ChangeRequest) -> ChangeScan:
     if where is not None and not table.config.raw.get("hoodie.index.type", "").startswith("GLOBAL"):
         keep = partition_filter(where, full, table.config.keys)
         changes = tuple(change for change in changes if keep is None or keep(change.partition))
-    slices = slice_context(table, full)
+    slices = slice_context(table, full, budget=request.memory_budget_bytes)
     needed = set(full.names) if slices.mixes_versions else {*images.names, *(columns_of(where) if where else ())}
     context = ChangeContext(slices=slices, images=pa.schema([field for field in full if field.name in needed]))
     return ChangeScan(changes=changes, context=context, images=images, where=where)

@@ -27,7 +27,7 @@ from lakehouse.state.view import read_optimized, visible_timeline
 from lakehouse.storage.protocol import Storage
 
 EARLIEST = "earliest"
-_READ_BUDGET = WritePolicy().memory_budget_bytes
+READ_BUDGET = WritePolicy().memory_budget_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,8 @@ class ScanRequest:
     """What a reader asks for: columns and a condition; the table now, at an instant, or what changed in (begin, end].
 
     `begin` and `end` are completion times (requested times for version 6); `begin` may be "earliest". `read_optimized`
-    reads base files alone: faster, and as old as the last compaction of each file group.
+    reads base files alone: faster, and as old as the last compaction of each file group. A task that merges logs holds
+    `memory_budget_bytes`.
     """
 
     columns: tuple[str, ...] | None = None
@@ -45,6 +46,7 @@ class ScanRequest:
     begin: str | None = None
     end: str | None = None
     read_optimized: bool = False
+    memory_budget_bytes: int = READ_BUDGET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,8 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
         ranges=ranges,
         commit_times=commit_times,
     )
-    context = replace(slice_context(table, full, as_of=as_of, completed_up_to=end), commit_times=commit_times)
+    context = slice_context(table, full, as_of=as_of, completed_up_to=end, budget=request.memory_budget_bytes)
+    context = replace(context, commit_times=commit_times)
     if any(file_slice.logs for file_slice in plan.slices):
         require_mergeable(table.config)
     return Scan(plan=plan, context=context, stored_schemas=stored)
@@ -132,7 +135,7 @@ def slice_context(
     *,
     as_of: str | None = None,
     completed_up_to: str | None = None,
-    budget: int = _READ_BUDGET,
+    budget: int = READ_BUDGET,
 ) -> SliceContext:
     """Return what reading slices of the table takes; `schema` is that of the data columns."""
     blocks = VisibleBlocks()

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.operations.cdc import ChangeScan
+from lakehouse.spark.engine import own_workers
 from lakehouse.spark.scan import spark_schema
 
 
@@ -22,4 +23,5 @@ def changes_to_spark(spark: SparkSession, scan: ChangeScan) -> DataFrame:
                 yield from scan.read(scan.changes[number])
 
     numbers = spark.range(0, len(scan.changes), 1, len(scan.changes))
-    return numbers.mapInArrow(read, spark_schema(scan.schema))
+    with own_workers(spark, scan.context.slices.budget_bytes):
+        return numbers.mapInArrow(read, spark_schema(scan.schema))

@@ -72,7 +72,7 @@ class SparkEngine:
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], schema=_RESULT)
 
         with spark_failures("reading the batch"):
-            with _own_workers(self._spark, self._budget):
+            with own_workers(self._spark, self._budget):
                 mapped = frame.mapInArrow(run, "result binary")
             collected = mapped.collect()
         return [pickle.loads(bytes(row.result)) for row in collected]
@@ -107,7 +107,7 @@ class SparkEngine:
         dealt = [numbered[first::hands] for first in range(hands)]
         with spark_failures("writing"):
             mapped = self._spark.sparkContext.parallelize(dealt, hands).map(run)
-            with _own_workers(self._spark, self._budget):
+            with own_workers(self._spark, self._budget):
                 # The function is wrapped, with the environment, when this is asked for first.
                 assert mapped._jrdd is not None
             found = mapped.collect()
@@ -115,7 +115,7 @@ class SparkEngine:
 
 
 @contextmanager
-def _own_workers(spark: SparkSession, budget: int) -> Iterator[None]:
+def own_workers(spark: SparkSession, budget: int) -> Iterator[None]:
     """Functions wrapped in the block run in workers whose memory allocator gives back what is free.
 
     A budget means nothing where an allocator keeps as much again for later, as Arrow's own does. It is chosen when a

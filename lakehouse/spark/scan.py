@@ -21,6 +21,7 @@ from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
 from lakehouse.operations.scan import Scan, read_rows, stored_data_schema
 from lakehouse.plan.predicate import literal
+from lakehouse.spark.engine import own_workers
 
 _TASKS_PER_CORE = 2
 _TASK_BYTES = 64 * 1024 * 1024
@@ -42,7 +43,8 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
         frame = reduce(DataFrame.unionByName, [_read(spark, scan, *group, schema) for group in groups.items()])
         if scan.plan.residual is not None:
             frame = frame.where(condition(scan.plan.residual, scan.table_schema))
-        frames.append(frame.select(*[F.col(f"`{name}`") for name in wanted]))
+        # Each column named is a call to the JVM, so none is where nothing was read for the filter alone.
+        frames.append(frame if names == wanted else frame.select(*[F.col(f"`{name}`") for name in wanted]))
     if merged:
         frames.append(_merge(spark, scan, merged))
     if not frames:
@@ -62,7 +64,8 @@ def _merge(spark: SparkSession, scan: Scan, slices: list[FileSlice]) -> DataFram
                     yield from read_rows(context, file_slice, plan)
 
     numbers = spark.range(0, len(shares), 1, len(shares))
-    return numbers.mapInArrow(read, spark_schema(plan.schema))
+    with own_workers(spark, context.budget_bytes):
+        return numbers.mapInArrow(read, spark_schema(plan.schema))
 
 
 def _shares(slices: list[FileSlice], cores: int) -> list[list[FileSlice]]:

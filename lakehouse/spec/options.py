@@ -57,7 +57,8 @@ class WritePolicy:
     memory_budget_bytes: int = option(
         "lakehouse.write.memory.budget",
         512 * _MB,
-        "Sizes the rows a write task holds at once, in bytes; its process peaks above it.",
+        "Memory of a task that writes, compacts or merges logs for a reader, in bytes; what it may hold above an idle "
+        "worker.",
     )
 
 
