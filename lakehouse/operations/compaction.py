@@ -96,6 +96,7 @@ def plan(
     _require_merge_on_read(table)
     require_mergeable(table.config)
     table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
     if kind is COMPACTION and not force:
         answer = due(table, policies)
         if not answer.due:

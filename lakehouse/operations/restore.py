@@ -123,10 +123,11 @@ def _stored(table: LoadedTable, pending: Instant, to: str) -> RestorePlan:
 
 
 def _preview(table: LoadedTable, plan: RestorePlan, to: str) -> Restored:
-    written = _written(table, plan)
-    rollbacks = [
-        plan_of_files(requested, Action(action), written.get(requested, ())) for requested, action in plan.instants
-    ]
+    written, rollbacks = _written(table, plan), []
+    for requested, action in plan.instants:
+        current = table.timeline.find(requested)
+        name = Action(action) if current is None or not current.is_completed else pending_action(table, current)
+        rollbacks.append(plan_of_files(requested, name, written[requested]))
     return Restored(target=to, rollbacks=tuple(rollbacks))
 
 

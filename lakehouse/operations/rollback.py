@@ -1,10 +1,10 @@
 """Undoing a write: plan, files, instants, each step repeatable (format: timeline.md 7.3).
 
-    completed?  under the lock X_c.commit is deleted: X is pending from here on, and nobody reads it
-    R.rollback.requested (plan)  R.rollback.inflight  delete files  delete X's pending files
+    R.rollback.requested (plan)   if X is completed, X_c.commit is deleted: it is pending again, and nobody reads it
+    R.rollback.inflight  delete files  delete X's pending files
     R_c.rollback  delete markers, staged rows, heartbeat
-A crash anywhere leaves X or R pending; the next rollback finds them and goes on. Of a compaction the plan stays, so it
-is requested again, and whoever was at it has lost its claim.
+A crash anywhere leaves R pending, and the next rollback goes on with it, unless X is still true. Of a compaction the
+plan stays, so it is requested again, and whoever was at it has lost its claim.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ def rollback(
         if now.timeline != table.timeline:
             require_undoable(now, policy, current, force=force)
         lock.check()
-        if current.is_completed:
-            current = now.store.revert(current, pending_action(now, current))
-        if current.action in SERVICE_ACTIONS:
+        undoing, plan = _requested(now, plan)
+        if Action(plan.action) in SERVICE_ACTIONS:
             claim(table.env, requested)
-        undoing, plan = _requested(now, replace(plan, action=str(current.action)))
+        if current.is_completed:
+            now.store.revert(current, Action(plan.action))
     _execute(table, policy, undoing, plan)
     return plan
 
@@ -238,9 +238,7 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, pl
     started = env.clock.now_ms()
     target = store.load().find(plan.target)
     if target is not None and target.is_completed:
-        # It was planned for a write that is true: who undoes such a write makes it pending first, so nothing was lost.
-        logger.warning("%s: rollback %s is dropped: %s is completed", env.storage.root, undoing.requested, plan.target)
-        store.remove_pending(undoing)
+        _drop(table, undoing, plan, target)
         return
     if target is not None:
         plan = replace(plan, action=str(target.action))
@@ -262,3 +260,15 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, pl
     # The claims on a plan stay: they fence off whoever was at it.
     tidy(table, plan.target, staged=Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))
+
+
+def _drop(table: LoadedTable, undoing: Instant, plan: RollbackPlan, target: Instant) -> None:
+    """Give up a rollback that died before its target stopped being true, or whose plan was carried out anew since.
+
+    Of the files in its plan those go that the target does not name: they are of an earlier run.
+    """
+    named = {path for stat in table.store.commit(target).stats for path in (stat.path, *stat.cdc_files)}
+    for request in plan.requests:
+        delete_files(table, plan.target, [path for path in request.files if path not in named])
+    table.store.remove_pending(undoing)
+    logger.warning("%s: dropped rollback %s: %s is completed", table.env.storage.root, undoing.requested, plan.target)

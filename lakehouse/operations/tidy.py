@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from lakehouse.format.names import marker_name, parse_marker
+from lakehouse.format.restore import decode_restore_plan
 from lakehouse.format.rollback import decode_rollback_plan
 from lakehouse.model.commit import RollbackPlan, WriteStat
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
@@ -96,7 +97,15 @@ def delete_unreported(
 
 
 def rollback_of(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
-    """Return the newest rollback of the write `requested`, finished or not; it is younger than what it undoes."""
+    """Return the newest rollback of the write `requested`, finished or not; it is younger than what it undoes.
+
+    A restore that is finished has removed its rollbacks; it is returned instead.
+    """
+    for restore in reversed(tuple(timeline.where(action=Action.RESTORE, state=State.COMPLETED))):
+        if restore.requested > requested:
+            data = table.store.read(restore, State.REQUESTED)
+            if data and requested in {undone for undone, _ in decode_restore_plan(data).instants}:
+                return restore
     for rollback in reversed(tuple(timeline.where(action=Action.ROLLBACK))):
         if rollback.requested > requested:
             plan = stored_plan(table, rollback)

@@ -57,10 +57,20 @@ class TimelineStore:
         return [(instant, self.commit(instant)) for instant in wanted]
 
     def commit(self, instant: Instant) -> CommitMetadata:
-        """Return the metadata of one completed commit, deltacommit or replacecommit."""
+        """Return the metadata of one completed commit, deltacommit or replacecommit.
+
+        Raises RetryableError if it was rolled back, or archived, since its timeline was loaded.
+        """
         path = self._path(instant)
         if path not in self._commits:
-            self._commits[path] = decode_commit(self._env.storage.get(path))
+            try:
+                data = self._env.storage.get(path)
+            except NotFoundError as error:
+                raise RetryableError(
+                    f"{self._env.storage.root}: {instant.requested} was rolled back or archived meanwhile; run again",
+                    instant=instant.requested,
+                ) from error
+            self._commits[path] = decode_commit(data)
         return self._commits[path]
 
     def read(self, instant: Instant, state: State) -> bytes | None:

@@ -1,0 +1,322 @@
+"""Rollback, savepoint and restore: they die at any step, meet writers and each other at any step, and are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from lakehouse.errors import LakehouseError, RetryableError
+from lakehouse.model.instant import Action, State
+from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage
+from lakehouse.table import Table
+from tests.support.killed import (
+    BASE,
+    INDEXES,
+    LOGGED,
+    RECOVERY,
+    VERBS,
+    Interrupted,
+    Rows,
+    batch,
+    copy_of,
+    create,
+    leftovers,
+    open_as,
+    points,
+    rows_of,
+    share_of,
+)
+
+LOST, DEAD, SURVIVOR, THIRD = 100, 101, 102, 103
+NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
+#: What is written after the first commit; on tables with logs there is a compaction before the last but one.
+WRITES = ("delete", "upsert", "insert_overwrite")
+TABLES = ("SIMPLE", "LOGS_SIMPLE", "LOGS_BUCKET")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A table, its completed instants in order, and the rows after each of them; the last one is a pending write."""
+
+    storage: Storage
+    instants: tuple[str, ...]
+    states: tuple[Rows, ...]
+
+
+@cache
+def history(index: str) -> History:
+    """A table with several commits; the third has a savepoint on it; a write died, and on logs a plan is pending."""
+    storage = MemoryStorage()
+    table = create(storage, index, pid=LOST)
+    table.bulk_insert(batch(BASE))
+    states, rows = [BASE], BASE
+    for number, name in enumerate(WRITES):
+        VERBS[name].run(table)
+        rows = VERBS[name].after(rows)
+        states.append(rows)
+        if index in LOGGED and number == 0:
+            table.services.compaction(force=True)
+            states.append(rows)
+    if index in LOGGED:
+        table.services.plan_compaction(force=True)
+    instants = [instant.requested for instant, _ in table.commits()]
+    with pytest.raises(SimulatedCrash):
+        VERBS["upsert"].run(open_as(FaultyStorage(storage, _last_data_file(storage)), LOST))
+    return History(storage, tuple(instants), tuple(states))
+
+
+def _last_data_file(storage: Storage) -> int:
+    """Return the step of an upsert after which all of its files are there, and no commit."""
+    tried = FaultyStorage(copy_of(storage))
+    VERBS["upsert"].run(open_as(tried, LOST))
+    return max(n for n, name in enumerate(tried.trace, start=1) if name.startswith("close") and name[-4:] != ".tmp")
+
+
+def restore(storage: Storage, index: str, pid: int = DEAD, **options: str) -> object:
+    """Go back to the second commit, as a process to which those before it are dead."""
+    return open_as(storage, pid, range(LOST, pid), **options).restore(history(index).instants[1])
+
+
+def timeline_of(storage: Storage) -> list[tuple[str, str]]:
+    """Return actions and states, in order."""
+    return [(str(instant.action), instant.state.name) for instant in open_as(storage, THIRD).timeline]
+
+
+@cache
+def trace(index: str) -> tuple[str, ...]:
+    """The steps of a restore that succeeds."""
+    storage = FaultyStorage(copy_of(history(index).storage))
+    restore(storage, index, SURVIVOR)
+    return tuple(storage.trace)
+
+
+def is_restoring(storage: Storage) -> bool:
+    """Whether a restore is pending."""
+    return open_as(storage, THIRD).timeline.pending_restore() is not None
+
+
+def refused(storage: Storage, index: str) -> None:
+    """Check that writers and services are told of the restore that is not finished, and how to finish it."""
+    target = history(index).instants[1]
+    table = open_as(storage, THIRD, range(LOST, THIRD))
+    verbs: list[Callable[[], object]] = [lambda: table.upsert(batch(RECOVERY)), table.rollback_failed, table.savepoint]
+    if index in LOGGED:
+        verbs.append(lambda: table.services.compaction(force=True))
+    lazy = open_as(storage, THIRD, range(LOST, THIRD), **{"hoodie.clean.failed.writes.policy": "LAZY"})
+    for verb in (*verbs, lambda: lazy.upsert(batch(RECOVERY))):
+        with pytest.raises(RetryableError, match=f"restore run --table .* --to {target}"):
+            verb()
+
+
+def settled(storage: Storage, rows: Rows) -> None:
+    """Check that the table holds these rows and nothing else, and goes on."""
+    assert rows_of(storage) == rows
+    # Where nothing was left to do, nobody asked for the lock of the dead.
+    assert set(leftovers(storage)) <= {".hoodie/lock"}
+    open_as(storage, THIRD, range(LOST, THIRD)).upsert(batch(RECOVERY))
+    assert rows_of(storage) == {**rows, **RECOVERY}
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize("index", TABLES)
+def test_after_a_crash_at_any_step_a_restore_is_finished_by_the_next_one(index: str) -> None:
+    whole = copy_of(history(index).storage)
+    restore(whole, index, DEAD)
+    phases = set()
+    for step, mode in share_of(points(trace(index)), index, 2):
+        storage = copy_of(history(index).storage)
+        with pytest.raises(SimulatedCrash):
+            restore(FaultyStorage(storage, step, mode), index)
+        assert rows_of(storage) in history(index).states, "readers see some state of the past at any moment"
+        phases.add(is_restoring(storage))
+        if is_restoring(storage):
+            refused(storage, index)
+        restore(storage, index, SURVIVOR)
+        assert timeline_of(storage) == timeline_of(whole)
+        settled(storage, history(index).states[1])
+    assert phases == {True, False}
+
+
+@pytest.mark.parametrize("index", TABLES)
+def test_a_second_crash_leaves_the_restore_to_the_third_process(index: str) -> None:
+    for first, (step, mode) in enumerate(share_of(points(trace(index)), index, 9)):
+        crashed = copy_of(history(index).storage)
+        with pytest.raises(SimulatedCrash):
+            restore(FaultyStorage(crashed, step, mode), index)
+        whole = FaultyStorage(copy_of(crashed))
+        restore(whole, index, SURVIVOR)
+        for other, fault in share_of(points(whole.trace), first, 7):
+            storage = copy_of(crashed)
+            with pytest.raises(SimulatedCrash):
+                restore(FaultyStorage(storage, other, fault), index, SURVIVOR)
+            restore(storage, index, THIRD)
+            settled(storage, history(index).states[1])
+
+
+@pytest.mark.parametrize("index", TABLES)
+def test_a_lost_reply_at_any_step_of_a_restore_is_settled_by_the_next_one(index: str) -> None:
+    for step, name in share_of(enumerate(trace(index), start=1), index, 3):
+        storage = copy_of(history(index).storage)
+        try:
+            restore(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), index, SURVIVOR)
+        except LakehouseError as error:
+            assert isinstance(error, RetryableError), name
+            restore(storage, index, SURVIVOR)
+        settled(storage, history(index).states[1])
+
+
+@pytest.mark.parametrize("index", TABLES)
+def test_two_restores_that_meet_at_any_step_end_as_one(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = set()
+
+    def rival(storage: Storage) -> None:
+        try:
+            restore(storage, index, SURVIVOR, **NO_WAIT)
+            turns.add("done")
+        except RetryableError as error:
+            assert "lock" in str(error)
+            turns.add("locked out")
+
+    for number, name in share_of(enumerate(trace(index), start=1), index, 3):
+        storage = copy_of(history(index).storage)
+        try:
+            restore(Interrupted(storage, number, rival, monkeypatch), index, THIRD)
+        except RetryableError as error:
+            assert "meanwhile" in str(error) or "is not finished" in str(error), name
+        restore(storage, index, SURVIVOR)
+        settled(storage, history(index).states[1])
+    assert turns == {"done", "locked out"}
+
+
+@pytest.mark.parametrize("index", TABLES)
+def test_a_writer_that_meets_a_restore_at_any_step_is_refused_or_undone_or_comes_after(
+    index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, turns = history(index).states[1], []
+
+    def rival(storage: Storage) -> None:
+        try:
+            open_as(storage, THIRD, [LOST, DEAD], **NO_WAIT).upsert(batch(RECOVERY))
+            turns.append("written")
+        except RetryableError:
+            turns.append("refused")
+
+    for number, name in share_of(enumerate(trace(index), start=1), index, 2):
+        storage = copy_of(history(index).storage)
+        restore(Interrupted(storage, number, rival, monkeypatch), index, SURVIVOR)
+        assert rows_of(storage) in ([before, before | RECOVERY] if turns[-1] == "written" else [before]), name
+        settled(storage, rows_of(storage))
+    assert {"written", "refused"} == set(turns)
+
+
+@pytest.mark.parametrize("index", TABLES)
+@pytest.mark.parametrize("policy", ["EAGER", "LAZY"])
+def test_a_living_writer_that_a_restore_overtakes_at_any_step_leaves_all_or_nothing(
+    index: str, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = {"hoodie.clean.failed.writes.policy": policy}
+    before, target = history(index).states[1], history(index).instants[1]
+    clean = copy_of(history(index).storage)
+    open_as(clean, DEAD, [LOST]).rollback_failed()
+    steps = FaultyStorage(copy_of(clean))
+    open_as(steps, DEAD, **several).upsert(batch(RECOVERY))
+    outcomes = set()
+
+    def rival(storage: Storage) -> None:
+        table = open_as(storage, SURVIVOR, **NO_WAIT)
+        try:
+            table.restore(target)
+        except RetryableError:
+            try:
+                table.restore(target, force=True)
+            except RetryableError as error:
+                assert "lock" in str(error)
+
+    for number, name in share_of(enumerate(steps.trace, start=1), index + policy, 3):
+        storage = copy_of(clean)
+        try:
+            open_as(Interrupted(storage, number, rival, monkeypatch), DEAD, **several).upsert(batch(RECOVERY))
+            outcomes.add("written")
+        except RetryableError:
+            outcomes.add("refused")
+            assert rows_of(storage) == before, name
+        found = rows_of(storage)
+        undone = Action.RESTORE in {instant.action for instant in open_as(storage, THIRD).timeline}
+        assert found in (before, before | RECOVERY) or not undone, name
+        if index in LOGGED and not undone:
+            open_as(storage, SURVIVOR, [LOST]).services.compaction()
+        settled(storage, found)
+    assert outcomes == {"written", "refused"}
+
+
+@cache
+def newest(index: str) -> Storage:
+    """A table whose newest write is completed, with nothing pending; if something was planned, it is a compaction."""
+    storage = copy_of(history(index).storage)
+    table = open_as(storage, DEAD, [LOST])
+    table.rollback_failed()
+    if index in LOGGED:
+        table.services.compaction()
+    return storage
+
+
+@pytest.mark.parametrize("index", [*INDEXES, *LOGGED])
+def test_after_a_crash_at_any_step_a_rollback_is_finished_by_the_next_one(index: str) -> None:
+    table = open_as(newest(index), THIRD)
+    (*_, last) = (instant.requested for instant, _ in table.commits())
+    after = rows_of(newest(index))
+    before = history(index).states[-2] if last in history(index).instants else after
+    whole = FaultyStorage(copy_of(newest(index)))
+    open_as(whole, SURVIVOR).rollback(last)
+    for step, mode in share_of(points(whole.trace), index, 1):
+        for by_writer in (False, True):
+            storage = copy_of(newest(index))
+            with pytest.raises(SimulatedCrash):
+                open_as(FaultyStorage(storage, step, mode), DEAD).rollback(last)
+            assert rows_of(storage) in (before, after)
+            rows = before
+            if by_writer:
+                # Whoever writes next takes the rollback up if it began, and else knows nothing of it.
+                rows = rows_of(storage)
+                open_as(storage, SURVIVOR, range(LOST, SURVIVOR)).upsert(batch(RECOVERY))
+                rows = rows | RECOVERY
+            else:
+                open_as(storage, SURVIVOR, range(LOST, SURVIVOR)).rollback(last)
+                assert timeline_of(storage) == timeline_of(whole.inner)
+            if index in LOGGED:
+                assert rows_of(storage) == rows
+                open_as(storage, SURVIVOR, range(LOST, SURVIVOR)).services.compaction(force=True)
+            settled(storage, rows)
+
+
+def _savepoint(table: Table, index: str) -> object:
+    return table.savepoint(history(index).instants[1], user="u", comment="c")
+
+
+def _unsavepoint(table: Table, index: str) -> object:
+    return table.delete_savepoint(history(index).instants[1])
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "LOGS_SIMPLE"])
+def test_after_a_crash_at_any_step_a_savepoint_is_made_and_deleted_by_the_next_try(index: str) -> None:
+    kept = copy_of(history(index).storage)
+    _savepoint(open_as(kept, DEAD), index)
+    for verb, start in ((_savepoint, history(index).storage), (_unsavepoint, kept)):
+        whole = FaultyStorage(copy_of(start))
+        verb(open_as(whole, DEAD), index)
+        for step, mode in points(whole.trace):
+            storage = copy_of(start)
+            with pytest.raises(SimulatedCrash):
+                verb(open_as(FaultyStorage(storage, step, mode), DEAD), index)
+            table = open_as(storage, SURVIVOR, range(LOST, SURVIVOR))
+            if verb is _savepoint or table.timeline.where(action=Action.SAVEPOINT):
+                verb(table, index)
+            expected = [(history(index).instants[1], State.COMPLETED)] if verb is _savepoint else []
+            found = table.timeline.where(action=Action.SAVEPOINT)
+            assert [(instant.requested, instant.state) for instant in found] == expected
+            assert rows_of(storage) == history(index).states[-1]
