@@ -14,7 +14,7 @@ import logging
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.exceptions import ConnectionLoss, KazooException, NoNodeError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from lakehouse.errors import RetryableError
@@ -79,8 +79,9 @@ class ZookeeperLock:
         if self._client is None or self._node is None:
             raise lost(self.name, "nobody: it was never ours, or given back")
         try:
-            self._answer(self._client.sync_async(self._queue))
-            waiting = self._waiting(self._client)
+            waiting = self._waiting_now(self._client)
+        except SessionExpiredError as error:
+            raise lost(self.name, "the end of our session") from error
         except (KazooException, KazooTimeoutError) as error:
             raise self._failed(error) from error
         if not waiting or waiting[0] != self._node:
@@ -132,6 +133,15 @@ class ZookeeperLock:
 
     def _waiting(self, client: KazooClient) -> list[str]:
         return sorted(self._answer(client.get_children_async(self._queue)), key=_sequence)
+
+    def _waiting_now(self, client: KazooClient) -> list[str]:
+        """Return the queue as the leader knows it; a connection that broke is no end of a session, so ask again."""
+        try:
+            self._answer(client.sync_async(self._queue))
+            return self._waiting(client)
+        except ConnectionLoss:
+            self._answer(client.sync_async(self._queue))
+            return self._waiting(client)
 
     def _shown(self, client: KazooClient, node: str) -> str:
         try:

@@ -1,0 +1,105 @@
+"""Locks among real processes that are killed, or suspended for longer than the lock waits for them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+import pytest
+
+from lakehouse.errors import RetryableError
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.storage.locate import open_storage
+from lakehouse.txn.env import Env
+from lakehouse.txn.lock import TableLock
+from tests.support.locks import Place, kinds
+
+#: The provider `storage` waits ten seconds at least; its register and its code are those of `filesystem`.
+KINDS = ("filesystem-local", "sqlalchemy-sqlite", "sqlalchemy-postgresql", "zookeeper", "hivemetastore")
+LEASE_MS = 1_500
+
+each = pytest.mark.parametrize("place", kinds(KINDS), indirect=True)
+
+
+def hold(root: str, policy: TransactionPolicy, told: Connection) -> None:
+    """Take the lock, and check and release it when told so; for a process of its own."""
+    lock = TableLock(Env(storage=open_storage(root)), policy)
+    lock.acquire()
+    told.send(lock.token)
+    told.recv()
+    try:
+        lock.check()
+        told.send("held")
+    except RetryableError as error:
+        told.send(str(error))
+    lock.release()
+    told.send("released")
+    told.recv()
+
+
+@contextmanager
+def holder(place: Place, policy: TransactionPolicy) -> Iterator[tuple[BaseProcess, Connection, int]]:
+    """Give a process that holds the lock, how to talk to it, and its token."""
+    ours, theirs = multiprocessing.Pipe()
+    processes = multiprocessing.get_context("forkserver")
+    child = processes.Process(target=hold, args=(place.storage.root, policy, theirs))
+    child.start()
+    theirs.close()
+    try:
+        yield child, ours, ours.recv()
+    finally:
+        child.kill()
+        child.join()
+        ours.close()
+
+
+def thief(place: Place, policy: TransactionPolicy) -> TableLock:
+    """Wait for the lock in this process and return it."""
+    lock = TableLock(Env(storage=place.storage), replace(policy, lock_wait_ms=60_000))
+    lock.acquire()
+    return lock
+
+
+@each
+def test_the_lock_of_a_killed_process_is_taken_over(place: Place) -> None:
+    policy = replace(place.policy, lock_lease_ms=60_000)
+    with holder(place, policy) as (child, _, token):
+        child.kill()
+        child.join()
+        lock = thief(place, policy)
+        assert lock.token > token
+        lock.check()
+        lock.release()
+
+
+@each
+def test_a_process_that_was_suspended_finds_out_and_takes_nothing_from_its_successor(place: Place) -> None:
+    policy = replace(place.policy, lock_lease_ms=LEASE_MS)
+    with holder(place, policy) as (child, told, token):
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGSTOP)
+        lock = thief(place, policy)
+        assert lock.token > token
+        os.kill(child.pid, signal.SIGCONT)
+        told.send("go on")
+        assert "was lost to" in told.recv()
+        assert told.recv() == "released"
+        lock.check()
+        lock.release()
+
+
+@each
+def test_a_process_that_goes_on_in_time_still_has_the_lock(place: Place) -> None:
+    with holder(place, place.policy) as (_, told, _):
+        told.send("go on")
+        assert told.recv() == "held"
+        assert told.recv() == "released"
+        lock = thief(place, place.policy)
+        lock.check()
+        lock.release()
