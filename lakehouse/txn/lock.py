@@ -69,7 +69,7 @@ class TableLock:
             if self._env.clock.now_ms() > deadline:
                 raise RetryableError(
                     f"{self._env.storage.root}: the table lock {self._lock.name} is held by {answer.by} for more than "
-                    f"{self._policy.lock_wait_ms} ms; try again later, or delete it if its holder is gone"
+                    f"{self._policy.lock_wait_ms} ms; try again later"
                 )
             self._env.clock.sleep(pause)
             pause = min(pause * _POLL_GROWTH, _LONGEST_POLL_SECONDS)

@@ -5,17 +5,22 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lakehouse.errors import RetryableError
+from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
 from lakehouse.txn.lock import table_lock
 from lakehouse.txn.locks.protocol import Held, Lock
 from tests.support.locks import ALL, FILE_KINDS, LEASED, MORTAL, Place, count_up, kinds, until
 
+KEY = "hoodie.write.lock.provider"
 THREADS, ROUNDS = 4, 5
 CHILDREN = 2
 #: Where another process sees the lock, and its test server.
@@ -289,3 +294,30 @@ def visit(place: Place, storage: FaultyStorage) -> None:
         lock.check()
         lock._lock.renew()
         lock.check()
+
+
+@each
+def test_tables_are_written_under_it(place: Place) -> None:
+    options = {
+        declared.metadata["key"]: str(value)
+        for declared in fields(LockPolicy)
+        if (value := getattr(place.policy, declared.name)) != declared.default
+    }
+    env = Env(storage=place.storage)
+    table = Table.create(
+        place.storage.root,
+        name="t",
+        record_key=["id"],
+        ordering="ts",
+        options=options | {KEY: place.policy.lock_provider},
+        env=env,
+    )
+    table.upsert(pa.table({"id": ["a", "b"], "ts": [1, 1]}))
+    table.upsert(pa.table({"id": ["b", "c"], "ts": [2, 2]}))
+    rows = table.scan(["id", "ts"]).to_arrow().to_pydict()
+    assert dict(zip(rows["id"], rows["ts"], strict=True)) == {"a": 1, "b": 2, "c": 2}
+    kept = {file.name for file in env.storage.list(".hoodie")} & {"holder.json", "table_lock.json"}
+    assert kept == {"filesystem": {"holder.json"}, "storage": {"table_lock.json"}}.get(
+        place.policy.lock_provider, set()
+    )
+    acquired(place.lock(1))

@@ -33,7 +33,7 @@ LEASED = (*FILE_KINDS, *DATABASE_KINDS)
 #: A holder that dies loses the lock.
 MORTAL = (*LEASED, "zookeeper", "hivemetastore")
 ALL = ("in_process", *MORTAL)
-_MARKS = {"s3": pytest.mark.s3}
+_MARKS = {"s3": pytest.mark.s3, "hivemetastore": pytest.mark.slow}
 _numbers = itertools.count(1)
 SESSION_MS = 2_000
 

@@ -108,7 +108,10 @@ class FilesystemLock:
             found, found_tag = sign.read()
             if found is not None and not self._may_replace(found, token):
                 self._signed = None
-                return Held(repr(found))
+                return Held(
+                    f"{found!r}, which is not ours (delete it if its holder is gone, or say by "
+                    "hoodie.write.lock.filesystem.expire when it may be taken),"
+                )
             tag = swap_once(sign, data, found_tag)
         self._signed = data, tag
         return None

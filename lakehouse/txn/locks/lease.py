@@ -108,7 +108,9 @@ class LeaseLock:
             # A request whose reply was lost landed after it was looked for.
             self._held = found, tag
             return found.token
-        if data is not None and (found is None or not (found.released or self._codec.is_over(data, found))):
+        if data is not None and found is None:
+            return Held(f"{data!r}, which cannot be read (delete it if its holder is gone),")
+        if data is not None and found is not None and not (found.released or self._codec.is_over(data, found)):
             return Held(repr(data))
         lease = self._codec.next(self.owner, self._env.clock.now_ms() + self._lease_ms, found)
         self._asked = True
