@@ -223,3 +223,41 @@ def test_a_thief_that_deletes_and_then_creates_is_caught() -> None:
 
     with pytest.raises(AssertionError, match="delete lock"):
         explore(world, preemptions=2)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_check_fails_whenever_somebody_got_the_lock_before_it_began(provider: str) -> None:
+    """Here time passes at any step: leases end while their holders are at work, renewing, checking and releasing."""
+    passed: list[int] = []
+
+    def world() -> tuple[World, list[Actor]]:
+        made = World(provider)
+        made.tokens.append(0)
+
+        def work(pid: int) -> Actor:
+            def actor(storage: Storage) -> None:
+                lock = made.lock(storage, pid)
+                token = lock.try_acquire()
+                if not isinstance(token, Held):
+                    made.tokens.append(token)
+                    for verb in (lock.check, lock.renew, lock.check):
+                        newest = max(made.tokens)
+                        try:
+                            verb()
+                        except RetryableError:
+                            continue
+                        assert newest == token, "a zombie passed"
+                        passed.append(token)
+                lock.release()
+
+            return actor
+
+        def time_passes(storage: Storage) -> None:
+            for _ in range(2):
+                storage.list("")
+                made.clock.sleep((LEASE_MS + 1000) / 1000)
+
+        return made, [work(2), work(3), time_passes]
+
+    assert explore(world, preemptions=2) >= 30
+    assert passed
