@@ -33,7 +33,14 @@ from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.instant import Action, Instant
 from lakehouse.operations.commit import Candidate, complete, completed_since
-from lakehouse.operations.load import LoadedTable, list_data_files, load_slices, pending_clustering, pending_writes
+from lakehouse.operations.load import (
+    LoadedTable,
+    list_data_files,
+    load_slices,
+    load_visible,
+    pending_clustering,
+    pending_writes,
+)
 from lakehouse.operations.prepare import Prepared, prepare, profile_stats
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
@@ -245,7 +252,7 @@ def _write_staged(
         return NothingToDo(reason="the batch has no rows")
     partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
     slices = () if request.operation in _REPLACING else load_slices(table, partitions)
-    index, held = _index(prepared, context, request.operation), pending_clustering(table)
+    index, held = _index(table, prepared, context, request.operation), pending_clustering(table)
     lookups = index.lookups(entries, slices, parallelism=engine.parallelism, deep=_deep(table, context, slices))
     read = slice_context(table, context.schema, budget=context.policy.memory_budget_bytes)
     tags = [tag for found in engine.run(partial(_tag, context, read), lookups, light=True) for tag in found]
@@ -309,7 +316,7 @@ def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, tas
     return [] if stat is None else [stat]
 
 
-def _index(prepared: Prepared, context: WriteContext, operation: Operation) -> Index:
+def _index(table: LoadedTable, prepared: Prepared, context: WriteContext, operation: Operation) -> Index:
     looks_up = operation in (Operation.UPSERT, Operation.DELETE)
     appends = prepared.table.config.is_merge_on_read and operation not in _REPLACING
     if context.buckets:
@@ -319,6 +326,7 @@ def _index(prepared: Prepared, context: WriteContext, operation: Operation) -> I
             appends=appends,
             new_in_logs=prepared.new_buckets_in_logs,
             fixed_ids=prepared.non_blocking,
+            replaced=frozenset(load_visible(table).replaced) if prepared.non_blocking else frozenset(),
         )
     sizing = Sizing(
         rows_per_file=context.rows_per_file,

@@ -7,10 +7,10 @@ groups    with the answers, one task per file group that changes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from lakehouse.index.bucket import NO_UUID, bucket_file_id
+from lakehouse.index.bucket import NO_UUID, bucket_file_id, bucket_of
 from lakehouse.model.files import FileSlice
 from lakehouse.plan.write import (
     GroupTask,
@@ -75,7 +75,8 @@ class SimpleIndex:
 class BucketIndex:
     """The hash of a key names its file group, so nothing is looked up and nothing depends on the table's size.
 
-    With `fixed_ids` the bucket alone makes the id of a new group: writers that begin it at the same time agree.
+    With `fixed_ids` the bucket alone makes the id of a new group: writers that begin it at the same time agree. Groups
+    that were `replaced` keep their ids, so a new one in such a bucket gets the next.
     """
 
     buckets: int
@@ -83,6 +84,7 @@ class BucketIndex:
     appends: bool = False
     new_in_logs: bool = False
     fixed_ids: bool = False
+    replaced: Groups = frozenset()
 
     def lookups(
         self, entries: Entries, slices: Slices, *, parallelism: int, deep: Groups = frozenset()
@@ -94,7 +96,7 @@ class BucketIndex:
         self, entries: Entries, slices: Slices, tags: Tags, *, held: frozenset[tuple[str, str]], new_uuid: NewId
     ) -> tuple[GroupTask, ...]:
         """Return one task per bucket that gets rows; a row has no choice of bucket, so `held` changes nothing."""
-        return plan_buckets(
+        tasks = plan_buckets(
             entries,
             slices,
             self.buckets,
@@ -103,3 +105,12 @@ class BucketIndex:
             appends=self.appends,
             new_in_logs=self.new_in_logs,
         )
+        return tuple(self._visible(task) if task.is_new and self.fixed_ids else task for task in tasks)
+
+    def _visible(self, task: GroupTask) -> GroupTask:
+        """Return the task with an id that no overwrite hid: what is written to a hidden group nobody reads."""
+        number = 0
+        while (task.partition, task.file_id) in self.replaced:
+            number += 1
+            task = replace(task, file_id=bucket_file_id(bucket_of(task.file_id), f"{NO_UUID[:-12]}{number:012d}"))
+        return task

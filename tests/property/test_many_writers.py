@@ -268,3 +268,18 @@ def test_writers_that_never_wait_replace_no_base_files() -> None:
     with pytest.raises(UserError, match=r"INSERT_OVERWRITE.*OPTIMISTIC_CONCURRENCY_CONTROL"):
         open_as(storage, ONE, **NON_BLOCKING).insert_overwrite(batch({("a", "a1"): 3}))
     assert rows_of(storage) == BASE
+
+
+def test_what_a_writer_that_never_waits_brings_after_an_overwrite_is_seen() -> None:
+    storage = copy_of(base("LOGS_BUCKET"))
+    rows = dict(BASE)
+    for value in (3, 4, 5):
+        # A new bucket by its number alone, then an overwrite that hides this group, then the bucket begins anew.
+        open_as(storage, ONE, **NON_BLOCKING).upsert(batch({("e", "e1"): value, ("e", "e2"): value}))
+        assert rows_of(storage) == {**rows, ("e", "e1"): value, ("e", "e2"): value}
+        open_as(storage, ONE, **OPTIMISTIC).delete_partitions(["e"])
+        assert rows_of(storage) == rows
+    open_as(storage, ONE, **NON_BLOCKING).upsert(batch({("e", "e1"): 6}))
+    open_as(storage, ONE).services.compaction(force=True)
+    assert rows_of(storage) == {**rows, ("e", "e1"): 6}
+    assert leftovers(storage) == []
