@@ -26,6 +26,7 @@ from lakehouse.txn.ownership import is_alive
 logger = logging.getLogger(__name__)
 
 _LEFT_IN = (".staging", ".temp", ".heartbeat")
+_LOCKS = ".locks"
 _PARTITION_METADATA = "hoodie_partition_metadata"
 
 
@@ -130,6 +131,8 @@ def sweep(table: LoadedTable, policy: TransactionPolicy) -> None:
     """
     storage = table.env.storage
     found, directories = storage.list_dir(".hoodie")
+    if _LOCKS in directories:
+        found = found + storage.list_dir(f".hoodie/{_LOCKS}")[0]
     storage.delete_many([file.path for file in found if is_temporary(file.name) and _is_dead(table, policy, file)])
     left: set[str] = set()
     unfinished: list[str] = []
