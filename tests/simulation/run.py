@@ -1,0 +1,141 @@
+"""One run: a seed, a table, some actors, then recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from lakehouse.operations.results import NothingToDo
+from lakehouse.txn.locks.storage import LOCK_PATH
+from tests.simulation.actors import SERVICES, Setting, change_of, look, options_of, serve, write
+from tests.simulation.invariants import Checker
+from tests.simulation.model import Change
+from tests.simulation.processes import simulated
+from tests.simulation.store import Plan, SimulatedStorage, plan_of
+from tests.simulation.tables import KINDS, Shape, batch, prepared, row_of
+from tests.simulation.world import HOUR_MS, Process, Violation, World
+from tests.support.killed import copy_of, leftovers
+
+Actor = Callable[[SimulatedStorage, Process], None]
+
+
+class Run:
+    """A world with a table and its actors; `play` raises the first violation."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.world = World(seed)
+        random = self.world.random
+        self.shape = _shape(random)
+        stored, rows = prepared(self.shape)
+        self.storage = copy_of(stored)
+        self.checker = Checker(self.world, self.storage, rows, ordered=self.shape.ordered)
+        self.setting = Setting(
+            shape=self.shape,
+            non_blocking=self.shape.kind == "MOR_BUCKET" and random.random() < 0.6,
+            options=options_of(random),
+            checker=self.checker,
+        )
+        self.faults = plan_of(random)
+        self.numbers = 0
+
+    def play(self) -> None:
+        """Let all act, die and recover."""
+        with simulated():
+            for name in self._cast():
+                self._enter(name)
+            self.world.play()
+            self.world.now_ms += HOUR_MS
+            doctor = self.world.process("doctor", "host")
+            doctor.protected = True
+            store = SimulatedStorage(self.storage, doctor, Plan((), 0), self.checker)
+            self.world.start(doctor, partial(self._recover, store, doctor))
+            self.world.play()
+
+    def _cast(self) -> list[str]:
+        """Draw who acts, by what they do."""
+        random = self.world.random
+        names = ["write"] * random.choice((1, 2, 2, 3))
+        if self.shape.merges:
+            names += random.sample([s for s in SERVICES if s != "rollback"], random.choice((0, 1, 1, 2)))
+            if self.shape.plan and random.random() < 0.5:
+                names += [self.shape.plan] * 2
+        if random.random() < 0.3:
+            names.append("rollback")
+        if random.random() < 0.4:
+            names.append("read")
+        return names
+
+    def _enter(self, name: str, restarted: int = 0) -> None:
+        world, random = self.world, self.world.random
+        host = random.choice(("host", "host", f"host-{len(world.processes)}"))
+        process = world.process(f"{len(world.processes)}:{name}", host, random.choice((0, 0, -200, 200, 37)))
+        store = SimulatedStorage(self.storage, process, self.faults, self.checker)
+
+        def live() -> None:
+            try:
+                self._act(name, store, process)
+            finally:
+                if process.crashed and world.failure is None and restarted < 2 and random.random() < 0.5:
+                    self._enter(random.choice((name, "rollback")), restarted + 1)
+
+        world.start(process, live)
+
+    def _act(self, name: str, store: SimulatedStorage, process: Process) -> None:
+        if name == "write":
+            self.numbers += 1
+            apart = self.setting.non_blocking
+            change = change_of(self.world.random, self.shape, self.numbers, non_blocking=apart)
+            self.world.trace.append(f"{process.name} is about to {change}")
+            write(self.setting, store, process, change)
+        elif name == "read":
+            look(self.setting, store, process)
+        else:
+            serve(self.setting, store, process, name)
+
+    def _recover(self, store: SimulatedStorage, process: Process) -> None:
+        """Roll back what is dead, run what is planned, write once as the only writer; nothing may be left."""
+        table = self.setting.open(store, process)
+        table.rollback_failed()
+        self.checker.check_rows()
+        if self.shape.merges:
+            for service in (table.services.compaction, table.services.log_compaction):
+                while not isinstance(service(), NothingToDo):
+                    pass
+        rows = {
+            ("a", "a0"): row_of(10_000, ordered=self.shape.ordered),
+            ("d", "d0"): row_of(9, ordered=self.shape.ordered),
+        }
+        self.checker.changes["last"] = Change(name="last", verb="upsert", rows=rows)
+        table.upsert(batch(rows), commit_metadata={"did": "last"})
+        # The file of Hudi's storage lock stays, as an object store cannot delete what it compares.
+        left = [path for path in leftovers(self.storage) if path != LOCK_PATH]
+        if left:
+            self.checker.violated("NothingLeftBehind", ", ".join(left))
+
+
+def _shape(random: Random) -> Shape:
+    kind = random.choice(KINDS)
+    plan = random.choice(("", "", "compaction", "log compaction")) if kind.startswith("MOR") else ""
+    return Shape(kind, random.random() < 0.3, plan)
+
+
+def failure_of(seed: int) -> tuple[str, str] | None:
+    """Play a seed; return None, or the name of what was violated and a report to replay it by."""
+    run = Run(seed)
+    try:
+        run.play()
+    except AssertionError as error:
+        name = error.invariant if isinstance(error, Violation) else "Assertion"
+        return name, report(run, error)
+    except Exception as error:
+        return "UnexpectedError", report(run, error)
+    return None
+
+
+def report(run: Run, error: BaseException) -> str:
+    """Return what a person needs: seed, table, every step, and what was wrong."""
+    head = f"seed {run.seed}: {run.shape}, {run.faults}, {run.setting.options or 'filesystem lock'}"
+    again = f"replay: LAKEHOUSE_SEED={run.seed} pytest tests/simulation/test_simulation.py"
+    return "\n".join([head, *run.world.trace, f"{type(error).__name__}: {error}", again])

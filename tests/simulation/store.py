@@ -1,0 +1,235 @@
+"""A store that asks the world before every call, fails as the seed says, and shows what happens to who watches.
+
+crash     before the call, after it, or in the middle: half of the bytes under a temporary name
+lost      the call is carried out, and its reply is an error; or nobody can tell for some calls
+twice     the call is delivered twice
+stall     the process stands still before or after the call, until its leases are over
+refused   this call and some that follow are answered with 503
+full      the disk is full
+torn      a sign of life is written by halves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol, TypeVar
+
+from lakehouse.errors import CommitStateUnknownError, RetryableError
+from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
+from lakehouse.storage.local import temporary_name
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.output import PassingOutput
+from lakehouse.storage.protocol import FileInfo, Files, Level, OutputFile
+from tests.simulation.world import BEGIN_MS, Process, World
+
+T = TypeVar("T")
+FAULTS = ("crash", "lost", "twice", "stall", "refused", "full", "torn")
+#: Leases of the simulation, in milliseconds.
+LOCK_LEASE_MS, HEARTBEAT_MS, MISSES = 2_000, 1_000, 2
+#: Longer than any lease, clocks that differ included.
+LONG_MS, SHORT_MS = 12_000, 2_900
+_TIMELINE, _SIGNS = ".hoodie/timeline/", ".hoodie/.heartbeat/"
+
+
+class Watcher(Protocol):
+    """Who is told what changed, at once and before anybody else moves."""
+
+    def wrote(self, path: str, data: bytes) -> None: ...
+    def deleted(self, path: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which faults may happen in a run, and how likely each call is to meet one."""
+
+    kinds: tuple[str, ...]
+    rate: float
+
+
+def plan_of(random: Random) -> Plan:
+    """Draw the faults of a run: none, or up to three kinds."""
+    kinds = random.sample(FAULTS, random.choice((0, 1, 1, 2, 3)))
+    return Plan(tuple(kinds), random.choice((0.004, 0.01, 0.02, 0.05)))
+
+
+class SimulatedStorage(FaultyStorage):
+    """The store as one process sees it."""
+
+    def __init__(self, inner: MemoryStorage, process: Process, plan: Plan, watcher: Watcher) -> None:
+        super().__init__(inner)
+        self.process, self.plan, self.watcher = process, plan, watcher
+        self.world: World = process.world
+
+    def put(self, path: str, data: bytes) -> None:
+        def call() -> None:
+            self._write(path, data)
+
+        self._step("put", path, call, call, data)
+
+    def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
+        def call() -> bool:
+            made = self.inner.create(path, data, unique=unique)
+            if made:
+                self._wrote(path, data)
+            return made
+
+        def again() -> bool:
+            # As the protocol has it: who finds its bytes, and is not the only one to write such, cannot know.
+            if call():
+                if not unique:
+                    raise CommitStateUnknownError(f"{path} was there when it was sent again")
+                return True
+            return False
+
+        return self._step("create", path, call, again, data)
+
+    def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
+        return self._step("replace_if", path, lambda: self.inner.replace_if(path, data, tag), None, data)
+
+    def delete(self, path: str) -> bool:
+        def call() -> bool:
+            gone = self.inner.delete(path)
+            if gone:
+                self.watcher.deleted(path)
+            return gone
+
+        return self._step("delete", path, call, lambda: bool(call()) and False)
+
+    def delete_if(self, path: str, tag: str) -> bool:
+        return self._step("delete_if", path, lambda: self.inner.delete_if(path, tag), None)
+
+    def delete_many(self, paths: Iterable[str]) -> int:
+        return sum([self.delete(path) for path in paths])
+
+    def list(self, prefix: str) -> Files:
+        return self._dated(super().list(prefix))
+
+    def list_dir(self, prefix: str) -> Level:
+        files, names = super().list_dir(prefix)
+        return self._dated(files), names
+
+    def open_output(self, path: str) -> OutputFile:
+        return _Output(self, self._step("open_output", path, lambda: self.inner.open_output(path), None), path)
+
+    def step(self, name: str, call: Callable[[], T]) -> T:
+        """Carry out a call that only reads."""
+        verb, _, path = name.partition(" ")
+        return self._step(verb, path, call, call)
+
+    def _write(self, path: str, data: bytes) -> None:
+        self.inner.put(path, data)
+        self._wrote(path, data)
+
+    def _wrote(self, path: str, data: bytes) -> None:
+        self.world.modified[path] = self.world.now_ms
+        self.watcher.wrote(path, data)
+
+    def _dated(self, files: Files) -> Files:
+        times = self.world.modified
+        return [FileInfo(f.path, f.size_bytes, times.get(f.path, BEGIN_MS - 1)) for f in files]
+
+    def _step(
+        self, verb: str, path: str, call: Callable[[], T], again: Callable[[], T] | None, data: bytes | None = None
+    ) -> T:
+        self.world.pause(self.process)
+        fault = self._fault(verb, path)
+        self.world.trace.append(f"{self.world.now_ms % 10**7:07d} {self.process.name} {verb} {path} {fault}".rstrip())
+        if not fault:
+            return call()
+        kind, _, when = fault.partition(" ")
+        if kind in ("refused", "full"):
+            raise RetryableError(f"{kind}: {verb} {path}")
+        if kind == "stall":
+            return self._stalled(call, when)
+        if kind == "crash":
+            return self._crash(call, when, path, data)
+        if kind == "torn":
+            assert data is not None
+            self._write(path, data[: len(data) // 2])
+            raise RetryableError(f"torn: {path}")
+        if kind == "twice" and again is not None:
+            call()
+            return again()
+        result = call()
+        if kind == "lost":
+            self.process.refusals = self.world.random.choice((0, 0, 1, 3))
+            if verb in ("create", "replace_if") and self.world.random.random() < 0.5:
+                raise CommitStateUnknownError(f"no reply: {verb} {path}")
+            raise RetryableError(f"no reply: {verb} {path}")
+        return result
+
+    def _fault(self, verb: str, path: str) -> str:
+        """Return what goes wrong with this call, as a rule nothing."""
+        process, random = self.process, self.world.random
+        if process.protected or self.world.is_beating:
+            return ""
+        if process.refusals:
+            process.refusals -= 1
+            return "refused"
+        if not self.plan.kinds or random.random() >= self.plan.rate:
+            return ""
+        kind = random.choice(self.plan.kinds)
+        if kind == "crash":
+            return f"crash {random.choice(('before', 'after', 'torn'))}"
+        if kind == "stall":
+            when = random.choice(("before", "after"))
+            # Between the last look at the lock and the act it protects, only the length of the lease holds others off.
+            guarded = verb == "create" and path.startswith(_TIMELINE)
+            return "" if guarded and when == "before" else f"stall {when}"
+        if kind == "refused":
+            process.refusals = random.choice((0, 1, 4, 12))
+        if kind == "full" and verb not in ("open_output", "close", "put"):
+            return ""
+        if kind == "torn" and not (verb == "put" and path.startswith(_SIGNS)):
+            return ""
+        return kind
+
+    def _crash(self, call: Callable[[], T], when: str, path: str, data: bytes | None) -> T:
+        if when == "after":
+            call()
+        elif when == "torn" and data is not None and "/" in path:
+            directory, _, name = path.rpartition("/")
+            token = self.process.uuid()[:8]
+            self._write(f"{directory}/{temporary_name(name, token)}", data[: len(data) // 2])
+        raise self.process.die(f"crash {when} {path}")
+
+    def _stalled(self, call: Callable[[], T], when: str) -> T:
+        if when == "before":
+            self._stand_still()
+        if self.process.crashed:
+            raise SimulatedCrash("the process crashed before")
+        result = call()
+        if when == "after":
+            self._stand_still()
+        return result
+
+    def _stand_still(self) -> None:
+        process, world = self.process, self.world
+        process.stalled = True
+        world.jump(world.random.choice((LONG_MS, LONG_MS, SHORT_MS)))
+        process.wakes_ms = world.now_ms + world.random.choice((0, 20, 60, 150, 400))
+        world.switch(process)
+
+
+class _Output(PassingOutput):
+    """An output whose `close` is a step."""
+
+    def __init__(self, owner: SimulatedStorage, inner: OutputFile, path: str) -> None:
+        super().__init__(inner)
+        self._owner, self._path = owner, path
+
+    def close(self) -> None:
+        if self.closed:
+            return
+
+        def call() -> None:
+            self.inner.close()
+            self._owner._wrote(self._path, b"")
+
+        try:
+            self._owner._step("close", self._path, call, None, b"half of a file")
+        except BaseException:
+            self.abort()
+            raise

@@ -1,0 +1,88 @@
+"""Tables that a run begins with: made once per process by the real operations, then copied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.table import Table
+from tests.simulation.model import ORDERING, Key, Row, Rows
+from tests.simulation.processes import simulated
+from tests.simulation.store import HEARTBEAT_MS, LOCK_LEASE_MS, MISSES
+from tests.simulation.world import BEGIN_MS, HOUR_MS, World, living_in
+
+INDEXES: dict[str, dict[str, str]] = {
+    "SIMPLE": {},
+    "BUCKET": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+}
+KINDS = ("COW_SIMPLE", "COW_BUCKET", "MOR_SIMPLE", "MOR_BUCKET")
+#: Options of every call.
+CALLS = {
+    "hoodie.log.compaction.blocks.threshold": "2",
+    "hoodie.client.heartbeat.interval_in_ms": str(HEARTBEAT_MS),
+    "hoodie.client.heartbeat.tolerable.misses": str(MISSES),
+    "lakehouse.lock.lease_ms": str(LOCK_LEASE_MS),
+    "hoodie.write.lock.wait_time_ms": "10000",
+    "hoodie.write.num.retries.on.conflict.failures": "2",
+    "hoodie.write.set.null.for.missing.columns": "true",
+    "hoodie.parquet.compression.codec": "none",
+}
+STORED: tuple[Key, ...] = tuple((p, f"{p}{i}") for p in ("a", "b") for i in range(3))
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Type and index of a table, whether an ordering column decides between rows, and the plan that it has."""
+
+    kind: str
+    ordered: bool
+    plan: str = ""
+
+    @property
+    def merges(self) -> bool:
+        """Whether it is merge-on-read."""
+        return self.kind.startswith("MOR")
+
+
+def batch(rows: Rows) -> pa.Table:
+    """Return rows as a batch, with the columns of the first one."""
+    names = list(next(iter(rows.values())))
+    columns: dict[str, object] = {"id": [key for _, key in rows], "p": [partition for partition, _ in rows]}
+    return pa.table({**columns, **{n: pa.array([row[n] for row in rows.values()], pa.int64()) for n in names}})
+
+
+def row_of(value: int, *, ordered: bool) -> Row:
+    """Return a full row."""
+    return {"v": value, "w": value, **({ORDERING: value} if ordered else {})}
+
+
+@cache
+def prepared(shape: Shape) -> tuple[MemoryStorage, Rows]:
+    """Return a table of this shape, and its rows; runs work on copies."""
+    storage, world = MemoryStorage(), World(0)
+    world.now_ms = BEGIN_MS - HOUR_MS
+    index = shape.kind.rpartition("_")[2]
+    with simulated(), living_in(world):
+        table = Table.create(
+            storage.root,
+            name="simulated",
+            record_key=["id"],
+            partition_by=["p"],
+            ordering=ORDERING if shape.ordered else None,
+            table_type="MERGE_ON_READ" if shape.merges else "COPY_ON_WRITE",
+            options=INDEXES[index] | CALLS,
+            env=world.moving.env(storage),
+        )
+        rows = {key: row_of(1, ordered=shape.ordered) for key in STORED}
+        table.insert(batch(rows))
+        if shape.merges:
+            for value in (2, 3):
+                change = {key: row_of(value, ordered=shape.ordered) for key in STORED[: 5 - value]}
+                table.upsert(batch(change))
+                rows |= change
+        if shape.plan:
+            table.services.plan_compaction(force=True, logs_only=shape.plan == "log compaction")
+    return storage, rows

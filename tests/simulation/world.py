@@ -1,0 +1,271 @@
+"""A world that a seed decides: who moves next, what time it is, who dies, whose reply is lost.
+
+Every process runs real operations in a thread of its own, and exactly one of them moves at a time: before each call of
+storage the one that moves asks the world, which hands the turn to whoever the seed names. Time is a number that grows
+with the steps; a process that sleeps or stalls lets it jump. What operations do in the background (signs of life, the
+renewal of a lease) happens when its virtual time has come, as long as the process runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from lakehouse.storage.faults import SimulatedCrash
+from lakehouse.txn.env import Env
+
+#: Long before it, prepared tables were made.
+BEGIN_MS = 1_750_000_000_000
+HOUR_MS = 3_600_000
+MOST_STEPS = 20_000
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; `invariant` is its name."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+
+
+@dataclass(eq=False)
+class Process:
+    """An actor as its world knows it; `wakes_ms` is when it may move again, `skew_ms` how far its clock is off."""
+
+    world: World
+    pid: int
+    name: str
+    host: str
+    skew_ms: int = 0
+    wakes_ms: int = 0
+    stalled: bool = False
+    crashed: bool = False
+    done: bool = False
+    protected: bool = False
+    refusals: int = 0
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def me(self) -> tuple[str, int]:
+        """Return host and process number."""
+        return self.host, self.pid
+
+    def is_alive(self, pid: int) -> bool:
+        """Return whether a process of this host lives; those that have come to their end are processes still."""
+        return not any(other.pid == pid and other.crashed for other in self.world.processes)
+
+    def now_ms(self) -> int:
+        """Return the time on the clock of this process."""
+        return self.world.now_ms + self.skew_ms
+
+    def sleep(self, seconds: float) -> None:
+        """Let the others move until the time has come."""
+        self.wakes_ms = self.world.now_ms + max(1, int(seconds * 1000))
+        self.world.switch(self)
+
+    def uuid(self) -> str:
+        """Return a fresh id."""
+        return str(uuid.UUID(int=self.world.random.getrandbits(128), version=4))
+
+    def die(self, why: str) -> SimulatedCrash:
+        """Return what ends this process; the store answers it no more."""
+        self.crashed = True
+        self.world.timers = [timer for timer in self.world.timers if timer.process is not self]
+        return SimulatedCrash(why)
+
+    def env(self, storage: Any) -> Env:
+        """Return the world of this process for the operations."""
+        return Env(storage=storage, clock=self, ids=self, processes=self)
+
+
+@dataclass(eq=False)
+class _Timer:
+    """A loop in the background that waits for the stop, or for its time: one turn of it is one call."""
+
+    process: Process
+    turn: Callable[[], None]
+    stop: _Event
+    due_ms: int = 0
+
+
+class _Event:
+    """An event for such a loop. `wait` never blocks: it tells how long it was to, and whether to go on."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self.period_ms = 0
+        self.turns = 0
+
+    def set(self) -> None:
+        self.is_stopped = True
+
+    def wait(self, timeout: float) -> bool:
+        self.period_ms = int(timeout * 1000)
+        self.turns -= 1
+        return self.is_stopped or self.turns < 0
+
+
+class _Thread:
+    """A thread of the background as operations start it; it takes its turns when the world says so."""
+
+    def __init__(self, target: Callable[[], None], name: str, daemon: bool) -> None:
+        self.target = target
+
+    def start(self) -> None:
+        world = here()
+        stop: _Event = self.target.__self__._stop  # type: ignore[attr-defined]
+        stop.turns = 0
+        # Without a turn it only tells its period.
+        self.target()
+        world.timers.append(_Timer(world.moving, self.target, stop, world.now_ms + stop.period_ms))
+
+    def join(self) -> None:
+        """Return: no turn is ever under way while the process itself moves."""
+
+
+#: What operations that run threads in the background get for the module of that name.
+THREADING = SimpleNamespace(Thread=_Thread, Event=_Event, Lock=threading.Lock)
+_worlds: list[World] = []
+
+
+def here() -> World:
+    """Return the world of this run."""
+    return _worlds[-1]
+
+
+@contextmanager
+def living_in(world: World) -> Iterator[None]:
+    """Make a world that of everything that runs."""
+    _worlds.append(world)
+    try:
+        yield
+    finally:
+        _worlds.remove(world)
+
+
+class World:
+    """The processes, the time and the dice of one run. `trace` tells every step that was taken."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.now_ms = BEGIN_MS
+        self.processes: list[Process] = []
+        self.timers: list[_Timer] = []
+        self.trace: list[str] = []
+        self.modified: dict[str, int] = {}
+        self.stays = self.random.choice((0.3, 0.7, 0.9, 0.97))
+        self.steps = 0
+        self.failure: BaseException | None = None
+        self.moving: Process = self.process("origin", "origin")
+        self.is_beating = False
+        self._end = threading.Semaphore(0)
+
+    def process(self, name: str, host: str, skew_ms: int = 0) -> Process:
+        """Return a new process, which does not move yet."""
+        made = Process(self, 1000 + len(self.processes), name, host, skew_ms, done=True)
+        self.processes.append(made)
+        return made
+
+    def start(self, process: Process, work: Callable[[], None]) -> None:
+        """Let a process begin `work` when it is chosen."""
+        process.done = False
+        process.wakes_ms = self.now_ms
+        threading.Thread(target=self._live, args=(process, work), daemon=True).start()
+
+    def play(self) -> None:
+        """Run all processes to their ends; raise what a process could not bear, or the first violation."""
+        with living_in(self):
+            self._pass_turn()
+            self._end.acquire()
+        if self.failure is not None:
+            raise self.failure
+
+    def pause(self, process: Process) -> None:
+        """Stop before a step, and come back when the seed says so."""
+        if process.crashed or self.failure is not None:
+            raise SimulatedCrash("the process crashed before")
+        if self.is_beating:
+            return
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise Violation("Progress", f"no end after {MOST_STEPS} steps")
+        self.now_ms += self.random.choice((0, 0, 1, 1, 2, 7))
+        if self.random.random() >= self.stays:
+            self.switch(process)
+        elif self.timers:
+            self._beat()
+
+    def switch(self, process: Process) -> None:
+        """Hand the turn on, maybe back to the same process."""
+        chosen = self._choose()
+        if chosen is not process:
+            chosen.turn.release()
+            process.turn.acquire()
+        if self.failure is not None:
+            raise SimulatedCrash("the run is over")
+        self.moving = process
+        if process.stalled:
+            process.stalled = False
+            for timer in self.timers:
+                if timer.process is process:
+                    timer.due_ms = self.now_ms + self.random.choice((0, timer.stop.period_ms))
+        self._beat()
+
+    def jump(self, milliseconds: int) -> None:
+        """Let time pass; whoever runs gives its signs of life meanwhile."""
+        self.now_ms += milliseconds
+        self._beat()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run: nobody reaches storage any more. The first failure counts."""
+        self.failure = self.failure or error
+        raise self.failure
+
+    def _choose(self) -> Process:
+        living = [process for process in self.processes if not process.done]
+        ready = [process for process in living if process.wakes_ms <= self.now_ms]
+        if not ready:
+            self.now_ms = min(process.wakes_ms for process in living)
+            ready = [process for process in living if process.wakes_ms <= self.now_ms]
+        return ready[0] if len(ready) == 1 else self.random.choice(ready)
+
+    def _beat(self) -> None:
+        """Take the turns of the background that are due, each at once as far as the others see."""
+        for timer in [timer for timer in self.timers if timer.due_ms <= self.now_ms and not timer.process.stalled]:
+            if timer.stop.is_stopped:
+                self.timers.remove(timer)
+                continue
+            moving, self.moving, self.is_beating = self.moving, timer.process, True
+            try:
+                timer.stop.turns = 1
+                timer.turn()
+            finally:
+                self.moving, self.is_beating = moving, False
+            timer.due_ms = self.now_ms + timer.stop.period_ms
+
+    def _live(self, process: Process, work: Callable[[], None]) -> None:
+        process.turn.acquire()
+        try:
+            if self.failure is None:
+                self.moving = process
+                work()
+        except SimulatedCrash:
+            pass
+        except BaseException as error:
+            self.failure = self.failure or error
+        finally:
+            process.done = True
+            self.timers = [timer for timer in self.timers if timer.process is not process]
+            self._pass_turn()
+
+    def _pass_turn(self) -> None:
+        if all(process.done for process in self.processes):
+            self._end.release()
+        else:
+            self._choose().turn.release()
