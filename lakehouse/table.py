@@ -362,9 +362,9 @@ class Table:
         """
         return rollback(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
 
-    def rollback_failed(self) -> FailedWrites:
+    def rollback_failed(self, *, dry_run: bool = False) -> FailedWrites:
         """Undo the pending writes whose writers died; those that are alive are left alone."""
-        return roll_back_dead_writes(self.refresh(), self._policies.transaction)
+        return roll_back_dead_writes(self.refresh(), self._policies.transaction, dry_run=dry_run)
 
     def savepoint(
         self, instant: str | None = None, *, user: str = "", comment: str = "", dry_run: bool = False

@@ -43,9 +43,11 @@ def _rollback(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
 
 
 def _failed(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
+    parser.add_argument("--dry-run", action="store_true", help="print what would be rolled back; change nothing")
     given = parser.parse_args(words)
-    outcome = open_table(given.table).rollback_failed()
-    show({"rolled back": list(outcome.rolled_back), "left to living writers": list(outcome.alive)}, given.output)
+    outcome = open_table(given.table).rollback_failed(dry_run=given.dry_run)
+    done = "would roll back" if given.dry_run else "rolled back"
+    show({done: list(outcome.rolled_back), "left to living writers": list(outcome.alive)}, given.output)
     return 0
 
 

@@ -68,7 +68,7 @@ def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> Lo
     return table.reload()
 
 
-def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy) -> FailedWrites:
+def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy, *, dry_run: bool = False) -> FailedWrites:
     """Undo every pending write whose writer died, and finish pending rollbacks; living writers are left alone.
 
     Raises RetryableError naming a restore that is not finished.
@@ -77,7 +77,9 @@ def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy) -> Fail
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     before = {instant.requested for instant in pending_writes(table)}
-    alive = _finish_rollbacks(table, policy)
+    alive = living_writes(table.env, policy) if dry_run else _finish_rollbacks(table, policy)
+    if dry_run:
+        return FailedWrites(rolled_back=tuple(sorted(before - alive)), alive=tuple(sorted(before & alive)))
     for requested in sorted(before - alive):
         roll_back(table.reload(), policy, requested)
     sweep(table, policy)

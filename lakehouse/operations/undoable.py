@@ -96,6 +96,7 @@ def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:
 
 
 def require_writable(table: LoadedTable) -> None:
+    """Raise UnsupportedError for a table of a version that is not written here."""
     if table.config.version not in WRITABLE_VERSIONS:
         raise UnsupportedError(
             f"{table.env.storage.root}: tables of version {table.config.version} are read only here; "
@@ -104,6 +105,10 @@ def require_writable(table: LoadedTable) -> None:
 
 
 def require_undoable(table: LoadedTable, policy: TransactionPolicy, instant: Instant, *, force: bool) -> None:
+    """Raise if this write cannot be rolled back now: RetryableError for a living writer, UserError for the rest.
+
+    In the way of a completed one are a savepoint, what completed after it, what builds on it, and files that are gone.
+    """
     root, requested = table.env.storage.root, instant.requested
     if not instant.is_completed:
         if not force and requested in living_writes(table.env, policy):

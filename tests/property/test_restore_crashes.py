@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,6 +20,7 @@ from tests.support.killed import (
     INDEXES,
     LOGGED,
     RECOVERY,
+    SERVICES,
     VERBS,
     Interrupted,
     Rows,
@@ -26,6 +28,7 @@ from tests.support.killed import (
     copy_of,
     create,
     leftovers,
+    logged_table,
     open_as,
     points,
     rows_of,
@@ -292,6 +295,35 @@ def test_after_a_crash_at_any_step_a_rollback_is_finished_by_the_next_one(index:
                 assert rows_of(storage) == rows
                 open_as(storage, SURVIVOR, range(LOST, SURVIVOR)).services.compaction(force=True)
             settled(storage, rows)
+
+
+@pytest.mark.parametrize("index", ["LOGS_SIMPLE", "LOGS_BUCKET"])
+@pytest.mark.parametrize("service", ["compaction", "log compaction"])
+def test_an_executor_whose_plan_is_rolled_back_under_it_commits_no_file_that_is_gone(
+    index: str, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = logged_table(MemoryStorage(), index, service)
+    (plan,) = [instant.requested for instant in open_as(planned, THIRD).timeline.where(pending=True)]
+    steps, outcomes = FaultyStorage(copy_of(planned)), set()
+    SERVICES[service](open_as(steps, DEAD))
+
+    def rival(storage: Storage) -> None:
+        with suppress(RetryableError):
+            open_as(storage, SURVIVOR, **NO_WAIT).rollback(plan, force=True)
+
+    for number, name in share_of(enumerate(steps.trace, start=1), index + service, 3):
+        storage = copy_of(planned)
+        try:
+            SERVICES[service](open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            outcomes.add("done")
+        except RetryableError:
+            outcomes.add("refused")
+        assert rows_of(storage) == BASE, name
+        SERVICES[service](open_as(storage, SURVIVOR, [DEAD]))
+        while open_as(storage, THIRD).timeline.where(pending=True):
+            SERVICES[service](open_as(storage, SURVIVOR, [DEAD]))
+        settled(storage, BASE)
+    assert outcomes == {"done", "refused"}
 
 
 def _savepoint(table: Table, index: str) -> object:

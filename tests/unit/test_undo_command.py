@@ -68,6 +68,9 @@ def test_rollback_run_refuses_by_exit_code(table: Table, capsys: pytest.CaptureF
 def test_rollback_failed_tells_whom_it_spared(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     dead, _ = pending_write(table, alive=False)
     alive, _ = pending_write(table, alive=True)
+    code, answer = run(capsys, table, "rollback", "failed", "--dry-run")
+    assert (code, answer) == (0, {"would roll back": [dead], "left to living writers": [alive]})
+    assert table.timeline.find(dead) is not None
     code, answer = run(capsys, table, "rollback", "failed")
     assert (code, answer) == (0, {"rolled back": [dead], "left to living writers": [alive]})
 
