@@ -200,6 +200,36 @@ def test_our_restore_is_planned_and_told_as_hudis(kind: str, referee: Referee, t
     no_strays(table)
 
 
+@pytest.mark.parametrize("carried_out", [True, False], ids=["carried-out", "pending"])
+def test_a_compaction_planned_before_the_savepoint_stays_for_both(
+    carried_out: bool, referee: Referee, tmp_path: Path
+) -> None:
+    table = ours("MERGE_ON_READ", tmp_path)
+    for number in range(2):
+        table.upsert(batch([row(f"k{i}", p="ab"[i % 2], ts=number, v=str(number)) for i in range(4)]))
+    plan = table.services.plan_compaction(force=True)
+    assert isinstance(plan, Instant)
+    table.upsert(batch([row("k0", ts=5, v="kept")]))
+    kept, rows = table.commits()[-1][0].requested, values(table)
+    table.upsert(batch([row("k0", ts=6, v="undone")]))
+    undone = [table.commits()[-1][0].requested]
+    if carried_out:
+        assert isinstance(table.services.compaction(), Committed)
+    table.savepoint(kept)
+    would = table.restore(kept, dry_run=True)
+    assert isinstance(would, Restored) and [rollback.target for rollback in would.rollbacks] == undone
+    copy = Table.open(str(shutil.copytree(tmp_path / "table", tmp_path / "copy")))
+    copy.restore(kept)
+    call(referee, table, "rollback_to_savepoint", instant_time=kept)
+    for restored in (table, copy):
+        assert [i.requested for i, _ in restored.commits()][-1] == (plan.requested if carried_out else kept)
+        assert [i.requested for i in restored.timeline.where(pending=True)] == [plan.requested] * (not carried_out)
+        assert values(restored) == rows
+        if not carried_out:
+            assert isinstance(restored.services.compaction(), Committed)
+        goes_on(restored, referee, rows)
+
+
 def _gone_before(told: Any, target: str) -> set[str]:
     """Return what the rollbacks before that of `target` deleted: Hudi takes the logs of a slice with its base file."""
     gone: set[str] = set()
