@@ -76,8 +76,6 @@ def restore(
         if not dry_run:
             _remove_rollbacks_of_finished(table, policy, to)
         return NothingToDo(reason=f"{to} is the newest completed write, and nothing is pending")
-    if table.config.metadata_partitions:
-        drop_metadata_table(table.env)
     with table_lock(table.env, policy) as lock:
         now = table.reload()
         now.store.refuse_during_restore(now.timeline)
@@ -147,6 +145,9 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
     env, started = table.env, table.env.clock.now_ms()
     if pending.state is State.REQUESTED:
         pending = table.store.start(pending, b"")
+    if table.config.metadata_partitions:
+        # It lists the files that are about to go, whoever began this restore.
+        drop_metadata_table(env)
     _drop_cleans(table, policy, pending, to)
     written, known = _written(table, plan), _rollbacks(table)
     undone = {i: done for i, _ in plan.instants if (done := _undo(table, policy, pending, i, written, known))}

@@ -107,8 +107,6 @@ def rollback(
     require_undoable(table, policy, instant, force=force)
     if dry_run:
         return plan
-    if table.config.metadata_partitions:
-        drop_metadata_table(table.env)
     with table_lock(table.env, policy) as lock:
         now = table.reload()
         now.store.refuse_during_restore(now.timeline)
@@ -244,6 +242,9 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, pl
         return
     if target is not None:
         plan = replace(plan, action=str(target.action))
+    if table.config.metadata_partitions:
+        # It lists the files that are about to go, whoever planned this.
+        drop_metadata_table(env)
     delete_written(table, undoing, plan, drop_plan=False)
     metadata = RollbackMetadata(
         start_time=undoing.requested,

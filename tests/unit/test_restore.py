@@ -9,6 +9,7 @@ from lakehouse.format.avro_file import write_record
 from lakehouse.format.restore import decode_restore_metadata, decode_restore_plan
 from lakehouse.format.schemas import RESTORE_PLAN
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.operations.create import update_properties
 from lakehouse.operations.restore import Restored
 from lakehouse.operations.results import Committed, NothingToDo
 from lakehouse.table import Table
@@ -224,6 +225,28 @@ def test_writers_services_and_savepoints_wait_for_a_pending_restore() -> None:
         with pytest.raises(RetryableError, match=rf"to {to} is not finished; .*restore run --table .* --to {to}"):
             verb()
     assert data_rows(table) == rows[last], "readers read on"
+
+
+def with_metadata_table(table: Table) -> Table:
+    """Give the table a metadata table, as far as others can see."""
+    env = table.refresh().env
+    update_properties(env, {"hoodie.table.metadata.partitions": "files"})
+    env.storage.put(".hoodie/metadata/.hoodie/hoodie.properties", b"x=y")
+    assert table.refresh().config.metadata_partitions
+    return table
+
+
+def test_a_metadata_table_that_would_list_what_is_gone_is_dropped() -> None:
+    table = with_metadata_table(filled())
+    table.rollback(times(table)[-1])
+    assert not table.refresh().config.metadata_partitions
+    table = with_metadata_table(filled())
+    to = times(table)[0]
+    plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
+    begun(table, write_record(RESTORE_PLAN, plan))
+    table.restore(to)
+    assert not table.refresh().config.metadata_partitions
+    assert table.refresh().env.storage.list(".hoodie/metadata") == []
 
 
 def test_a_table_of_logs_is_compacted_again_after_a_restore() -> None:
