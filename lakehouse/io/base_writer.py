@@ -19,7 +19,7 @@ from lakehouse.format.names import marker_name
 from lakehouse.format.partition_metadata import render_partition_metadata
 from lakehouse.io.budget import give_back
 from lakehouse.io.context import WriteContext
-from lakehouse.io.file_bloom import FileBloom
+from lakehouse.io.file_bloom import BLOOM_FOOTER, FileBloom
 from lakehouse.io.footer import TOKEN, FooterSink
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
@@ -32,7 +32,6 @@ ONE_VALUE = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
 _UNRANGED = (COMMIT_SEQNO, PARTITION_PATH, FILE_NAME)
 _SAMPLE_ROWS = 4_000
 _DICTIONARY_RATIO = 0.2
-_BLOOM = "org.apache.hudi.bloomfilter"
 _CODECS = {"none": "NONE"}
 
 
@@ -54,7 +53,8 @@ class BaseFileWriter:
         self.pending_bytes = 0
         self._encoded_ratio = 0.5
         self._schema = stored_schema(context.schema)
-        self.bloom = FileBloom(context.policy.bloom_fpp, context.budget.hash_bytes)
+        policy = context.policy
+        self.bloom = FileBloom(policy.bloom_fpp, context.budget.hash_bytes, enabled=policy.bloom_enabled)
         self._keys: tuple[str, str] | None = None
         self._footers: list[pq.FileMetaData] = []
         self._ranges: dict[str, Range] = {}
@@ -197,15 +197,20 @@ class BaseFileWriter:
         if self._writer is None:
             self._writer = self._open(self._schema.empty_table())
         bloom = self.bloom.finish()
-        footer = {"parquet.avro.schema": self._context.avro_schema, _BLOOM: TOKEN}
-        if bloom.type_code:
-            footer["hoodie_bloom_filter_type_code"] = bloom.type_code
+        footer = {"parquet.avro.schema": self._context.avro_schema}
+        if bloom is not None:
+            footer[BLOOM_FOOTER[0]] = TOKEN
+        if bloom is not None and bloom.type_code:
+            footer[BLOOM_FOOTER[1]] = bloom.type_code
         if self._keys is not None:
             footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = self._keys
         self._writer.add_key_value_metadata(footer)
-        self._tail.hold()
-        self._writer.close()
-        self._tail.release(bloom.text_bytes, bloom.text_pieces())
+        if bloom is None:
+            self._writer.close()
+        else:
+            self._tail.hold()
+            self._writer.close()
+            self._tail.release(bloom.text_bytes, bloom.text_pieces())
         self.size_bytes = self._sink.tell()
         self._ranges = column_ranges(self._footers.pop()) if self._footers else {}
 

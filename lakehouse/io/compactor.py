@@ -10,14 +10,13 @@ from lakehouse.format.names import parse_base_file, parse_log_file
 from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.base_writer import BaseFileWriter, kept_schema
 from lakehouse.io.context import WriteContext
+from lakehouse.io.file_bloom import BLOOM_FOOTER
 from lakehouse.io.log_reader import SliceContext
 from lakehouse.io.slice_reader import Origin, SliceCounts, read_slice
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import FileSlice
-
-_BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +44,9 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
         )
         merged = read_slice(context.read, file_slice, kept_schema(context.write.schema), counts, base)
         for number, (origin, rows) in enumerate(merged):
-            if number == 0 and base is not None:
+            if number == 0 and base is not None and writer.bloom.enabled:
                 # By now the logs are matched, and it is known how many keys the filter must still take.
-                text, code = (base.footer(key) for key in _BLOOM_FOOTER)
+                text, code = (base.footer(key) for key in BLOOM_FOOTER)
                 writer.bloom.inherit(text, code, counts.unmatched)
             writer.write_kept(rows, known=origin is not Origin.INSERTED)
     stat = writer.stat(inserts=counts.inserted, updates=counts.updated, deletes=counts.deleted)

@@ -16,16 +16,19 @@ _MIN_ENTRIES = 1_000
 # A complete file gets room for a quarter more: the next inserts into it need not hash all its keys again.
 _ROOM = 1.25
 _ANY_NUMBER = 2**31 - 1
+#: Where a base file's footer has its filter, and of what kind it is.
+BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
 
 
 class FileBloom:
     """Collects the record keys of one file; `held_bytes` of them wait to be hashed.
 
     `hash_bytes` bounds those keys together with what the filter takes while they are hashed: a byte for each bit.
+    Unless `enabled`, keys are let go and there is no filter.
     """
 
-    def __init__(self, fpp: float, hash_bytes: int) -> None:
-        self._fpp, self._hash_bytes = fpp, hash_bytes
+    def __init__(self, fpp: float, hash_bytes: int, *, enabled: bool = True) -> None:
+        self._fpp, self._hash_bytes, self.enabled = fpp, hash_bytes, enabled
         self._bits_per_key = -math.log(fpp) / math.log(2) ** 2 * _ROOM
         self._held_keys = 0
         self._inherited: BloomFilter | None = None
@@ -38,13 +41,13 @@ class FileBloom:
 
         Keys of rows deleted since stay in it, which costs a false positive and nothing else.
         """
-        if text:
+        if text and self.enabled:
             inherited = BloomFilter.from_text(text, type_code)
             self._inherited = inherited if inherited.remaining >= new_keys else None
 
     def add(self, keys: pa.ChunkedArray, *, known: bool) -> None:
         """Add the keys of rows; `known` says that the previous version of the file held them."""
-        if known and self._inherited is not None:
+        if not self.enabled or (known and self._inherited is not None):
             return
         # Copied, because a key column may be a view that keeps a whole batch in memory.
         copy = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
@@ -66,8 +69,10 @@ class FileBloom:
             return self._builder.size_bytes
         return 0 if self._inherited is None else sum(row.nbytes for row in self._inherited.rows)
 
-    def finish(self) -> BloomFilter:
-        """Return the filter of the keys added; call once, at the end."""
+    def finish(self) -> BloomFilter | None:
+        """Return the filter of the keys added, None if there shall be none; call once, at the end."""
+        if not self.enabled:
+            return None
         self._hash(complete=True)
         bloom, self._inherited = self._inherited, None
         if bloom is None:

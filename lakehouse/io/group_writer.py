@@ -17,6 +17,7 @@ from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.base_writer import BaseFileWriter, kept_schema
 from lakehouse.io.cdc_writer import ChangeLog
 from lakehouse.io.context import WriteContext
+from lakehouse.io.file_bloom import BLOOM_FOOTER
 from lakehouse.io.hits import IN_PLACE, LOST, MOVED_OUT, EntryIndex, FoundHits, Hits, stream_hits
 from lakehouse.io.match import KEY, match_file
 from lakehouse.io.staging import StagedReader
@@ -47,11 +48,9 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
         ):
             updates = deletes = 0
             if reader is not None:
-                writer.bloom.inherit(
-                    reader.footer("org.apache.hudi.bloomfilter"),
-                    reader.footer("hoodie_bloom_filter_type_code"),
-                    inserts.rows,
-                )
+                if writer.bloom.enabled:
+                    text, code = (reader.footer(key) for key in BLOOM_FOOTER)
+                    writer.bloom.inherit(text, code, inserts.rows)
                 updates, deletes = _merge(context, writer, changes, reader, hits())
             inserted = 0
             for rows in inserts.windows():

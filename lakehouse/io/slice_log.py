@@ -139,7 +139,10 @@ def _spilled(
         path.unlink()
         mapped = _mapped(directory / f"folded-{number}.arrow", folded)
         base = base_files[number]
-        parts.append(_matched(mapped, _read_pieces(base) if base is not None else iter(()), named))
+        part = _matched(mapped, _read_pieces(base) if base is not None else iter(()), named)
+        part.base_row = _mapped_numbers(directory / f"rows-{number}", part.base_row)
+        part.entry = _mapped_numbers(directory / f"entries-{number}", part.entry)
+        parts.append(part)
     return parts
 
 
@@ -194,6 +197,14 @@ def _mapped(path: Path, rows: pa.Table) -> pa.Table:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows.combine_chunks(), max_chunksize=_BATCH_ROWS)
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def _mapped_numbers(path: Path, numbers: np.ndarray) -> np.ndarray:
+    """Write numbers to a local file and return them as a memory map of it: there are as many as rows are matched."""
+    if not len(numbers):
+        return numbers
+    numbers.tofile(path)
+    return np.memmap(path, numbers.dtype, mode="r")
 
 
 def _read_pieces(path: Path) -> Iterator[pa.Table]:

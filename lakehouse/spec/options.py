@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from lakehouse.errors import UserError, nearest
@@ -52,6 +53,11 @@ class WritePolicy:
     )
     combine_before_insert: bool = option(
         "hoodie.combine.before.insert", False, "Combine rows of one key in a batch on insert and bulk_insert too."
+    )
+    bloom_enabled: bool = option(
+        "hoodie.parquet.bloom.filter.enabled",
+        True,
+        "Base files carry a bloom filter of their keys; the bucket index never asks it, and large files save memory.",
     )
     bloom_fpp: float = option("hoodie.index.bloom.fpp", 1e-9, "False-positive rate of the bloom filter in footers.")
     memory_budget_bytes: int = option(
@@ -296,11 +302,16 @@ _POLICIES: dict[str, type[Any]] = {
 
 def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> Policies:
     """Return the policies that `options` describe; `also_known` are keys that somebody else parses."""
-    known = {key for declared in declarations() for key in (declared["key"], *declared["aliases"])} | also_known
+    known = _declared_keys() | also_known
     for key in options:
         if key not in known:
             raise UserError(f"unknown option {key!r}.{nearest(key, known)} `lakehouse options` lists all.", option=key)
     return Policies().override({k: v for k, v in options.items() if k not in also_known})
+
+
+@cache
+def _declared_keys() -> frozenset[str]:
+    return frozenset(key for declared in declarations() for key in (declared["key"], *declared["aliases"]))
 
 
 def declarations() -> Iterator[dict[str, Any]]:

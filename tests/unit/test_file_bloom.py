@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.format.bloom import BloomFilter
 from lakehouse.io.file_bloom import FileBloom
+from tests.support.tables import Shape, batch, make_env, make_table, row
 
 FPP = 1e-6
 
@@ -18,6 +20,7 @@ def keys(start: int, stop: int) -> pa.ChunkedArray:
 
 def finished(bloom: FileBloom) -> BloomFilter:
     written = bloom.finish()
+    assert written is not None
     assert written.text_bytes == len(written.to_text())
     return BloomFilter.from_text(written.to_text(), written.type_code)
 
@@ -69,3 +72,22 @@ def test_a_filter_without_room_is_built_again_from_all_keys() -> None:
     second.inherit(full.to_text(), "DYNAMIC_V0", full.remaining + 1)
     second.add(keys(0, 2_000), known=True)
     assert finished(second).count == 2_000
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
+def test_a_table_may_do_without_filters(index: str) -> None:
+    """Files say nothing of a filter, and every index finds its keys all the same."""
+    env = make_env()
+    table = make_table(Shape(index=index, options={"hoodie.parquet.bloom.filter.enabled": "false"}), env=env)
+    table.upsert(batch([row("a", v="1"), row("b", v="1")]))
+    table.upsert(batch([row("a", ts=2, v="2"), row("c", v="1")]))
+    rows = table.scan(columns=["id", "v"]).to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": "a", "v": "2"}, {"id": "b", "v": "1"}, {"id": "c", "v": "1"}]
+    footers = [
+        pq.ParquetFile(pa.BufferReader(env.storage.get(file.path))).metadata.metadata or {}
+        for file in env.storage.list("")
+        if file.path.endswith(".parquet")
+    ]
+    assert len(footers) > 1
+    assert all(b"org.apache.hudi.bloomfilter" not in footer for footer in footers)
+    assert all(b"hoodie_min_record_key" in footer for footer in footers)
