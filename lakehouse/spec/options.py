@@ -278,14 +278,7 @@ class Policies:
         if not options:
             return self
         policies = Policies(**{name: _override(getattr(self, name), options) for name in _POLICIES})
-        asked = [key for key in _FAILED_WRITES_KEYS if options.get(key, "").strip().upper() == "EAGER"]
-        if asked and policies.transaction.many_writers:
-            raise UserError(
-                f"option {asked[0]}=EAGER rolls back what other writers have in flight, and "
-                f"hoodie.write.concurrency.mode={policies.transaction.concurrency} says that there are some; leave it "
-                "out, or set LAZY",
-                option=asked[0],
-            )
+        _check_many_writers(policies.transaction, options)
         return policies
 
 
@@ -312,6 +305,26 @@ def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = fr
 @cache
 def _declared_keys() -> frozenset[str]:
     return frozenset(key for declared in declarations() for key in (declared["key"], *declared["aliases"]))
+
+
+def _check_many_writers(policy: TransactionPolicy, options: Mapping[str, str]) -> None:
+    """Raise UserError for options under which writers at the same time could not be safe from each other."""
+    if not policy.many_writers:
+        return
+    mode = f"hoodie.write.concurrency.mode={policy.concurrency}"
+    for key in _FAILED_WRITES_KEYS:
+        if options.get(key, "").strip().upper() == "EAGER":
+            raise UserError(
+                f"option {key}=EAGER rolls back what other writers have in flight, and {mode} says that there are "
+                "some; leave it out, or set LAZY",
+                option=key,
+            )
+    if policy.lock_provider == "in_process":
+        raise UserError(
+            f"option hoodie.write.lock.provider=in_process excludes nobody outside of one process, and {mode} says "
+            "that there are other writers; name one that they share, or leave it out: filesystem is",
+            option="hoodie.write.lock.provider",
+        )
 
 
 def declarations() -> Iterator[dict[str, Any]]:
