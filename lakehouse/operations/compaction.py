@@ -233,9 +233,10 @@ def _claim(table: LoadedTable, policies: Policies, kind: Kind, instant: Instant,
                 f"{env.storage.root}: the {kind.action} {requested} is being run by another executor, which is alive",
                 instant=requested,
             )
+        number = claim(env, requested)
+        # After the claim: who completes the plan from here on does so under a higher one.
         current = _plan_of(table.reload(), kind, requested)
         lock.check()
-        number = claim(env, requested)
         heartbeat.start(requested)
         # Suspended here and taken over, this one must spare what its successor, whose claim is higher, writes.
         marked = {m: path for m, path in marked_files(table, requested).items() if _claim_of(path) <= number}

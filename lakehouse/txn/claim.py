@@ -17,7 +17,9 @@ _PREFIX = "claim-"
 def claim(env: Env, instant: str) -> int:
     """Take the plan of `instant` over and return the number that says so; call under the table lock."""
     number = _highest(env, instant) + 1
-    env.storage.create(_path(instant, number), note(env, f"{instant}/{number}", 0))
+    # Who lost the lock here and does not know it yet must not believe that the claim of its successor is its own.
+    while not env.storage.create(_path(instant, number), note(env, f"{instant}/{number}", 0)):
+        number += 1
     return number
 
 
