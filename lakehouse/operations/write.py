@@ -51,6 +51,7 @@ from lakehouse.plan.write import GroupTask, Sizing, StagedRun, TagResult, TagTas
 from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.spec.options import Policies
 from lakehouse.state.table_config import require_mergeable
+from lakehouse.storage.protocol import NotFoundError
 from lakehouse.txn.heartbeat import Heartbeat
 from lakehouse.txn.lock import table_lock
 
@@ -101,6 +102,15 @@ def write(
                 return replace(outcome, tries=len(lost))
             table.env.clock.sleep(_pause_seconds(table, len(lost)))
             table = table.reload()
+    except NotFoundError as error:
+        staged = tuple(f".hoodie/.staging/{instant.requested}/" for instant, _ in lost)
+        if not str(error.facts.get("path")).startswith(staged):
+            raise
+        raise RetryableError(
+            f"{table.env.storage.root}: {lost[0][0].requested} was taken for dead while it was tried again, and the "
+            "rows it had staged are gone; run the operation again",
+            instant=lost[0][0].requested,
+        ) from error
     finally:
         for instant, heartbeat in reversed(lost):
             _abandon(table, policies, instant, heartbeat)
@@ -168,12 +178,14 @@ def _request(
                 table = prepared.table
             prepared = replace(prepared, table=table)
         # The heartbeat is there before the instant: nobody may take a write that has just begun for a dead one.
-        instant = table.store.request(
-            table.timeline,
-            _action(table, request.operation),
-            encode_requested_replace() if request.operation in _REPLACING else b"",
-            announce=heartbeat.start,
-        )
+        action = _action(table, request.operation)
+        data = encode_requested_replace() if request.operation in _REPLACING else b""
+        try:
+            instant = table.store.request(table.timeline, action, data, announce=heartbeat.start)
+        except BaseException:
+            # Under the lock: afterwards the time, and a heartbeat of that name, may be those of another write.
+            heartbeat.discard()
+            raise
     return prepared, instant
 
 
@@ -383,11 +395,13 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
         elif not current.is_completed and marked_files(table, instant.requested):
             roll_back(table, policies.transaction, instant.requested)
         elif not current.is_completed:
-            # Nothing was written, so there is nothing for a rollback to tell others about.
+            # Nothing was written, so there is nothing for a rollback to tell others about. As soon as the instant is
+            # gone its time may be drawn again, so what bears its name goes before.
+            heartbeat.discard()
+            tidy(table, instant.requested, markers=())
             with table_lock(table.env, policies.transaction) as lock:
                 lock.check()
                 table.store.remove_pending(current)
-            tidy(table, instant.requested, markers=())
     except LakehouseError as error:
         logger.warning("%s: %s was not rolled back yet: %s", table.env.storage.root, instant.requested, error)
     finally:

@@ -43,11 +43,13 @@ class Heartbeat:
     def discard(self) -> None:
         """Stop, and take the sign of life back: whatever the write left may be tidied up by anybody at once."""
         self.stop()
-        if self._path:
+        # Once only: as soon as the instant is gone, too, its time may be that of another write.
+        path, self._path = self._path, ""
+        if path:
             try:
-                self._env.storage.delete_many([self._path])
+                self._env.storage.delete_many([path])
             except LakehouseError as error:
-                logger.warning("heartbeat %s was not removed and expires by itself: %s", self._path, error)
+                logger.warning("heartbeat %s was not removed and expires by itself: %s", path, error)
 
     def _beat(self) -> None:
         lease = self._policy.heartbeat_interval_ms * (self._policy.heartbeat_misses + 1)
