@@ -134,6 +134,10 @@ def sweep(table: LoadedTable, policy: TransactionPolicy) -> None:
     if _LOCKS in directories:
         found = found + storage.list_dir(f".hoodie/{_LOCKS}")[0]
     storage.delete_many([file.path for file in found if is_temporary(file.name) and _is_dead(table, policy, file)])
+    # Files of the timeline are made under the lock, so one that is older than its lease is of a dead process.
+    now_ms = table.env.clock.now_ms()
+    aged = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock_lease_ms]
+    storage.delete_many(aged)
     left: set[str] = set()
     unfinished: list[str] = []
     for directory in _LEFT_IN:

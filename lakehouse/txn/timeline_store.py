@@ -18,7 +18,7 @@ from lakehouse.format.restore import decode_restore_plan
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.state.table_config import TableConfig
-from lakehouse.storage.protocol import NotFoundError, is_temporary
+from lakehouse.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.txn.env import Env
 
 _READERS = 8
@@ -33,11 +33,14 @@ class TimelineStore:
         self._env, self._config = env, config
         self._directory = ".hoodie" if config.layout == 1 else f".hoodie/{config.timeline_path}"
         self._commits: dict[str, CommitMetadata] = {}
+        #: Files of the timeline that had no name yet when it was loaded last: of somebody at work, or killed at it.
+        self.unfinished: tuple[FileInfo, ...] = ()
 
     def load(self) -> Timeline:
         """Return the timeline as it is on storage: one listing."""
         furthest: dict[tuple[str, Action], Instant] = {}
         files, _ = self._env.storage.list_dir(self._directory)
+        self.unfinished = tuple(file for file in files if is_temporary(file.name))
         for file in files:
             instant = parse_instant(file.name)
             if instant is None:
