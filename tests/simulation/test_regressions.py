@@ -1,0 +1,96 @@
+"""What the simulation has found, told again step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakehouse.errors import RetryableError
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.storage.faults import FaultyStorage
+from lakehouse.storage.local import temporary_name
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage
+from lakehouse.txn.claim import check_claim, claim
+from lakehouse.txn.env import Env
+from lakehouse.txn.heartbeat import Heartbeat
+from tests.support.killed import BASE, Host, Interrupted, base_table, batch, copy_of, leftovers, open_as, rows_of
+
+ONE, OTHER = 201, 202
+OPTIMISTIC = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
+
+
+def test_who_lost_the_lock_while_it_claimed_a_plan_does_not_believe_in_the_claim_of_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = MemoryStorage()
+    theirs: list[int] = []
+
+    def turn(store: Storage) -> None:
+        theirs.append(claim(Env(storage=store, processes=Host(OTHER)), "001"))
+
+    late = Env(storage=Interrupted(storage, 2, turn, monkeypatch), processes=Host(ONE))
+    ours = claim(late, "001")
+    assert theirs == [1]
+    assert ours == 2
+    with pytest.raises(RetryableError, match="taken over"):
+        check_claim(Env(storage=storage), "001", 1)
+
+
+def test_a_heartbeat_is_taken_back_once_because_its_time_may_be_given_again() -> None:
+    env = Env(storage=MemoryStorage())
+    ended, begun = Heartbeat(env, TransactionPolicy()), Heartbeat(env, TransactionPolicy())
+    ended.start("001")
+    ended.discard()
+    begun.start("001")
+    ended.discard()
+    assert [file.name for file in env.storage.list(".hoodie/.heartbeat")] == ["001"]
+    begun.discard()
+    assert env.storage.list(".hoodie/.heartbeat") == []
+
+
+def test_of_a_write_that_does_nothing_the_instant_goes_last() -> None:
+    storage = FaultyStorage(base_table(MemoryStorage(), "SIMPLE"))
+    open_as(storage, ONE).delete(batch({("a", "none"): 1}).select(["id", "p"]))
+    deleted = [step for step in storage.trace if step.startswith("delete ")]
+    pending = [number for number, step in enumerate(deleted) if "/timeline/" in step]
+    assert pending == [len(deleted) - 2, len(deleted) - 1]
+    assert any("/.heartbeat/" in step for step in deleted)
+    assert leftovers(storage.inner) == []
+
+
+def test_rows_staged_by_a_try_that_was_taken_for_dead_are_an_answer_to_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base = base_table(MemoryStorage(), "SIMPLE")
+    probe = FaultyStorage(copy_of(base))
+    open_as(probe, ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 2}))
+    first_data = next(n for n, step in enumerate(probe.trace, 1) if step.startswith("open_output a/"))
+
+    def turn(store: Storage) -> None:
+        open_as(store, OTHER, **OPTIMISTIC).upsert(batch({("a", "a1"): 3}))
+
+    class Forgetful(Interrupted):
+        """Loses what is staged as soon as the first try has lost, as a sweep by somebody else would do."""
+
+        def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
+            if path.endswith(".commit.requested") and self.at < 0:
+                self.inner.delete_many([file.path for file in self.inner.list(".hoodie/.staging")])
+            return super().create(path, data, unique=unique)
+
+    storage = copy_of(base)
+    with pytest.raises(RetryableError, match="the rows it had staged are gone; run the operation again"):
+        open_as(Forgetful(storage, first_data, turn, monkeypatch), ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 2}))
+    assert rows_of(storage) == {**BASE, ("a", "a1"): 3}
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize(
+    "path", [".hoodie/timeline/{}", ".hoodie/.locks/{}", ".hoodie/{}"], ids=["timeline", "locks", "hoodie"]
+)
+def test_what_was_killed_in_the_middle_of_a_file_of_the_timeline_or_of_a_lock_is_swept_up(path: str) -> None:
+    storage = base_table(MemoryStorage(), "SIMPLE")
+    left = path.format(temporary_name("20250615150640138_20250615150640226.rollback", "9163c1f1"))
+    storage.put(left, b'{"own')
+    open_as(storage, ONE).rollback_failed()
+    assert left not in {file.path for file in storage.list("")}
+    assert rows_of(storage) == BASE
