@@ -16,13 +16,14 @@ from collections.abc import Iterable
 
 from lakehouse.format.metadata import decode_commit
 from lakehouse.format.names import parse_instant
+from lakehouse.format.rollback import decode_rollback_plan
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
 from tests.simulation.model import Change, Key, Row, Rows, after
-from tests.simulation.world import Violation, World
+from tests.simulation.world import Process, Violation, World
 
 TIMELINE = ".hoodie/timeline/"
 _PLANNED = {Action.COMPACTION, Action.LOGCOMPACTION}
@@ -55,6 +56,7 @@ class Checker:
         self.versions: list[Rows] = [rows]
         self._files = {file.path for file in storage.list("")}
         self._named: dict[str, str] = {}
+        self._owners: dict[str, Process] = {}
         self._requested: dict[str, set[Action]] = {}
         self._completed: dict[str, str] = {}
         for path in sorted(path for path in self._files if path.startswith(TIMELINE)):
@@ -77,6 +79,9 @@ class Checker:
         if instant is None:
             return
         if instant.state is State.REQUESTED:
+            self._owners[instant.requested] = self.world.moving
+            if instant.action is Action.ROLLBACK:
+                self._spare(decode_rollback_plan(data, base_path=self.storage.root, table_version=9).target)
             actions = self._requested.setdefault(instant.requested, set())
             actions.add(instant.action)
             if len(actions) > 1 or instant.requested in self._completed.values():
@@ -90,8 +95,13 @@ class Checker:
         if path in self._named:
             self.violated("NoReferencedFileDeleted", f"{path}, which {self._named[path]} names, was deleted")
         instant = parse_instant(path.removeprefix(TIMELINE)) if path.startswith(TIMELINE) else None
-        if instant is not None and instant.is_completed:
+        if instant is None:
+            return
+        if instant.is_completed:
             self.violated("CompletedIsForever", f"{path} was deleted")
+        if instant.state is State.REQUESTED:
+            # A write that ends before it wrote anything leaves no trace, and its time may be given again.
+            self._requested.pop(instant.requested, None)
 
     def check_rows(self) -> None:
         """Compare what a reader sees with what the completed writes say."""
@@ -141,6 +151,11 @@ class Checker:
             raise
         except Exception as error:
             self.world.fail(Violation("ConsistentRead", f"after {requested} nobody can read the table: {error!r}"))
+
+    def _spare(self, target: str) -> None:
+        owner, moving = self._owners.get(target), self.world.moving
+        if owner is not None and owner is not moving and self.world.beats_for(owner, target):
+            self.violated("LivingAreSpared", f"{moving.name} rolls back {target}, and {owner.name} is at it")
 
     def _name(self, instant: Instant, data: bytes) -> CommitMetadata:
         metadata = decode_commit(data)

@@ -13,7 +13,7 @@ from tests.simulation.invariants import Checker
 from tests.simulation.model import Change
 from tests.simulation.processes import simulated
 from tests.simulation.store import Plan, SimulatedStorage, plan_of
-from tests.simulation.tables import KINDS, Shape, batch, prepared, row_of
+from tests.simulation.tables import KINDS, PLANS, Shape, batch, prepared, row_of
 from tests.simulation.world import HOUR_MS, Process, Violation, World
 from tests.support.killed import copy_of, leftovers
 
@@ -33,7 +33,7 @@ class Run:
         self.checker = Checker(self.world, self.storage, rows, ordered=self.shape.ordered)
         self.setting = Setting(
             shape=self.shape,
-            non_blocking=self.shape.kind == "MOR_BUCKET" and random.random() < 0.6,
+            non_blocking=self.shape.kind.startswith("MOR_BUCKET") and random.random() < 0.6,
             options=options_of(random),
             checker=self.checker,
         )
@@ -117,13 +117,17 @@ class Run:
 
 def _shape(random: Random) -> Shape:
     kind = random.choice(KINDS)
-    plan = random.choice(("", "", "compaction", "log compaction")) if kind.startswith("MOR") else ""
+    plan = random.choice(("", *PLANS)) if kind.startswith("MOR") else ""
     return Shape(kind, random.random() < 0.3, plan)
 
 
 def failure_of(seed: int) -> tuple[str, str] | None:
     """Play a seed; return None, or the name of what was violated and a report to replay it by."""
-    run = Run(seed)
+    return failure_in(Run(seed))
+
+
+def failure_in(run: Run) -> tuple[str, str] | None:
+    """Play a run that was made; return as `failure_of` does."""
     try:
         run.play()
     except AssertionError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,9 +17,20 @@ from tests.simulation.world import BEGIN_MS, HOUR_MS, World, living_in
 
 INDEXES: dict[str, dict[str, str]] = {
     "SIMPLE": {},
-    "BUCKET": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+    "BUCKET": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "1"},
+    "BUCKETS": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
 }
-KINDS = ("COW_SIMPLE", "COW_BUCKET", "MOR_SIMPLE", "MOR_BUCKET")
+KINDS = (
+    "COW_SIMPLE",
+    "COW_SIMPLE",
+    "COW_BUCKET",
+    "MOR_SIMPLE",
+    "MOR_SIMPLE",
+    "MOR_BUCKET",
+    "MOR_BUCKET",
+    "MOR_BUCKETS",
+)
+PLANS = ("", "compaction", "log compaction")
 #: Options of every call.
 CALLS = {
     "hoodie.log.compaction.blocks.threshold": "2",
@@ -86,3 +98,11 @@ def prepared(shape: Shape) -> tuple[MemoryStorage, Rows]:
         if shape.plan:
             table.services.plan_compaction(force=True, logs_only=shape.plan == "log compaction")
     return storage, rows
+
+
+def shapes() -> Iterator[Shape]:
+    """Yield all shapes that runs begin with."""
+    for kind in dict.fromkeys(KINDS):
+        for plan in PLANS if kind.startswith("MOR") else PLANS[:1]:
+            for ordered in (False, True):
+                yield Shape(kind, ordered, plan)

@@ -45,6 +45,7 @@ class Process:
     skew_ms: int = 0
     wakes_ms: int = 0
     stalled: bool = False
+    has_stalled: bool = False
     crashed: bool = False
     done: bool = False
     protected: bool = False
@@ -221,6 +222,13 @@ class World:
         """Let time pass; whoever runs gives its signs of life meanwhile."""
         self.now_ms += milliseconds
         self._beat()
+
+    def beats_for(self, process: Process, instant: str) -> bool:
+        """Return whether a process gives signs of life for what it writes, and always did in time."""
+        if process.crashed or process.has_stalled:
+            return False
+        mine = [timer for timer in self.timers if timer.process is process and not timer.stop.is_stopped]
+        return any(str(getattr(timer.turn.__self__, "_path", "")).endswith(instant) for timer in mine)  # type: ignore[attr-defined]
 
     def fail(self, error: BaseException) -> None:
         """End the run: nobody reaches storage any more. The first failure counts."""

@@ -1,0 +1,183 @@
+"""Deliberate faults of the operations, each of which the simulation must find: a harness that misses one is blind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.operations import commit, compaction, prepare, rollback, write
+from lakehouse.operations.load import LoadedTable
+from lakehouse.operations.tidy import marked_files
+from lakehouse.state.view import VisibleTimeline
+from lakehouse.txn.heartbeat import Heartbeat
+from lakehouse.txn.lock import TableLock
+from lakehouse.txn.locks.lease import LeaseLock
+from lakehouse.txn.timeline_store import TimelineStore
+from tests.simulation.run import Run, failure_in
+from tests.simulation.tables import prepared, shapes
+
+Patch = pytest.MonkeyPatch
+#: No bug may take more runs than this.
+MOST_RUNS = 1_500
+
+
+class _Never(Exception):
+    """What nobody raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """What is broken, and which runs could show it at all."""
+
+    plant: Callable[[Patch], None]
+    where: Callable[[Run], bool] = lambda _: True
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _no_lock(patch: Patch) -> None:
+    for name in ("acquire", "check", "release"):
+        patch.setattr(TableLock, name, _nothing)
+
+
+def _commit_before_data(patch: Patch) -> None:
+    task, complete = write._write_task, write.complete
+    kept: dict[str, bytes] = {}
+
+    def late(context: Any, *arguments: Any) -> Any:
+        stats = task(context, *arguments)
+        for stat in stats:
+            kept[stat.path] = context.storage.get(stat.path)
+            context.storage.delete(stat.path)
+        return stats
+
+    def first(candidate: Any, policy: Any) -> Any:
+        outcome = complete(candidate, policy)
+        for stat in candidate.metadata.stats:
+            if stat.path in kept:
+                candidate.table.env.storage.put(stat.path, kept[stat.path])
+        return outcome
+
+    patch.setattr(write, "_write_task", late)
+    patch.setattr(write, "complete", first)
+
+
+def _unknown_is_failed(patch: Patch) -> None:
+    def abandon(table: LoadedTable, policies: Any, instant: Instant, heartbeat: Heartbeat) -> bool:
+        heartbeat.stop()
+        table.env.storage.delete_many(list(marked_files(table, instant.requested).values()))
+        table.store.remove_pending(instant)
+        heartbeat.discard()
+        return False
+
+    patch.setattr(write, "CommitStateUnknownError", _Never)
+    patch.setattr(write, "_abandon", abandon)
+
+
+def _plans_pending_logs(patch: Patch) -> None:
+    load_slices = compaction.load_slices
+
+    def believe(table: LoadedTable) -> Any:
+        found = [
+            replace(i, state=State.COMPLETED, completed=i.requested)
+            if i.action is Action.DELTACOMMIT and not i.is_completed
+            else i
+            for i in table.timeline.instants
+        ]
+        return load_slices(replace(table, timeline=Timeline(tuple(found))))
+
+    patch.setattr(compaction, "load_slices", believe)
+
+
+def _unreported_of_all(patch: Patch) -> None:
+    delete = compaction.delete_unreported
+    patch.setattr(
+        compaction, "delete_unreported", lambda table, requested, stats, ours: delete(table, requested, stats)
+    )
+    patch.setattr(compaction, "check_claim", _nothing)
+
+
+def _release_of_all(patch: Patch) -> None:
+    def release(lock: LeaseLock) -> None:
+        data, tag = lock._register.read()
+        found = None if data is None else lock._codec.decode(data)
+        if found is not None and tag is not None:
+            lock._free(found, tag)
+
+    patch.setattr(LeaseLock, "release", release)
+    patch.setattr(TableLock, "check", _nothing)
+
+
+def _merges(run: Run) -> bool:
+    return run.shape.merges
+
+
+def _stalls(run: Run) -> bool:
+    return "stall" in run.faults.kinds
+
+
+def _plans(run: Run) -> bool:
+    return bool(run.shape.plan) and _stalls(run)
+
+
+def _attribute(owner: Any, name: str, value: Any = _nothing) -> Callable[[Patch], None]:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+BUGS: dict[str, Bug] = {
+    "keys are not compared before the commit": Bug(_attribute(commit, "_may_share_keys", lambda *_: False)),
+    "conflicts are not looked for": Bug(_attribute(commit, "_conflict")),
+    "the lock is not taken": Bug(_no_lock),
+    "the lock is not checked before the commit": Bug(_attribute(TableLock, "check"), _stalls),
+    "the lock of another one is released": Bug(_release_of_all, _stalls),
+    "the commit comes before its data": Bug(_commit_before_data),
+    "an unknown reply counts as a failure": Bug(_unknown_is_failed, lambda run: "lost" in run.faults.kinds),
+    "a plan takes logs of pending commits": Bug(_plans_pending_logs, _merges),
+    "a claim is not checked": Bug(_attribute(compaction, "check_claim"), _plans),
+    "a late executor deletes what its successor wrote": Bug(_unreported_of_all, _plans),
+    "living writes are rolled back": Bug(_attribute(rollback, "living_writes", lambda *_: frozenset())),
+    "no sign of life is given": Bug(_attribute(Heartbeat, "_beat")),
+    "a write that was rolled back commits": Bug(_attribute(commit, "_refuse_if_rolled_back"), _stalls),
+    "the schema of the loser hides columns of the winner": Bug(
+        _attribute(commit, "_with_schema", lambda candidate, _: candidate.metadata)
+    ),
+    "partial rows are written whole": Bug(_attribute(prepare, "brought_columns")),
+    "times are drawn without a look at the timeline": Bug(
+        _attribute(TimelineStore, "draw", lambda store, _: store._text(store._env.clock.now_ms()))
+    ),
+    "readers see what is not committed": Bug(_attribute(VisibleTimeline, "shows", lambda *_: True)),
+    "a rollback leaves the files": Bug(_attribute(rollback, "delete_files")),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _tables_without_bugs() -> Iterator[None]:
+    for shape in shapes():
+        prepared(shape)
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_the_simulation_finds_every_planted_bug(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug, runs = BUGS[name], 0
+    bug.plant(monkeypatch)
+    for seed in range(20 * MOST_RUNS):
+        run = Run(seed)
+        if not bug.where(run):
+            continue
+        runs += 1
+        found = failure_in(run)
+        if found is not None:
+            return
+        if runs == MOST_RUNS:
+            break
+    pytest.fail(f"{name}: not found in {runs} runs")
