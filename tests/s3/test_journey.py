@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from tests.support.killed import Host, batch, leftovers
 from tests.support.s3 import S3Server
 
 pytestmark = pytest.mark.s3
+T = TypeVar("T")
 _numbers = itertools.count(1)
 DEAD, SURVIVOR = 101, 102
 
@@ -100,12 +102,22 @@ def test_a_dead_write_is_rolled_back_by_the_next_one(place: tuple[str, dict[str,
     assert leftovers(storage) == []
 
 
+class DyingOverData(FaultyStorage):
+    """A store whose user dies when it is about to write its first data file: the lock is free, the write in flight."""
+
+    def step(self, name: str, call: Callable[[], T]) -> T:
+        """Die at that step."""
+        if name.startswith("open_output") and name.endswith(".parquet"):
+            raise SimulatedCrash(name)
+        return super().step(name, call)
+
+
 def test_a_living_write_keeps_others_out(place: tuple[str, dict[str, str]]) -> None:
     location, reach = place
     made(place).bulk_insert(batch({("a", "a1"): 1}))
     storage = open_storage(location, reach)
     with pytest.raises(SimulatedCrash):
-        opened(FaultyStorage(storage, 12, FaultMode.CRASH_BEFORE), DEAD).upsert(batch({("a", "a1"): 3}))
+        opened(DyingOverData(storage), DEAD).upsert(batch({("a", "a1"): 3}))
     with pytest.raises(RetryableError, match="its writer is alive"):
         Table.open(location, env=Env(storage=storage, processes=Host(SURVIVOR))).upsert(batch({("a", "a1"): 4}))
     assert content(opened(storage, SURVIVOR).scan().to_arrow()) == {"a1": 1}
