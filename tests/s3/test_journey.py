@@ -108,7 +108,7 @@ class DyingOverData(FaultyStorage):
     def step(self, name: str, call: Callable[[], T]) -> T:
         """Die at that step."""
         if name.startswith("open_output") and name.endswith(".parquet"):
-            raise SimulatedCrash(name)
+            self.fail_at, self.mode = self.steps + 1, FaultMode.CRASH_BEFORE
         return super().step(name, call)
 
 
