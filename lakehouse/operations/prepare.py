@@ -20,7 +20,7 @@ from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.keys import KeyConfig
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, load_config, recent_metadata, table_schema
-from lakehouse.plan.conflict import COLUMNS_KEY, Strategy, file_groups
+from lakehouse.plan.conflict import COLUMNS_KEY, Strategy, file_groups, strategy_named
 from lakehouse.plan.conflict import buckets as buckets_conflict
 from lakehouse.plan.conflict import non_blocking as non_blocking_conflict
 from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
@@ -140,6 +140,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
 
 
 def _strategy(policies: Policies, index: IndexPolicy) -> Strategy:
+    if policies.transaction.conflict_strategy:
+        return strategy_named(policies.transaction.conflict_strategy)
     if policies.transaction.non_blocking:
         return non_blocking_conflict
     return buckets_conflict if index.type == "BUCKET" else file_groups

@@ -12,7 +12,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import cast
 
+from lakehouse.errors import UserError, nearest
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Instant
 
@@ -112,6 +115,41 @@ def non_blocking(ours: Change, theirs: Change) -> str | None:
     if theirs.compacts:
         return None
     return _wiped(ours, theirs) or _same_bucket(ours, theirs, lambda group: group not in ours.groups)
+
+
+#: Strategies by the names that options give them; Hudi's that prefers writers asks of writers what the simple one does.
+STRATEGIES: dict[str, Strategy] = {
+    "file_groups": file_groups,
+    "buckets": buckets,
+    "SimpleConcurrentFileWritesConflictResolutionStrategy": file_groups,
+    "PreferWriterConflictResolutionStrategy": file_groups,
+    "BucketIndexConcurrentFileWritesConflictResolutionStrategy": buckets,
+}
+
+
+def strategy_named(name: str) -> Strategy:
+    """Return a strategy by its name, or the function that `package.module:function` names.
+
+    Such a function is given two `Change`s, ours and one that was committed since we looked, and answers why ours may
+    not follow, or None. Raises UserError if there is none of the name.
+    """
+    module, colon, function = name.partition(":")
+    known = STRATEGIES.get(name.rpartition(".")[2])
+    if not colon and known is not None:
+        return known
+    option = "option hoodie.write.lock.conflict.resolution.strategy"
+    if not colon:
+        raise UserError(
+            f"{option}={name!r} is none of {', '.join(STRATEGIES)}, nor package.module:function."
+            f"{nearest(name, STRATEGIES)}"
+        )
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"{option}={name!r} cannot be loaded ({error}); put its folder on PYTHONPATH") from error
+    if not callable(found):
+        raise UserError(f"{option}={name!r} is not a function but of type {type(found).__name__}")
+    return cast(Strategy, found)
 
 
 def find_conflict(others: Iterable[tuple[Instant, Change]], ours: Change, strategy: Strategy) -> Overlap | None:

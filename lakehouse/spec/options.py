@@ -105,6 +105,12 @@ class TransactionPolicy(LockPolicy):
         5,
         "How often a write that lost to another one is planned and tried again, with the same rows.",
     )
+    conflict_strategy: str = option(
+        "hoodie.write.lock.conflict.resolution.strategy",
+        "",
+        "Which commits exclude each other: file_groups, buckets, Hudi's name of one, or a function of yours, "
+        "package.module:function; default as the mode and the index ask for.",
+    )
     failed_writes: str = option(
         "hoodie.clean.failed.writes.policy",
         "EAGER",

@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.plan.conflict import (
     COLUMNS_KEY,
+    Change,
     Strategy,
     buckets,
     change_of,
@@ -17,6 +19,7 @@ from lakehouse.plan.conflict import (
     find_conflict,
     may_share_keys,
     non_blocking,
+    strategy_named,
 )
 
 RIVAL = Instant(requested="5", action=Action.COMMIT, state=State.COMPLETED, completed="6")
@@ -127,6 +130,37 @@ def test_keys_are_compared_where_both_inserted() -> None:
     assert not may_share_keys(mine, change_of(wrote(base("a", H))), global_keys=True)
     compacted = change_of(wrote(base("a", H, inserts=1), operation=Operation.COMPACT.value))
     assert not may_share_keys(mine, compacted, global_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [
+        ("file_groups", file_groups),
+        ("org.apache.hudi.client.transaction.BucketIndexConcurrentFileWritesConflictResolutionStrategy", buckets),
+        ("tests.unit.test_conflict:never", None),
+    ],
+)
+def test_strategies_go_by_our_names_by_hudis_and_by_those_of_functions(name: str, strategy: Strategy | None) -> None:
+    found = strategy_named(name)
+    assert found is strategy or (strategy is None and reason(found, wrote(base("a", G)), wrote(base("a", G))) is None)
+
+
+def never(ours: Change, theirs: Change) -> str | None:
+    """A strategy that finds no conflict."""
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("file_group", "Did you mean 'file_groups'"),
+        ("nowhere.at_all:strategy", "cannot be loaded.*nowhere"),
+        ("tests.unit.test_conflict:G", "is not a function but of type str"),
+    ],
+)
+def test_a_strategy_that_is_not_there_is_refused_by_name(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        strategy_named(name)
 
 
 def test_without_others_there_is_nobody_to_lose_to() -> None:
