@@ -22,6 +22,7 @@ BENCHES = (
     "read",
     "compaction",
     "memory_compaction",
+    "commits",
 )
 
 
