@@ -386,12 +386,17 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
         table = table.reload()
         current = table.timeline.find(instant.requested)
         lost = current is None or rollback_of(table, table.timeline, instant.requested) is not None
-        if current is None:
-            # Somebody took us for dead and rolled us back; what we wrote since then has nobody else to delete it.
+        if current is None or (lost and not current.is_completed):
+            # Somebody took us for dead and rolled us back; what we wrote since then has nobody else to delete it, and
+            # neither has an instant that we started afterwards.
             written = list_data_files(table, change_logs=True)
             files = [file.path for file in written if file.instant == instant.requested]
             delete_files(table, instant.requested, [*files, *marked_files(table, instant.requested).values()])
             tidy(table, instant.requested)
+            if current is not None:
+                with table_lock(table.env, policies.transaction) as lock:
+                    lock.check()
+                    table.store.remove_pending(current)
         elif not current.is_completed and marked_files(table, instant.requested):
             roll_back(table, policies.transaction, instant.requested)
         elif not current.is_completed:
