@@ -19,11 +19,12 @@ from lakehouse.txn.lock import TableLock
 from lakehouse.txn.locks.lease import LeaseLock
 from lakehouse.txn.timeline_store import TimelineStore
 from tests.simulation.run import Run, failure_in
+from tests.simulation.store import Plan
 from tests.simulation.tables import prepared, shapes
 
 Patch = pytest.MonkeyPatch
-#: No bug may take more runs than this.
-MOST_RUNS = 1_500
+#: No bug may need more.
+MOST_SEEDS = 1_500
 
 
 class _Never(Exception):
@@ -32,10 +33,17 @@ class _Never(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """What is broken, and which runs could show it at all."""
+    """What is broken, which runs could show it at all, and if a seed is not to choose them, the faults it takes."""
 
     plant: Callable[[Patch], None]
     where: Callable[[Run], bool] = lambda _: True
+    faults: Plan | None = None
+
+    def run(self, seed: int) -> Run:
+        """Return the run of a seed."""
+        run = Run(seed)
+        run.faults = self.faults or run.faults
+        return run
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -119,12 +127,12 @@ def _merges(run: Run) -> bool:
     return run.shape.merges
 
 
-def _stalls(run: Run) -> bool:
-    return "stall" in run.faults.kinds
-
-
 def _plans(run: Run) -> bool:
-    return bool(run.shape.plan) and _stalls(run)
+    return bool(run.shape.plan)
+
+
+_STALLS = Plan(("stall",), 0.03)
+_LOSES = Plan(("lost",), 0.03)
 
 
 def _attribute(owner: Any, name: str, value: Any = _nothing) -> Callable[[Patch], None]:
@@ -135,16 +143,16 @@ BUGS: dict[str, Bug] = {
     "keys are not compared before the commit": Bug(_attribute(commit, "_may_share_keys", lambda *_: False)),
     "conflicts are not looked for": Bug(_attribute(commit, "_conflict")),
     "the lock is not taken": Bug(_no_lock),
-    "the lock is not checked before the commit": Bug(_attribute(TableLock, "check"), _stalls),
-    "the lock of another one is released": Bug(_release_of_all, _stalls),
+    "the lock is not checked before the commit": Bug(_attribute(TableLock, "check"), faults=_STALLS),
+    "the lock of another one is released": Bug(_release_of_all, faults=_STALLS),
     "the commit comes before its data": Bug(_commit_before_data),
-    "an unknown reply counts as a failure": Bug(_unknown_is_failed, lambda run: "lost" in run.faults.kinds),
+    "an unknown reply counts as a failure": Bug(_unknown_is_failed, faults=_LOSES),
     "a plan takes logs of pending commits": Bug(_plans_pending_logs, _merges),
-    "a claim is not checked": Bug(_attribute(compaction, "check_claim"), _plans),
-    "a late executor deletes what its successor wrote": Bug(_unreported_of_all, _plans),
+    "a claim is not checked": Bug(_attribute(compaction, "check_claim"), _plans, _STALLS),
+    "a late executor deletes what its successor wrote": Bug(_unreported_of_all, _plans, _STALLS),
     "living writes are rolled back": Bug(_attribute(rollback, "living_writes", lambda *_: frozenset())),
     "no sign of life is given": Bug(_attribute(Heartbeat, "_beat")),
-    "a write that was rolled back commits": Bug(_attribute(commit, "_refuse_if_rolled_back"), _stalls),
+    "a write that was rolled back commits": Bug(_attribute(commit, "_refuse_if_rolled_back"), faults=_STALLS),
     "the schema of the loser hides columns of the winner": Bug(
         _attribute(commit, "_with_schema", lambda candidate, _: candidate.metadata)
     ),
@@ -170,14 +178,15 @@ def _tables_without_bugs() -> Iterator[None]:
 def test_the_simulation_finds_every_planted_bug(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug, runs = BUGS[name], 0
     bug.plant(monkeypatch)
-    for seed in range(20 * MOST_RUNS):
-        run = Run(seed)
+    for seed in range(MOST_SEEDS):
+        run = bug.run(seed)
         if not bug.where(run):
             continue
         runs += 1
         found = failure_in(run)
         if found is not None:
+            print(f"{name}: {found[0]} in run {runs}, seed {seed}")
+            monkeypatch.undo()
+            assert failure_in(bug.run(seed)) is None, f"seed {seed} fails without the bug, too"
             return
-        if runs == MOST_RUNS:
-            break
     pytest.fail(f"{name}: not found in {runs} runs")
