@@ -9,7 +9,7 @@ from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.faults import FaultyStorage
 from lakehouse.storage.local import temporary_name
 from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.protocol import Files, Storage
 from lakehouse.txn.claim import check_claim, claim
 from lakehouse.txn.env import Env
 from lakehouse.txn.heartbeat import Heartbeat
@@ -94,3 +94,27 @@ def test_what_was_killed_in_the_middle_of_a_file_of_the_timeline_or_of_a_lock_is
     open_as(storage, ONE).rollback_failed()
     assert left not in {file.path for file in storage.list("")}
     assert rows_of(storage) == BASE
+
+
+def test_a_writer_that_wakes_up_after_its_rollback_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = base_table(MemoryStorage(), "SIMPLE")
+    probe = FaultyStorage(copy_of(base))
+    open_as(probe, ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 2}))
+    inflight = next(n for n, step in enumerate(probe.trace, 1) if step.endswith(".inflight"))
+
+    def turn(store: Storage) -> None:
+        assert open_as(store, OTHER, [ONE]).rollback_failed().rolled_back
+
+    class Late(Interrupted):
+        """Whoever rolls back deletes the markers last: those of files that came in between, too."""
+
+        def list(self, prefix: str) -> Files:
+            if prefix.startswith(".hoodie/.temp/") and self.at < 0:
+                self.inner.delete_many([file.path for file in self.inner.list(".hoodie/.temp")])
+            return super().list(prefix)
+
+    storage = copy_of(base)
+    with pytest.raises(RetryableError, match="rolled back"):
+        open_as(Late(storage, inflight, turn, monkeypatch), ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 2}))
+    assert rows_of(storage) == BASE
+    assert leftovers(storage) == []
