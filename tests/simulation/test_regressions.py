@@ -99,7 +99,7 @@ def test_what_was_killed_in_the_middle_of_a_file_of_the_timeline_or_of_a_lock_is
 def test_a_writer_that_wakes_up_after_its_rollback_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_table(MemoryStorage(), "SIMPLE")
     probe = FaultyStorage(copy_of(base))
-    open_as(probe, ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 2}))
+    open_as(probe, ONE, **OPTIMISTIC).bulk_insert(batch({("a", "a9"): 2}))
     inflight = next(n for n, step in enumerate(probe.trace, 1) if step.endswith(".inflight"))
 
     def turn(store: Storage) -> None:
@@ -115,6 +115,6 @@ def test_a_writer_that_wakes_up_after_its_rollback_leaves_nothing(monkeypatch: p
 
     storage = copy_of(base)
     with pytest.raises(RetryableError, match="rolled back"):
-        open_as(Late(storage, inflight, turn, monkeypatch), ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 2}))
+        open_as(Late(storage, inflight, turn, monkeypatch), ONE, **OPTIMISTIC).bulk_insert(batch({("a", "a9"): 2}))
     assert rows_of(storage) == BASE
     assert leftovers(storage) == []
