@@ -157,7 +157,7 @@ print(json.dumps({"seconds": seconds, "dags": len(bag.dags), "errors": bag.impor
 def test_a_hundred_specs_parse_in_half_a_second_and_import_nothing_heavy(write_specs: WriteSpecs) -> None:
     write_specs(**{f"t{number:03}": ORDERS.replace("sales.orders", f"sales.t{number:03}") for number in range(100)})
     ran = subprocess.run([sys.executable, "-c", MEASURE, str(DAGS)], check=True, capture_output=True)
-    measured = json.loads(ran.stdout)
+    measured = json.loads(ran.stdout.splitlines()[-1])
     assert (measured["dags"], measured["errors"], measured["heavy"]) == (100, {}, [])
     assert measured["seconds"] < 0.5
 
