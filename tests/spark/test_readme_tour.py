@@ -1,4 +1,4 @@
-"""The Spark part of README's tour runs after the first part, as a reader would paste it."""
+"""The Spark part of README's tour runs after the first parts, as a reader would paste it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.spark
-def test_both_parts_of_the_tour_run(spark: Any, tmp_path: Path) -> None:
-    first, merge_on_read, second = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def test_all_parts_of_the_tour_run(spark: Any, tmp_path: Path) -> None:
+    first, merge_on_read, many_writers, second = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     told: list[Any] = []
     names: dict[str, Any] = {"print": told.append}
     exec(compile(first.replace("/tmp/tour", str(tmp_path)), "README.md", "exec"), names)
@@ -22,6 +22,8 @@ def test_both_parts_of_the_tour_run(spark: Any, tmp_path: Path) -> None:
     assert told[-3][0] == {"rider_id": "r1", "trips": None}
     assert sum(partition["log files"] for partition in told[-1]) == 0
     assert names["riders"].scan(where="trips >= 1").count() == 2
+    exec(compile(many_writers, "README.md", "exec"), names)
+    assert told[-1] == [{"name": "Ada", "trips": 7}], "the backfill is undone"
     exec(compile(second, "README.md", "exec"), names)
     assert names["spark"].version == spark.version
     assert names["table"].scan(where="day = '2026-01-03'").count() == 1000
