@@ -72,7 +72,7 @@ def _over(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteSta
 
 def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
     """Yield staged rows, piece by piece, and which of them leave the group for another partition."""
-    size = max(context.policy.memory_budget_bytes // 8 // (len(context.schema.names) * _BYTES_PER_VALUE + 1), 1_024)
+    size = max(context.policy.memory_budget_bytes // 16 // (len(context.schema.names) * _BYTES_PER_VALUE + 1), 1_024)
     if task.hits is None:
         for entry in task.entries:
             with StagedReader(context, entry.run) as reader:
@@ -294,7 +294,7 @@ class _DataBlock:
     def __init__(self, context: WriteContext, names: tuple[str, ...]) -> None:
         self._context, self._names = context, names
         self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by `discard`
-            max_size=max(context.policy.memory_budget_bytes // 8, _COPY_BYTES), prefix="lakehouse-log-"
+            max_size=max(context.policy.memory_budget_bytes // 16, _COPY_BYTES), prefix="lakehouse-log-"
         )
         self._footers: list[pq.FileMetaData] = []
         codec = context.policy.compression

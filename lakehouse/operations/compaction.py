@@ -259,9 +259,9 @@ def _rewrite(
         decode_compaction_plan(data).operations, key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files)))
     )
     write = maintenance_context(table, policies, schema, requested)
-    context = CompactionContext(
-        write=write, read=slice_context(table, schema, budget=policies.write.memory_budget_bytes)
-    )
+    # A task reads and writes at the same time, and each half takes what it may.
+    read = slice_context(table, schema, budget=policies.write.memory_budget_bytes // 2)
+    context = CompactionContext(write=write, read=read)
     stats = [stat for written in engine.run(partial(_task, kind, context, number), operations) for stat in written]
     metadata = CommitMetadata(
         operation=kind.operation.value,

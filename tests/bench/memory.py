@@ -97,7 +97,9 @@ def _idle_worker_mb() -> float:
 
     def measure(_: Attempt, __: int) -> float:
         import lakehouse.io.bulk_writer
+        import lakehouse.io.compactor
         import lakehouse.io.group_writer
+        import lakehouse.io.log_writer
         import lakehouse.io.match  # noqa: F401
 
         # Arrow looks for pandas when it sees its first numpy array.
