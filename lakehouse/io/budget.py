@@ -8,6 +8,8 @@ phase sum up to the rest:
     tag      staged keys and their hash table 3/8, stored keys looked up 1/8, hits found 1/8
     write    rows read 1/16, kept of them 1/16, window of incoming rows 1/16 and its pieces 1/16, rows to encode
              1/4, keys to hash and the bits they set 3/16, filter as read 1/4 and as it will be written 1/16
+    append   a window of incoming rows 1/16, and of the whole budget: a log's block before it goes to disk 1/16
+    compact  as write for the next base file; the merged slice is read as if the budget were half of it
     bulk     rows gathered and set apart 1/4, rows to encode 5/16, keys to hash 1/8, the bits those of one file set
              3/16, filters 1/16
 

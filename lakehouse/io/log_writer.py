@@ -41,7 +41,6 @@ from lakehouse.plan.write import GroupTask
 from lakehouse.rows.merge import says_deleted
 from lakehouse.rows.order import without_ordering
 
-_BYTES_PER_VALUE = 24
 _COPY_BYTES = 1 << 20
 _CODECS = {"none": "NONE"}
 
@@ -72,10 +71,10 @@ def _over(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteSta
 
 def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
     """Yield staged rows, piece by piece, and which of them leave the group for another partition."""
-    size = max(context.policy.memory_budget_bytes // 16 // (len(context.schema.names) * _BYTES_PER_VALUE + 1), 1_024)
     if task.hits is None:
         for entry in task.entries:
             with StagedReader(context, entry.run) as reader:
+                size = context.budget.window_rows(reader.bytes_per_row)
                 for start in range(0, entry.rows, size):
                     yield reader.slice(entry.offset + start, min(size, entry.rows - start)), None
         return
@@ -86,6 +85,7 @@ def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table
         # In the order of the run, so that it is read once from front to back.
         of_run = of_run[np.argsort(hits.row[of_run], kind="stable")]
         with StagedReader(context, run) as reader:
+            size = context.budget.window_rows(reader.bytes_per_row)
             for start in range(0, len(of_run), size):
                 chosen = of_run[start : start + size]
                 row, first = np.unique(hits.row[chosen], return_index=True)

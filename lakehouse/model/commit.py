@@ -24,6 +24,10 @@ class Operation(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+#: What rewrites rows as they are, under the table's schema as it is.
+COMPACTIONS = (Operation.COMPACT, Operation.LOG_COMPACT)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStat:
     """One data file a commit wrote. `prev_commit` is None for a new file group; sizes in bytes, counts in rows.

@@ -16,7 +16,7 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.format.avro_schema import arrow_to_avro, avro_to_arrow
 from lakehouse.format.metadata import encode_commit
 from lakehouse.format.names import parse_base_file
-from lakehouse.model.commit import CommitMetadata, Operation
+from lakehouse.model.commit import COMPACTIONS, CommitMetadata
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.operations.load import LoadedTable, data_columns, pending_clustering
@@ -29,7 +29,6 @@ from lakehouse.txn.lock import table_lock
 
 logger = logging.getLogger(__name__)
 
-_COMPACTIONS = (Operation.COMPACT, Operation.LOG_COMPACT)
 Others = list[tuple[Instant, CommitMetadata]]
 
 
@@ -121,7 +120,7 @@ def _with_schema(candidate: Candidate, others: Others) -> CommitMetadata | Confl
 
     A compaction repeats the schema that it found; it does not decide on one.
     """
-    deciding = [(i, other) for i, other in others if other.operation not in _COMPACTIONS and other.extra.get("schema")]
+    deciding = [(i, other) for i, other in others if other.operation not in COMPACTIONS and other.extra.get("schema")]
     if not deciding:
         return candidate.metadata
     winner, newest = max(deciding, key=lambda pair: pair[0].completed or "")

@@ -259,7 +259,7 @@ def _rewrite(
         decode_compaction_plan(data).operations, key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files)))
     )
     write = maintenance_context(table, policies, schema, requested)
-    # A task reads and writes at the same time, and each half takes what it may.
+    # A task merges a slice while it writes the next base file, so what merging may hold is halved.
     read = slice_context(table, schema, budget=policies.write.memory_budget_bytes // 2)
     context = CompactionContext(write=write, read=read)
     stats = [stat for written in engine.run(partial(_task, kind, context, number), operations) for stat in written]

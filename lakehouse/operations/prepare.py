@@ -20,9 +20,7 @@ from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.keys import KeyConfig
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, load_config, recent_metadata, table_schema
-from lakehouse.plan.conflict import COLUMNS_KEY, Strategy, file_groups, strategy_named
-from lakehouse.plan.conflict import buckets as buckets_conflict
-from lakehouse.plan.conflict import non_blocking as non_blocking_conflict
+from lakehouse.plan import conflict
 from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
 from lakehouse.plan.schema import brought_columns, plan_schema
 from lakehouse.plan.write import GroupTask
@@ -30,7 +28,7 @@ from lakehouse.rows.combine import check_orderable
 from lakehouse.rows.keys import required_columns
 from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.spec.options import IndexPolicy, Policies
-from lakehouse.state.table_config import WRITABLE_VERSIONS, require_mergeable
+from lakehouse.state.table_config import require_mergeable, require_writable
 
 _KEY = META_COLUMNS[2]
 _SIZED_FILE_SHARE = 0.1
@@ -49,7 +47,7 @@ class Prepared:
     partition_by: tuple[str, ...]
     new_buckets_in_logs: bool = False
     non_blocking: bool = False
-    strategy: Strategy = file_groups
+    strategy: conflict.Strategy = conflict.file_groups
 
     @property
     def shared_columns(self) -> frozenset[str]:
@@ -65,7 +63,7 @@ class Prepared:
         """Return what this package adds to a commit: schema, column ranges for pruning, columns of a partial update."""
         extra = {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
         if self.template.brought is not None:
-            extra[COLUMNS_KEY] = json.dumps(self.template.brought)
+            extra[conflict.COLUMNS_KEY] = json.dumps(self.template.brought)
         return extra
 
     def refuse_if_held(self, held: Mapping[tuple[str, str], str], partition: str, file_id: str) -> None:
@@ -139,12 +137,12 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
     )
 
 
-def _strategy(policies: Policies, index: IndexPolicy) -> Strategy:
+def _strategy(policies: Policies, index: IndexPolicy) -> conflict.Strategy:
     if policies.transaction.conflict_strategy:
-        return strategy_named(policies.transaction.conflict_strategy)
+        return conflict.strategy_named(policies.transaction.conflict_strategy)
     if policies.transaction.non_blocking:
-        return non_blocking_conflict
-    return buckets_conflict if index.type == "BUCKET" else file_groups
+        return conflict.non_blocking
+    return conflict.buckets if index.type == "BUCKET" else conflict.file_groups
 
 
 def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Operation, context: WriteContext) -> None:
@@ -198,9 +196,7 @@ def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
 
 def _check_writable(table: LoadedTable) -> None:
     config, root = table.config, table.env.storage.root
-    if config.version not in WRITABLE_VERSIONS:
-        known = " and ".join(map(str, WRITABLE_VERSIONS))
-        raise UnsupportedError(f"{root}: tables of version {config.version} are read only here; {known} are written")
+    require_writable(config, root)
     if not config.populate_meta_fields:
         raise UnsupportedError(f"{root}: hoodie.populate.meta.fields=false is read only here")
     require_mergeable(config)

@@ -32,10 +32,10 @@ from lakehouse.operations.undoable import (
     plan_of_files,
     require_files,
     require_no_savepoint,
-    require_writable,
 )
 from lakehouse.plan.restore import instants_to_roll_back
 from lakehouse.spec.options import TransactionPolicy
+from lakehouse.state.table_config import require_writable
 from lakehouse.txn.heartbeat import living_writes
 from lakehouse.txn.lock import table_lock
 
@@ -63,7 +63,7 @@ def restore(
     Raises UserError naming what is in the way: no such write, another restore that is not finished, a savepoint after
     it, files that were cleaned; RetryableError if a writer is alive, unless `force`.
     """
-    require_writable(table)
+    require_writable(table.config, table.env.storage.root)
     table = table.reload()
     pending = table.timeline.pending_restore()
     if pending is not None:

@@ -24,11 +24,11 @@ from lakehouse.operations.undoable import (
     pending_action,
     plan_of_files,
     require_undoable,
-    require_writable,
     written_by,
 )
 from lakehouse.plan.restore import SERVICE_ACTIONS, UNDOABLE_ACTIONS
 from lakehouse.spec.options import TransactionPolicy
+from lakehouse.state.table_config import require_writable
 from lakehouse.txn.claim import claim
 from lakehouse.txn.heartbeat import living_writes
 from lakehouse.txn.lock import table_lock
@@ -73,7 +73,7 @@ def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy, *, dry_
 
     Raises RetryableError naming a restore that is not finished.
     """
-    require_writable(table)
+    require_writable(table.config, table.env.storage.root)
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     before = {instant.requested for instant in pending_writes(table)}
@@ -95,7 +95,7 @@ def rollback(
     A compaction goes back to its plan. Raises UserError naming what is in the way: no such instant, something that
     completed after it, a savepoint, files that were cleaned; RetryableError if its writer is alive, unless `force`.
     """
-    require_writable(table)
+    require_writable(table.config, table.env.storage.root)
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     instant = table.timeline.find(requested)

@@ -13,9 +13,10 @@ from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.restore import Savepoint, SavepointMetadata
 from lakehouse.operations.load import LoadedTable
 from lakehouse.operations.results import NothingToDo
-from lakehouse.operations.undoable import completed_write, require_files, require_writable
+from lakehouse.operations.undoable import completed_write, require_files
 from lakehouse.plan.restore import instants_to_roll_back, slice_paths, slices_after, without
 from lakehouse.spec.options import TransactionPolicy
+from lakehouse.state.table_config import require_writable
 from lakehouse.txn.lock import table_lock
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ def create_savepoint(
 
     Raises UserError if there is no such write or files of it were cleaned, RetryableError while a clean is pending.
     """
-    require_writable(table)
+    require_writable(table.config, table.env.storage.root)
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     target = completed_write(table, requested)
@@ -71,7 +72,7 @@ def delete_savepoint(
 
     Raises UserError naming the savepoints there are, if this is none.
     """
-    require_writable(table)
+    require_writable(table.config, table.env.storage.root)
     table = table.reload()
     with table_lock(table.env, policy) as lock:
         now = table.reload()

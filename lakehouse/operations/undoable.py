@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lakehouse.errors import RetryableError, UnsupportedError, UserError
+from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import Operation, RollbackPlan, RollbackRequest
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.operations.load import (
@@ -16,7 +16,6 @@ from lakehouse.operations.load import (
 )
 from lakehouse.plan.restore import missing_files, without
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.state.table_config import WRITABLE_VERSIONS
 from lakehouse.state.view import DataFile
 from lakehouse.txn.heartbeat import living_writes
 
@@ -93,15 +92,6 @@ def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:
                 f"first with `lakehouse savepoint delete --table {root} --instant {instant.requested}`",
                 instant=instant.requested,
             )
-
-
-def require_writable(table: LoadedTable) -> None:
-    """Raise UnsupportedError for a table of a version that is not written here."""
-    if table.config.version not in WRITABLE_VERSIONS:
-        raise UnsupportedError(
-            f"{table.env.storage.root}: tables of version {table.config.version} are read only here; "
-            f"{' and '.join(map(str, WRITABLE_VERSIONS))} are written"
-        )
 
 
 def require_undoable(table: LoadedTable, policy: TransactionPolicy, instant: Instant, *, force: bool) -> None:

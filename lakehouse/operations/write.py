@@ -243,7 +243,7 @@ def _write(
         shared_columns=prepared.shared_columns,
         global_keys=context.global_keys,
         # Where the index finds no keys a key may be twice anyhow; buckets are compared as such.
-        finds_keys=partial(_find_keys, table, engine, context, runs)
+        finds_keys=partial(_find_keys, engine, context, runs)
         if request.operation is Operation.UPSERT and not context.buckets
         else None,
     )
@@ -285,7 +285,7 @@ def _write_staged(
 
 
 def _find_keys(
-    table: LoadedTable, engine: Engine, context: WriteContext, runs: Sequence[StagedRun], files: Sequence[BaseFile]
+    engine: Engine, context: WriteContext, runs: Sequence[StagedRun], files: Sequence[BaseFile]
 ) -> BaseFile | None:
     """Return one of `files` that holds a key which the staged rows insert or update, None if there is none."""
     upserts = [replace(e, rows=e.upserts, deletes=0) for run in runs for e in run.entries if e.upserts]

@@ -12,16 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import import_module
-from typing import cast
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.model.commit import CommitMetadata, Operation
+from lakehouse.model.commit import COMPACTIONS, CommitMetadata, Operation
 from lakehouse.model.instant import Instant
+from lakehouse.spec.function import named_function
 
 #: Extra metadata of a commit whose rows bring some columns only: their names, as a JSON array.
 COLUMNS_KEY = "lakehouse.columns"
-_COMPACTIONS = (Operation.COMPACT, Operation.LOG_COMPACT)
 _BUCKET_DIGITS = 8
 Group = tuple[str, str]
 
@@ -82,7 +80,7 @@ def change_of(
         inserted=frozenset(stat.partition for stat in metadata.stats if stat.num_inserts),
         wiped=None if metadata.operation == Operation.INSERT_OVERWRITE_TABLE else frozenset(wiped),
         columns=None if columns is None else frozenset(json.loads(columns)) - shared_columns,
-        compacts=metadata.operation in _COMPACTIONS,
+        compacts=metadata.operation in COMPACTIONS,
     )
 
 
@@ -133,23 +131,16 @@ def strategy_named(name: str) -> Strategy:
     Such a function is given two `Change`s, ours and one that was committed since we looked, and answers why ours may
     not follow, or None. Raises UserError if there is none of the name.
     """
-    module, colon, function = name.partition(":")
     known = STRATEGIES.get(name.rpartition(".")[2])
-    if not colon and known is not None:
+    if known is not None:
         return known
-    option = "option hoodie.write.lock.conflict.resolution.strategy"
-    if not colon:
+    if ":" not in name:
         raise UserError(
-            f"{option}={name!r} is none of {', '.join(STRATEGIES)}, nor package.module:function."
-            f"{nearest(name, STRATEGIES)}"
+            f"option hoodie.write.lock.conflict.resolution.strategy={name!r} is none of {', '.join(STRATEGIES)}, nor "
+            f"package.module:function.{nearest(name, STRATEGIES)}"
         )
-    try:
-        found = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{option}={name!r} cannot be loaded ({error}); put its folder on PYTHONPATH") from error
-    if not callable(found):
-        raise UserError(f"{option}={name!r} is not a function but of type {type(found).__name__}")
-    return cast(Strategy, found)
+    strategy: Strategy = named_function(name, what="conflict strategy", hint="Put its folder on PYTHONPATH.")
+    return strategy
 
 
 def find_conflict(others: Iterable[tuple[Instant, Change]], ours: Change, strategy: Strategy) -> Overlap | None:

@@ -12,7 +12,6 @@ meet the base file, so a merger must be associative: merge(merge(a, b), c) equal
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import TypeAlias
 
 import numpy as np
@@ -20,29 +19,21 @@ import pyarrow as pa
 
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS
-from lakehouse.model.merge import MERGER_PROPERTY, MergeRule
+from lakehouse.model.merge import MergeRule
 from lakehouse.rows.entries import COLUMNS, KEY, ColumnSets, Control, record_entries, without_control
 from lakehouse.rows.pairs import merged_columns
+from lakehouse.spec.function import named_function
 
 Merger: TypeAlias = Callable[[pa.Table, pa.Table], pa.Table]
 
 
 def load_merger(name: str) -> Merger:
     """Return the function that `package.module:function` names; UserError if there is none."""
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
-        raise UserError(f"{MERGER_PROPERTY}={name}: expected package.module:function", merger=name)
-    try:
-        found = getattr(import_module(module), function)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UserError(
-            f"merger {name!r} cannot be loaded ({error}). It must be importable here and in workers: put its folder on "
-            "PYTHONPATH, or give it to spark-submit with --py-files",
-            merger=name,
-        ) from error
-    if not callable(found):
-        raise UserError(f"merger {name!r} is not a function but of type {type(found).__name__}", merger=name)
-    merger: Merger = found
+    hint = (
+        "It must be importable here and in workers: put its folder on PYTHONPATH, or give it to spark-submit with "
+        "--py-files"
+    )
+    merger: Merger = named_function(name, what="merger", hint=hint)
     return merger
 
 

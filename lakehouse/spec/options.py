@@ -114,8 +114,8 @@ class TransactionPolicy(LockPolicy):
     failed_writes: str = option(
         "hoodie.clean.failed.writes.policy",
         "EAGER",
-        "Dead writes are rolled back by the next write (EAGER) or left to the cleaner (LAZY, and always so with many "
-        "writers).",
+        "Dead writes are rolled back by the next write (EAGER) or left to `lakehouse rollback failed` (LAZY, and "
+        "always so with many writers).",
         choices=("EAGER", "LAZY"),
         aliases=("hoodie.cleaner.policy.failed.writes",),
     )

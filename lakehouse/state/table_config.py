@@ -96,6 +96,13 @@ def parse_table_config(raw: Mapping[str, str], location: str) -> TableConfig:
     )
 
 
+def require_writable(config: TableConfig, root: str) -> None:
+    """Raise UnsupportedError for a table at `root` of a version that is not written here."""
+    if config.version not in WRITABLE_VERSIONS:
+        known = " and ".join(map(str, WRITABLE_VERSIONS))
+        raise UnsupportedError(f"{root}: tables of version {config.version} are read only here; {known} are written")
+
+
 def require_mergeable(config: TableConfig) -> None:
     """Raise UnsupportedError naming the payload class or strategy, if versions of records cannot be merged here."""
     require_runnable(config.merge_rule)
