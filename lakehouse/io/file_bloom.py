@@ -41,7 +41,7 @@ class FileBloom:
 
         Keys of rows deleted since stay in it, which costs a false positive and nothing else.
         """
-        if text and self.enabled:
+        if text:
             inherited = BloomFilter.from_text(text, type_code)
             self._inherited = inherited if inherited.remaining >= new_keys else None
 
