@@ -13,14 +13,14 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/* \
     && install --directory --owner=airflow --group=0 --mode=0775 \
-        /opt/spark-env /opt/lakehouse /var/lib/lakehouse /var/lib/lakehouse-reports
+        /opt/spark-env /opt/lakehouse /var/lib/lakehouse /var/lib/lakehouse-reports /var/lib/metastore
 
 USER airflow
 WORKDIR /opt/lakehouse
 COPY --chown=airflow:0 pyproject.toml constraints-spark.txt README.md LICENSE ./
 COPY --chown=airflow:0 lakehouse ./lakehouse
 RUN python -m venv /opt/spark-env \
-    && /opt/spark-env/bin/pip install --no-cache-dir --constraint constraints-spark.txt '.[spark]' \
+    && /opt/spark-env/bin/pip install --no-cache-dir --constraint constraints-spark.txt '.[spark,hive,metrics,postgresql]' \
     && /opt/spark-env/bin/python -c "import lakehouse.table, pyspark, pyarrow"
 # --no-deps: the base image has what the provider needs, but for pyspark-client, which must not come in.
 RUN pip install --no-cache-dir --no-deps "apache-airflow-providers-apache-spark==${SPARK_PROVIDER_VERSION}" . \

@@ -7,7 +7,10 @@
 
 PYTHON ?= python3.11
 PYTEST_FLAGS ?= -q
+WORKERS ?= 2
 DATA ?=
+MINUTES ?= 10
+SEEDS ?= 2000
 TABLE ?=
 
 HUDI_BUNDLE := hudi-spark3.5-bundle_2.12
@@ -27,7 +30,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help demo ui test check unit airflow-tests referee bench venvs preflight clean distclean
+.PHONY: help demo ui test check unit airflow-tests referee bench reliability venvs preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,7 +50,7 @@ check: $(SPARK_READY) ## lint, types, floors
 	.venv/bin/lint-imports --no-logo
 
 unit: $(SPARK_READY) ## the tests that run in .venv, without Apache Hudi
-	.venv/bin/python -m pytest $(PYTEST_FLAGS) -m "not jvm" --ignore=tests/airflow
+	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m "not jvm" --ignore=tests/airflow
 
 airflow-tests: $(SPARK_READY) $(AIRFLOW_READY) ## the tests that run in .venv-airflow
 	.venv-airflow/bin/python -m pytest $(PYTEST_FLAGS) tests/airflow
@@ -62,7 +65,7 @@ s3a: $(S3A_READY) ## the jars with which Spark opens s3a:// in tests (needs mvn)
 # Only here may something be missing: without mvn there is no jar. In CI that is a failure, on a laptop a sentence.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
 referee: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) ## the tests against Apache Hudi itself (needs mvn)
-	.venv/bin/python -m pytest $(PYTEST_FLAGS) -m jvm --ignore=tests/airflow
+	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m jvm --ignore=tests/airflow
 else
 referee:
 	@echo "skipped: the tests against Apache Hudi need its jar, which mvn fetches; install maven and run 'make referee'"
@@ -70,6 +73,9 @@ endif
 
 bench: $(SPARK_READY) ## ratios against plain Spark, deltalake and Hudi, measured side by side
 	.venv/bin/python -m tests.bench
+
+reliability: $(SPARK_READY) ## simulation, kills and a soak, on one page (MINUTES=10 SEEDS=2000)
+	.venv/bin/python -m tests.reliability --minutes $(MINUTES) --seeds $(SEEDS)
 
 venvs: $(SPARK_READY) $(AIRFLOW_READY) ## both virtual environments
 

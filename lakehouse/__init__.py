@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakehouse.catalog.catalog import Catalog, load_catalog
     from lakehouse.table import Table
 
-__all__ = ["Table", "__version__"]
+__all__ = ["Catalog", "Table", "__version__", "load_catalog"]
 __version__ = "0.1.0"
 
 
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from lakehouse.table import Table
 
         return Table
+    if name in ("Catalog", "load_catalog"):
+        from lakehouse.catalog import catalog
+
+        return getattr(catalog, name)
     raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")

@@ -48,6 +48,10 @@ class RetryableError(LakehouseError):
     retryable = True
 
 
+class JobStoppedError(RetryableError):
+    """The job was told to stop; nothing of what it was at was committed."""
+
+
 class CommitStateUnknownError(LakehouseError):
     """The commit may or may not have happened: look at the timeline before acting; nothing was deleted."""
 

@@ -17,16 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from lakehouse.errors import LakehouseError, RetryableError
+from lakehouse.errors import JobStoppedError, LakehouseError
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
 
 logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
 INTERNAL_EXIT_CODE = LakehouseError.exit_code
-
-
-class JobStoppedError(RetryableError):
-    """The job was told to stop; nothing of it was committed."""
 
 
 def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int:
@@ -36,6 +32,9 @@ def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int
     code = 0
     try:
         report = work(command)
+        if report.error is not None:
+            code = exit_code(report.error)
+            sys.stderr.write(f"{report.error.kind}: {report.error.message}\n")
     except LakehouseError as error:
         report, code = _failed(command, error), error.exit_code
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
@@ -45,6 +44,16 @@ def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int
     if command.report:
         write_report(Path(command.report), report)
     return code
+
+
+def exit_code(error: JobError) -> int:
+    """Return the exit code of an error that was put down as a value."""
+    kinds = {kind.__name__: kind.exit_code for kind in _kinds(LakehouseError)}
+    return kinds.get(error.kind, INTERNAL_EXIT_CODE)
+
+
+def _kinds(root: type[LakehouseError]) -> list[type[LakehouseError]]:
+    return [root, *(kind for below in root.__subclasses__() for kind in _kinds(below))]
 
 
 def write_report(path: Path, report: JobReport) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
@@ -16,29 +17,41 @@ from lakehouse.engine.protocol import Engine
 from lakehouse.errors import RetryableError, UserError, nearest
 from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
-from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.restore import Savepoint
-from lakehouse.operations import compaction
+from lakehouse.model.validation import ValidationReport
 from lakehouse.operations.cdc import CDC, ChangeRequest, ChangeScan, check_format, plan_change_read
 from lakehouse.operations.create import create_table
 from lakehouse.operations.declare import TableDeclaration, declared_properties, require_merger, stored_options
 from lakehouse.operations.describe import describe
-from lakehouse.operations.load import LoadedTable, latest_extra, load_slices, load_table, table_schema
+from lakehouse.operations.event_time import event_time_bound, version_at, watermark
+from lakehouse.operations.health import TableHealth, table_health
+from lakehouse.operations.load import (
+    LoadedTable,
+    archived_writes,
+    latest_commit,
+    latest_extra,
+    load_slices,
+    load_table,
+    table_schema,
+)
+from lakehouse.operations.premise import Premise
 from lakehouse.operations.restore import Restored, restore
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import FailedWrites, roll_back_dead_writes, rollback
 from lakehouse.operations.savepoint import create_savepoint, delete_savepoint, savepoints
-from lakehouse.operations.scan import Scan, ScanRequest, changed_instants, plan_read
+from lakehouse.operations.scan import Scan, ScanRequest, changed_instants, plan_read, with_archived_schemas
+from lakehouse.operations.validate import validate
 from lakehouse.operations.write import WriteRequest, write
-from lakehouse.plan.compaction import Due
+from lakehouse.plan.event_time import EventTimeVersion, Watermark
 from lakehouse.plan.schema import normalise, plan_schema
 from lakehouse.spark.changes import changes_to_spark
-from lakehouse.spark.engine import SparkEngine, is_data_frame
+from lakehouse.spark.engine import is_data_frame
 from lakehouse.spark.scan import scan_to_spark
 from lakehouse.spec.options import Policies, SchemaPolicy, parse_options
 from lakehouse.state.table_config import TableConfig
 from lakehouse.storage.locate import open_storage
+from lakehouse.table_services import TableServices, engine_of
 from lakehouse.txn.env import Env
 
 Outcome = Committed | NothingToDo
@@ -69,59 +82,27 @@ class TableScan:
     def to_spark(self, spark: Any) -> Any:
         """Return a DataFrame: Spark's own parquet scan over the planned files; logs and changes are read by workers."""
         scan = self.plan()
-        return changes_to_spark(spark, scan) if isinstance(scan, ChangeScan) else scan_to_spark(spark, scan)
+        if isinstance(scan, ChangeScan):
+            return changes_to_spark(spark, scan)
+        return scan_to_spark(spark, with_archived_schemas(self.table, scan))
 
     def count(self) -> int:
         """Return the number of rows."""
         return sum(batch.num_rows for batch in self.to_batches())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableServices:
-    """The services of one table, as calls. A run that is given `spark` works on that session, else in threads."""
-
-    table: LoadedTable
-    policies: Policies
-
-    def compaction_due(self) -> Due:
-        """Return whether a compaction is due now, and why; reads the timeline alone."""
-        return compaction.due(self.table, self.policies)
-
-    def propose_compaction(self, *, logs_only: bool = False) -> CompactionPlan | None:
-        """Return what a plan would hold now; nothing is written."""
-        return compaction.propose(self.table, self.policies, kind=_kind(logs_only))
-
-    def plan_compaction(self, *, force: bool = False, logs_only: bool = False) -> Instant | NothingToDo:
-        """Put a compaction plan on the timeline if one is due; writers need not stop for it."""
-        return compaction.plan(self.table, self.policies, force=force, kind=_kind(logs_only))
-
-    def compaction(
-        self, *, instant: str | None = None, force: bool = False, spark: Any = None
-    ) -> Committed | NothingToDo:
-        """Run the plan of `instant`, else the oldest one nobody is at, else a new one if due (or by `force`)."""
-        engine = _engine_of(spark, self.policies)
-        return compaction.run(self.table, engine, self.policies, instant=instant, force=force)
-
-    def log_compaction(
-        self, *, instant: str | None = None, force: bool = False, spark: Any = None
-    ) -> Committed | NothingToDo:
-        """Make one log file of several, in each file group that has enough of them; `force` adds nothing to that."""
-        engine = _engine_of(spark, self.policies)
-        return compaction.run(
-            self.table, engine, self.policies, instant=instant, force=force, kind=compaction.LOG_COMPACTION
-        )
-
-
 class WriteCall(TypedDict, total=False):
     """What every writing verb takes beside its rows.
 
     `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
-    `allow_empty` makes a commit even if no row changes, for the sake of its metadata.
+    `allow_empty` makes a commit even if no row changes, for the sake of its metadata. `premise` tells what the caller
+    decided by: RetryableError instead of a commit where that no longer holds.
     """
 
     commit_metadata: Mapping[str, str]
     options: Mapping[str, str]
     allow_empty: bool
+    premise: Premise | None
 
 
 class Table:
@@ -188,6 +169,10 @@ class Table:
         create_table(env, declared_properties(declaration), exist_ok=exist_ok)
         return cls.open(location, options=declaration.call_options(), env=env)
 
+    def with_options(self, options: Mapping[str, str]) -> Table:
+        """Return the same table with `options` on top of those it was opened with."""
+        return Table(self._env, _overridden(self._policies, options), self._loaded)
+
     @property
     def location(self) -> str:
         """Where the table is."""
@@ -214,6 +199,10 @@ class Table:
         schema = table_schema(self.refresh())
         return pa.schema([]) if schema is None else schema
 
+    def archived(self) -> Timeline:
+        """The completed writes that were archived; they are not on the timeline."""
+        return archived_writes(self.refresh())
+
     def refresh(self) -> LoadedTable:
         """Load the table anew, properties included; metadata of commits already read is kept."""
         self._loaded = self._loaded.refresh()
@@ -223,6 +212,11 @@ class Table:
     def services(self) -> TableServices:
         """The table services of this table."""
         return TableServices(table=self.refresh(), policies=self._policies)
+
+    @property
+    def services_as_loaded(self) -> TableServices:
+        """The table services as of the last load: for who asks several questions of one state; a run loads anew."""
+        return TableServices(table=self._loaded, policies=self._policies)
 
     def upsert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Insert rows with new keys and update stored ones, by the table's merge mode."""
@@ -284,21 +278,28 @@ class Table:
         where: str | None = None,
         *,
         as_of: str | None = None,
+        as_of_event_time: str | datetime | None = None,
         read_optimized: bool = False,
     ) -> TableScan:
-        """Plan a read of the table as it is now, or as it was at the instant `as_of`.
+        """Plan a read of the table as it is now, as it was at the instant `as_of`, or the version of an event time.
+
+        `as_of_event_time` is ISO 8601 text or a datetime, UTC where no zone is named; see `version_at`.
 
         `read_optimized` reads base files alone: a merge-on-read table as of the last compaction of each file group.
         """
+        if as_of is not None and as_of_event_time is not None:
+            raise UserError(f"as_of={as_of!r} and as_of_event_time={str(as_of_event_time)!r}: give one of them")
         chosen = None if columns is None else tuple(columns)
+        table = self.refresh()
         request = ScanRequest(
             columns=chosen,
             where=where,
             as_of=as_of,
             read_optimized=read_optimized,
             memory_budget_bytes=self._policies.write.memory_budget_bytes,
+            completed_up_to=None if as_of_event_time is None else event_time_bound(table, as_of_event_time),
         )
-        return TableScan(table=self.refresh(), request=request)
+        return TableScan(table=table, request=request)
 
     def incremental(
         self,
@@ -334,6 +335,14 @@ class Table:
         """Return what a person looks at to know the table and whether it needs a service, as plain values."""
         return describe(self.refresh())
 
+    def health(self) -> TableHealth:
+        """Return the numbers by which one sees whether a service is behind; one listing of the table."""
+        return table_health(self.refresh(), small_file_bytes=self._policies.write.small_file_bytes)
+
+    def validate(self, *, deep: bool = False, spark: Any = None) -> ValidationReport:
+        """Look for what is wrong with the table, and write nothing; `deep` reads all files of its newest slices."""
+        return validate(load_table(self._env), engine_of(spark, self._policies), self._policies, deep=deep)
+
     def commits(self) -> tuple[tuple[Instant, CommitMetadata], ...]:
         """Return the completed writes with their metadata, in order of completion."""
         loaded = self.refresh()
@@ -343,16 +352,25 @@ class Table:
         """Return the writes completed in (begin, end]."""
         return changed_instants(self.refresh(), begin, end)
 
+    def watermark(self) -> Watermark:
+        """Return how far event time has come: before `value` no event is missing, by what its writers said."""
+        return watermark(self.refresh(), self._policies.event_time)
+
+    def version_at(self, event_time: str | datetime) -> EventTimeVersion:
+        """Return the version that has all events before this time: ISO 8601 or a datetime, UTC if it names no zone."""
+        return version_at(self.refresh(), event_time, self._policies.event_time)
+
     def last_commit_extra(self, key: str) -> str | None:
         """Return the value of `key` in the newest completed commit whose extra metadata has it."""
         return latest_extra(self.refresh(), key)
 
-    def commits_with(self, key: str, value: str) -> Instant | None:
-        """Return the newest completed commit whose extra metadata holds `key` = `value`."""
-        for instant, metadata in reversed(self.commits()):
-            if metadata.extra.get(key) == value:
-                return instant
-        return None
+    def commits_with(self, key: str, value: str, *, archived: bool = True) -> Instant | None:
+        """Return the newest completed commit whose extra metadata holds `key` = `value`.
+
+        Archived ones are searched last, unless `archived` is False.
+        """
+        found = latest_commit(self.refresh(), key, value, archived=archived)
+        return None if found is None else found[0]
 
     def rollback(self, instant: str, *, dry_run: bool = False, force: bool = False) -> RollbackPlan | NothingToDo:
         """Undo a pending write or the newest completed one; the plan says what was (dry run: would be) deleted.
@@ -404,20 +422,13 @@ class Table:
             frame=rows,
             extra=dict(call.get("commit_metadata") or {}),
             allow_empty=call.get("allow_empty", False),
+            premise=call.get("premise"),
         )
         return _settled(write(self.refresh(), _engine(rows, policies), policies, request))
 
 
-def _kind(logs_only: bool) -> compaction.Kind:
-    return compaction.LOG_COMPACTION if logs_only else compaction.COMPACTION
-
-
 def _engine(rows: Any, policies: Policies) -> Engine:
-    return _engine_of(rows.sparkSession if is_data_frame(rows) else None, policies)
-
-
-def _engine_of(spark: Any, policies: Policies) -> Engine:
-    return LocalEngine() if spark is None else SparkEngine(spark, policies.write.memory_budget_bytes)
+    return engine_of(rows.sparkSession if is_data_frame(rows) else None, policies)
 
 
 def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:

@@ -27,12 +27,12 @@ if IN_SPARK_ENVIRONMENT:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
-# Fixtures stand in modules with names; here they are only made known.
+# Fixtures stand in modules with names; here they are only made known. A metastore is for both environments.
 SUPPORT = Path(__file__).parent / "support"
 pytest_plugins = [
     f"tests.support.{name}"
-    for name in ("spark", "s3", "stores", "postgresql", "zookeeper", "hive", "locks")
-    if IN_SPARK_ENVIRONMENT and (SUPPORT / f"{name}.py").exists()
+    for name in ("spark", "s3", "stores", "postgresql", "zookeeper", "hive", "hive_spark", "locks")
+    if (IN_SPARK_ENVIRONMENT or name == "hive") and (SUPPORT / f"{name}.py").exists()
 ]
 
 collect_ignore = [] if find_spec("airflow") is not None else ["airflow"]

@@ -25,6 +25,7 @@ from typing import NoReturn
 import yaml
 
 from lakehouse.cli.output import show
+from lakehouse.cli.services import services_command
 from lakehouse.cli.table import open_table
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.ingest.ride_hailing import generate
@@ -36,6 +37,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 _SPECS = _ROOT / "dags" / "tables"
 _HOURS, _ORDERS_PER_HOUR = 48, 2_000
 _TAIL_LINES = 40
+
+_LAID_OUT = {
+    "hoodie.clustering.plan.strategy.sort.columns": "zone,updated_at",
+    "hoodie.layout.optimize.strategy": "z-order",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +88,7 @@ def demo(words: Sequence[str]) -> int:
     looking = verbs.add_parser("ui", help="Airflow's pages over the demo's DAGs, until Ctrl-C")
     looking.add_argument("--airflow-venv", type=Path, required=True)
     looking.add_argument("--home", type=Path, required=True)
-    given = parser.parse_args(list(words))
+    given = parser.parse_args(list(words[1:]))
     if given.verb == "ui":
         _serve(DemoHome(path=given.home.absolute(), airflow_venv=given.airflow_venv.absolute(), specs=_SPECS))
     if given.verb == "generate":
@@ -109,16 +115,22 @@ def _run(airflow_venv: Path, home: Path, data: Path | None, table: Path | None) 
         _show(place, [spec])
         return 0
     place = DemoHome(path=home, airflow_venv=airflow_venv, specs=_SPECS)
-    _step("1 of 5", f"ride-hailing events: {_HOURS} hours, {_ORDERS_PER_HOUR} orders an hour, some late, some twice")
+    _step("1 of 6", f"ride-hailing events: {_HOURS} hours, {_ORDERS_PER_HOUR} orders an hour, some late, some twice")
     made = home / "generated"
     if not made.exists():
         generate(made, hours=_HOURS, orders_per_hour=_ORDERS_PER_HOUR)
     _land(made, home / "landing", "2026-01-01")
-    _prepare_airflow(place, 2, 5)
-    _ingest(place, "ride_orders", "3 of 5", None, "day one of the orders")
+    _prepare_airflow(place, 2, 6)
+    _ingest(place, "ride_orders", "3 of 6", None, "day one of the orders")
     _land(made, home / "landing", "2026-01-02")
-    _ingest(place, "ride_orders", "4 of 5", None, "day two: new orders, and changes of yesterday's")
-    _ingest(place, "ride_trips", "5 of 5", "2026-01-02", "the trips of the data interval that ended then")
+    _ingest(place, "ride_orders", "4 of 6", None, "day two: new orders, and changes of yesterday's")
+    _ingest(place, "ride_trips", "5 of 6", "2026-01-02", "the trips of the data interval that ended then")
+    _step(
+        "6 of 6", "Airflow runs services.clustering: the orders are laid out by zone and time, and nothing else changes"
+    )
+    asked = {"tables": ["default.ride_orders"], "force": True, "options": _LAID_OUT}
+    _airflow(place, ["dags", "test", "services.clustering", "--conf", json.dumps(asked)], "services.clustering.log")
+    services_command(["services", "status"])
     _show(place, [place.specs / "ride_orders.yaml", place.specs / "ride_trips.yaml"])
     return 0
 
@@ -143,7 +155,8 @@ def _own_spec(home: Path, data: Path | None, table: Path) -> Path:
 def _prepare_airflow(place: DemoHome, number: int, steps: int) -> None:
     _step(f"{number} of {steps}", f"an Airflow of its own in {place.path / 'airflow'}")
     _airflow(place, ["db", "migrate"], "migrate.log")
-    _airflow(place, ["pools", "set", "lakehouse_ingest", "2", "Spark jobs of ingestion"], "pools.log")
+    for pool, work in (("ingest", "ingestion"), ("services", "table services"), ("publish", "publication")):
+        _airflow(place, ["pools", "set", f"lakehouse_{pool}", "2", f"Jobs of {work}"], f"lakehouse_{pool}.log")
 
 
 def _ingest(place: DemoHome, table: str, step: str, date: str | None, what: str = "your files") -> None:

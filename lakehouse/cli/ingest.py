@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lakehouse.errors import UserError
+from lakehouse.catalog.catalog import Catalog, load_catalog
+from lakehouse.catalog.connect import is_configured
+from lakehouse.cli.sync import synced
+from lakehouse.errors import RetryableError, UserError
 from lakehouse.ingest.run import run_ingest
 from lakehouse.jobs import describe, run_job
+from lakehouse.metastore.open import open_metastore
+from lakehouse.services.metrics import Metrics, metrics
+from lakehouse.services.run import record_end
 from lakehouse.spark.session import job_session
-from lakehouse.spec.job import JobCommand, JobReport
-from lakehouse.spec.table import load_spec
+from lakehouse.spark.sources import Session, storage_options_of
+from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.location import location_of
+from lakehouse.spec.options import CREATE_OPTIONS, parse_options
+from lakehouse.spec.table import TableSpec, load_spec
+
+logger = logging.getLogger(__name__)
+_SERVICE = "ingest"
 
 
 def ingest(words: Sequence[str]) -> int:
@@ -25,7 +38,66 @@ def ingest(words: Sequence[str]) -> int:
 
 def _work(command: JobCommand) -> JobReport:
     spec = load_spec(Path(command.table))
-    session = job_session(f"lakehouse ingest {spec.table}")
-    report = run_ingest(session, spec, command, environ=os.environ)
+    # What is wrong with these settings is said before anything is ingested.
+    with metrics() as measures:
+        report = _recorded(spec, command, measures)
     print(describe(report), file=sys.stdout)
     return report
+
+
+def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobReport:
+    sync = _sync(spec, command)
+    run_id = command.run_id or "ingest by hand"
+    catalog, table_id = _begin(spec, run_id)
+    session = job_session(f"lakehouse ingest {spec.table}")
+    try:
+        report = run_ingest(session, spec, command, environ=os.environ)
+        # After runs that found nothing new, too: an earlier sync may have failed.
+        report = report if sync is None else sync(report, session)
+    except Exception as error:
+        failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
+        measures.run(_SERVICE, failed)
+        _end(catalog, table_id, run_id, failed)
+        raise
+    measures.run(_SERVICE, report)
+    _end(catalog, table_id, run_id, report)
+    return report
+
+
+def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session], JobReport] | None:
+    """Return what tells the metastore of the table, None where sync is not enabled.
+
+    Raises UserError if its client is not installed, or no metastore is named.
+    """
+    given = {**spec.call_options(), **command.options}
+    options = {key: value for key, value in given.items() if key not in CREATE_OPTIONS}
+    policy = parse_options(options).sync
+    if not policy.enabled:
+        return None
+    open_metastore(policy).close()
+    location = location_of(spec, os.environ)
+    return lambda report, session: synced(report, location, options, storage_options_of(session))
+
+
+def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int]:
+    """Enter the table and the run in the catalog, if there is one; a database that is down stops no ingestion."""
+    if not is_configured(os.environ):
+        return None, 0
+    try:
+        catalog = load_catalog()
+        entry = catalog.enter(spec)
+        catalog.history.start(run_id, entry.id, _SERVICE)
+    except RetryableError as error:
+        logger.warning("table %s: the catalog does not know of this run: %s", spec.table, error)
+        return None, 0
+    return catalog, entry.id
+
+
+def _end(catalog: Catalog | None, table_id: int, run_id: str, report: JobReport) -> None:
+    if catalog is None:
+        return
+    with catalog:
+        try:
+            record_end(catalog, run_id, table_id, _SERVICE, report)
+        except RetryableError as error:
+            logger.warning("the catalog does not know how %s ended: %s", run_id, error)

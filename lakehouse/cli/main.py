@@ -6,7 +6,8 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from lakehouse import __version__
 from lakehouse.errors import LakehouseError, UserError
@@ -18,24 +19,63 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
   table describe  what a table is: config, schema, partitions, files, last commits
   table read      print rows: --columns, --where, --as-of, --begin/--end, --limit
   table delete    delete rows: --where, --dry-run
-  timeline show   the instants of a table
+  table validate  every invariant of a table, and the way out where one is broken; --deep reads all files
+  timeline show   the instants of a table; --archived: the writes that were archived
   compaction      due: is one needed, and why; plan: put a plan on the timeline; run: carry a plan out
   logcompaction   plan, run: several log files of a file group become one
+  clustering      due, plan, run: small files become large ones, rows are put in order (--sort-columns)
+  index           check, build: base files without a bloom filter get one
+  clean           due, plan, run: remove files no retained write needs; orphans: what no write names (--delete)
+  ttl             due, plan, run: partitions expire by age, count or size; policy set, remove, list: rules by pattern
+  archive         due, plan, run: the oldest actions leave the timeline for the archive, where readers find them
+  publish         due, plan, run, status: Hive partitions that appear when they are ready; signal, withdraw
+  sync            plan, run: what a Hive Metastore lacks of a table, and telling it, as Hudi's own sync does
   ingest run      bring new files of the spec's source in, in one commit
   rollback        run: undo one write, pending or the newest; failed: undo all whose writers died
   savepoint       create, delete, list: commits that no clean and no rollback takes away
   restore run     go back to a savepoint or a commit (--to), undoing what came after; --dry-run
+  table           list, register, update, drop: the tables of a catalog by name
+  policy          set, remove, show: what services are told about a namespace, a table or some of its partitions
+  services        due: what should run now, and why; explain, request, status, health
+  catalog upgrade bring the schema of a shared catalog up to date
   options         every option with its default; --markdown for README's table
   demo            generate data, or run the whole demo through Airflow
 
-`--table` is a table spec or a table's location. `lakehouse <noun> <verb> --help` tells the rest.
+`--table` is a table spec, a table's location, or namespace.table of a catalog.
+`lakehouse <noun> <verb> --help` tells the rest.
 """
+
+#: Module and function of each noun, below `lakehouse.cli`.
+_COMMANDS = {
+    "ingest": "ingest:ingest",
+    "demo": "demo:demo",
+    "compaction": "compaction:compaction_command",
+    "logcompaction": "compaction:compaction_command",
+    "clustering": "clustering:clustering_command",
+    "clean": "clean:clean_command",
+    "index": "index:index_command",
+    "archive": "archive:archive_command",
+    "ttl": "ttl:ttl_command",
+    "publish": "publish:publish_command",
+    "sync": "sync:sync_command",
+    "rollback": "undo:undo_command",
+    "savepoint": "undo:undo_command",
+    "restore": "undo:undo_command",
+    "catalog": "catalog:catalog_command",
+    "policy": "catalog:catalog_command",
+    "services": "services:services_command",
+    "table validate": "validate:validate_command",
+    "table": "table:table_command",
+    "timeline": "table:table_command",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code (0, or that of the error's class)."""
     words = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Whoever opens an embedded catalog is not interested in its migrations.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         return _dispatch(words)
     except BrokenPipeError:
@@ -57,27 +97,14 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if noun == "options":
         return _options(words[1:])
-    if noun == "ingest":
-        from lakehouse.cli.ingest import ingest
-
-        return ingest(words)
-    if noun == "demo":
-        from lakehouse.cli.demo import demo
-
-        return demo(words[1:])
-    if noun in ("compaction", "logcompaction"):
-        from lakehouse.cli.compaction import compaction_command
-
-        return compaction_command(words)
-    if noun in ("rollback", "savepoint", "restore"):
-        from lakehouse.cli.undo import undo_command
-
-        return undo_command(words)
-    if noun in ("table", "timeline"):
-        from lakehouse.cli.table import table_command
-
-        return table_command(words)
-    raise UserError(f"unknown command {noun!r}\n\n{_HELP}")
+    if words[:2] == ["table", "validate"]:
+        noun = "table validate"
+    if noun not in _COMMANDS:
+        raise UserError(f"unknown command {noun!r}\n\n{_HELP}")
+    # What a command needs is imported when it is run: Spark and Arrow take their time.
+    module, _, function = _COMMANDS[noun].partition(":")
+    command: Callable[[Sequence[str]], int] = getattr(import_module(f"lakehouse.cli.{module}"), function)
+    return command(words)
 
 
 def _options(words: list[str]) -> int:

@@ -41,4 +41,6 @@ def _show_mapping(mapping: Mapping[str, Any]) -> None:
 def _text(value: Any) -> str:
     if value is None:
         return "-"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_text(part)}" for name, part in value.items()) or "-"
+    return (", ".join(map(_text, value)) or "-") if isinstance(value, list | tuple) else str(value)

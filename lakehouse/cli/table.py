@@ -5,22 +5,29 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lakehouse.catalog.catalog import load_catalog
+from lakehouse.catalog.connect import DEFAULT
+from lakehouse.cli.catalog import CATALOG_VERBS, catalog_command
 from lakehouse.cli.output import show
+from lakehouse.declared import create_declared
 from lakehouse.errors import UserError, nearest
-from lakehouse.ingest.declared import create_declared
-from lakehouse.ingest.paths import location_of
 from lakehouse.operations.results import Committed
+from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TABLE_TYPES, TableSpec, load_spec
 from lakehouse.storage.locate import open_storage
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
 
+_SPECS = (".yaml", ".yml")
+# What is neither a path nor a URL.
+_IDENTIFIER = re.compile(r"(?:(\w+):)?([\w-]+\.[\w-]+)")
 _VERBS = {
-    "table": ("create", "describe", "read", "delete"),
+    "table": ("create", "describe", "read", "delete", "validate", *CATALOG_VERBS),
     "timeline": ("show",),
 }
 
@@ -32,6 +39,8 @@ def table_command(words: Sequence[str]) -> int:
     if verb not in _VERBS[noun]:
         known = ", ".join(_VERBS[noun])
         raise UserError(f"lakehouse {noun} {verb!r} is unknown; verbs are {known}.{nearest(verb, _VERBS[noun])}")
+    if noun == "table" and verb in CATALOG_VERBS:
+        return catalog_command(words)
     rest = list(words[2:] if len(words) > 1 and words[1] == verb else words[1:])
     return {
         ("table", "create"): _create,
@@ -43,15 +52,32 @@ def table_command(words: Sequence[str]) -> int:
 
 
 def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
-    """Open the table of a spec file, or at a location."""
-    spec = _spec(name)
-    location = name if spec is None else location_of(spec, os.environ)
-    return Table.open(location, options=options)
+    """Open the table of a spec file, at a location, or of a catalog: `[catalog:]namespace.table`.
+
+    A table of a spec or of a catalog is opened with what is declared of it; `options` come on top.
+    """
+    spec = spec_of(name)
+    if spec is not None:
+        return Table.open(location_of(spec, os.environ), options={**spec.call_options(), **(options or {})})
+    known = catalog_name(name)
+    if known is None:
+        return Table.open(name, options=options)
+    with load_catalog(known[0]) as catalog:
+        return catalog.load_table(known[1], options=options)
+
+
+def catalog_name(name: str) -> tuple[str, str] | None:
+    """Return catalog and identifier of a table that is told by name; None for a spec, a path or a URL."""
+    match = _IDENTIFIER.fullmatch(name)
+    if match is None or Path(name).suffix in _SPECS or Path(name).exists():
+        return None
+    return match[1] or DEFAULT, match[2]
 
 
 def _create(words: list[str]) -> int:
     parser = _parser("table create")
     parser.add_argument("--table", help="a table spec (YAML)")
+    parser.add_argument("--catalog", help="enter the table of the spec in this catalog: a name, or a URL")
     parser.add_argument("--name")
     parser.add_argument("--location")
     parser.add_argument("--record-key", help="columns, comma separated")
@@ -62,6 +88,10 @@ def _create(words: list[str]) -> int:
     given = parser.parse_args(words)
     if given.table:
         spec = load_spec(Path(given.table))
+        if given.catalog:
+            with load_catalog(given.catalog) as catalog:
+                table = catalog.create_table(spec)
+            return _created(table, given.output)
         location = location_of(spec, os.environ)
         table = create_declared(_at(spec, location), spec.write_options(), Env(storage=open_storage(location)))
     else:
@@ -77,7 +107,11 @@ def _create(words: list[str]) -> int:
             table_type=given.type,
             options=_pairs(given.option),
         )
-    show({"created": table.name, "location": table.location, "version": table.config.version}, given.output)
+    return _created(table, given.output)
+
+
+def _created(table: Table, output: str) -> int:
+    show({"created": table.name, "location": table.location, "version": table.config.version}, output)
     return 0
 
 
@@ -95,6 +129,7 @@ def _read(words: list[str]) -> int:
     parser.add_argument("--columns", help="comma separated; default all data columns")
     parser.add_argument("--where", help="condition, such as \"day >= '2026-01-01' AND fare > 10\"")
     parser.add_argument("--as-of", help="instant or time: the table as it was")
+    parser.add_argument("--as-of-event-time", help="time, UTC unless it says: the version with the events before it")
     parser.add_argument("--read-optimized", action="store_true", help="base files alone: as of the last compaction")
     parser.add_argument("--begin", help="changes completed after this instant, or 'earliest'")
     parser.add_argument("--end", help="changes completed up to this instant")
@@ -105,7 +140,8 @@ def _read(words: list[str]) -> int:
     if given.begin or given.end:
         scan = table.incremental(given.begin, given.end, columns=columns, where=given.where)
     else:
-        scan = table.scan(columns, given.where, as_of=given.as_of, read_optimized=given.read_optimized)
+        past = {"as_of": given.as_of, "as_of_event_time": given.as_of_event_time}
+        scan = table.scan(columns, given.where, read_optimized=given.read_optimized, **past)
     rows = itertools.islice((row for batch in scan.to_batches() for row in batch.to_pylist()), given.limit)
     show(list(rows), given.output)
     return 0
@@ -134,11 +170,12 @@ def _delete(words: list[str]) -> int:
 def _timeline(words: list[str]) -> int:
     parser = _parser("timeline show")
     parser.add_argument("--table", required=True)
+    parser.add_argument("--archived", action="store_true", help="the writes in the archive instead")
     given = parser.parse_args(words)
     table = open_table(given.table)
     rows = [
         {"requested": i.requested, "completed": i.completed, "action": str(i.action), "state": i.state.name}
-        for i in table.timeline
+        for i in (table.archived() if given.archived else table.timeline)
     ]
     show(rows, given.output)
     return 0
@@ -150,9 +187,10 @@ def _parser(name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _spec(name: str) -> TableSpec | None:
+def spec_of(name: str) -> TableSpec | None:
+    """Return the spec in a file of this name; None for the name of anything else."""
     path = Path(name)
-    return load_spec(path) if path.suffix in (".yaml", ".yml") else None
+    return load_spec(path) if path.suffix in _SPECS else None
 
 
 def _at(spec: TableSpec, location: str) -> TableSpec:

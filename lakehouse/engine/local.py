@@ -44,7 +44,7 @@ class LocalEngine:
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
         """Run tasks in threads, which start at once: `light` changes nothing."""
         stage = next(self._stages)
-        attempts = [Attempt(partition=i, stage=stage, number=0) for i in range(len(tasks))]
+        attempts = [Attempt(partition=i, stage=stage, number=0, first=True) for i in range(len(tasks))]
         if len(tasks) <= 1 or self._parallelism == 1:
             return [function(attempt, task) for attempt, task in zip(attempts, tasks, strict=True)]
         with ThreadPoolExecutor(self._parallelism) as pool:

@@ -45,6 +45,8 @@ class Engine(Protocol):
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
         """Run `function` once per task and return the results in the order of the tasks.
 
+        The attempt tells the number of the task, and whether it is the first: no other try of the task says so.
+
         `light` says that a task takes no longer than an engine may take to start one, so some may share a start.
         """
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from functools import lru_cache
 from typing import Any
 
 import fastavro
@@ -42,11 +43,15 @@ _BLOCK = fastavro.parse_schema(
 )
 
 
+#: Schemas of this package by their identity, which keeps them: parsed, and as the text that files have.
+_known: dict[int, tuple[Schema, Any, bytes]] = {}
+
+
 def write_record(schema: Schema, record: dict[str, Any]) -> bytes:
     """Return the container file of `record`: null codec, and nothing but the schema in the header, as Hudi has it."""
-    data = _encode(fastavro.parse_schema(schema), record)
+    _, parsed, text = _own(schema)
+    data = _encode(parsed, record)
     sync = hashlib.blake2b(data, digest_size=16).digest()
-    text = json.dumps(schema, separators=(",", ":")).encode()
     header = _encode(_HEADER, {"magic": MAGIC, "meta": {"avro.schema": text}, "sync": sync})
     return header + _encode(_BLOCK, {"count": 1, "data": data, "sync": sync})
 
@@ -62,21 +67,48 @@ def read_record(data: bytes, *schemas: Schema) -> dict[str, Any]:
         raise CorruptTableError(f"the file starts with {data[:8]!r}; expected an Avro container file, {MAGIC!r}")
     wanted = {schema["name"]: schema for schema in schemas}
     try:
-        name = _record_name(data)
-        records = list(fastavro.reader(io.BytesIO(data), wanted[name])) if name in wanted else []
+        name, records = _content(data, wanted)
     except Exception as error:  # fastavro raises a dozen kinds on broken bytes; all of them mean the same here
         raise CorruptTableError(f"Avro content cannot be read: {type(error).__name__}: {error}") from error
     if name not in wanted:
         raise CorruptTableError(f"the file holds {name}; expected {' or '.join(wanted)}", found=name)
     if len(records) != 1:
         raise CorruptTableError(f"the file holds {len(records)} {name} records; expected exactly one")
-    record: dict[str, Any] = records[0]  # type: ignore[assignment]
+    record: dict[str, Any] = records[0]
     return record
 
 
-def _record_name(data: bytes) -> str:
-    schema: Any = fastavro.reader(io.BytesIO(data)).writer_schema
-    return str(schema["name"]).rpartition(".")[2]
+def _content(data: bytes, wanted: dict[str, Schema]) -> tuple[str, list[Any]]:
+    """Return the name of the records, and them, if it is one of the `wanted`; raises whatever fastavro does."""
+    source = io.BytesIO(data)
+    header: Any = fastavro.schemaless_reader(source, _HEADER, None)
+    text = header["meta"]["avro.schema"]
+    written, name = _parsed(text)
+    if name not in wanted:
+        return name, []
+    _, ours, our_text = _own(wanted[name])
+    if header["meta"].get("avro.codec", b"null") == b"null" and source.tell() < len(data):
+        # As a rule it is one small block, and to open a reader costs more than to read it.
+        block: Any = fastavro.schemaless_reader(source, _BLOCK, None)
+        if block["count"] == 1 and block["sync"] == header["sync"] and source.tell() == len(data):
+            resolved = None if text == our_text else ours
+            return name, [fastavro.schemaless_reader(io.BytesIO(block["data"]), written, resolved)]
+    return name, list(fastavro.reader(io.BytesIO(data), wanted[name]))
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: bytes) -> tuple[Any, str]:
+    """Return a schema as it stands in a file, parsed, and the bare name of its records."""
+    schema = json.loads(text)
+    return fastavro.parse_schema(schema), str(schema["name"]).rpartition(".")[2]
+
+
+def _own(schema: Schema) -> tuple[Schema, Any, bytes]:
+    known = _known.get(id(schema))
+    if known is None:
+        text = json.dumps(schema, separators=(",", ":")).encode()
+        known = _known[id(schema)] = (schema, fastavro.parse_schema(schema), text)
+    return known
 
 
 def _encode(schema: Any, record: dict[str, Any]) -> bytes:

@@ -11,8 +11,8 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeAlias
 
@@ -191,6 +191,19 @@ class BloomFilter:
                 " Hudi writes, is supported; rewrite the file to get one",
                 hash_type=self.hash_type,
             )
+
+
+def joined(filters: Sequence[BloomFilter], max_rows: int) -> BloomFilter | None:
+    """Return one filter of the keys of several, no key being hashed; None if their rows cannot stand in one.
+
+    It has the rows of all, so a look-up takes as long as one in each of them: `max_rows` bounds that.
+    """
+    kinds = {(f.type_code, f.num_hashes, f.num_bits, f.hash_type, f.entries) for f in filters}
+    rows = tuple(row for found in filters for row in found.rows)
+    if len(kinds) != 1 or filters[0].type_code != DYNAMIC or len(rows) > max_rows:
+        return None
+    # Rows in the middle may have room, which is not used: the next key opens another.
+    return replace(filters[0], rows=rows, count=len(rows) * filters[0].entries)
 
 
 class BloomBuilder:

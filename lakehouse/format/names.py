@@ -7,6 +7,7 @@ cannot keep is refused aloud, because to overlook it would be to lose rows.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 from lakehouse.errors import CorruptTableError, UnsupportedError
@@ -20,6 +21,11 @@ _BASE = re.compile(r"([^._/]+)_([0-9A-Za-z-]+)_(\d+)\.(parquet|orc|hfile|lance)"
 _LOG = re.compile(r"\.([^._/]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 _INSTANT = re.compile(r"(\d{14,})(?:_(\d{14,}))?((?:\.[a-z]+){1,2})")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
+_BATCH = re.compile(r"MARKERS(\d+)")
+#: The file that tells how the markers beside it are kept; without it each file has its own.
+MARKERS_TYPE = "MARKERS.type"
+#: Hudi reads the number of a batch as an int.
+LARGEST_BATCH = (1 << 31) - 1
 
 _SUFFIX_OF_STATE = {State.REQUESTED: ".requested", State.INFLIGHT: ".inflight"}
 _STATE_OF_SUFFIX = {"requested": State.REQUESTED, "inflight": State.INFLIGHT}
@@ -113,10 +119,47 @@ def marker_name(base_file_path: str, kind: Literal["CREATE", "MERGE"]) -> str:
     return f"{base_file_path}.marker.{kind}"
 
 
+def marker_batch_name(number: int) -> str:
+    """Return the name of an object that holds many markers."""
+    return f"MARKERS{number}"
+
+
+def is_marker_batch(name: str) -> bool:
+    """Return whether an object of this name, in the directory of markers, holds many of them."""
+    return _BATCH.fullmatch(name) is not None
+
+
+def encode_markers(names: Iterable[str]) -> bytes:
+    """Return the content of an object that holds these markers."""
+    return "".join(f"{name}\n" for name in names).encode()
+
+
+def decode_markers(data: bytes) -> tuple[str, ...]:
+    """Return the markers in an object that holds many; what is none, as a line cut off, is left out."""
+    # Of a table without partitions some releases of Hudi write the empty partition, too.
+    lines = [line.lstrip("/") for line in data.decode(errors="replace").split("\n")]
+    return tuple(line for line in lines if parse_marker(line) is not None)
+
+
+def write_token_of(path: str) -> str | None:
+    """Return the token of the try that made a data file, change logs included; None if its name has none."""
+    name = path.rpartition("/")[2]
+    match = _BASE.fullmatch(name)
+    if match is not None:
+        return match[2]
+    match = _LOG.fullmatch(name)
+    return None if match is None else match[4]
+
+
 def parse_marker(name: str) -> tuple[str, str] | None:
     """Return (path of the data file, kind) of a direct marker, or None; the kind APPEND is older writers' for logs."""
     match = _MARKER.fullmatch(name)
     return None if match is None else (match[1], match[2])
+
+
+def marked_file(name: str) -> str:
+    """Return the data file that a marker names."""
+    return name.rpartition(".marker.")[0]
 
 
 def _parse_log(name: str, partition: str, size_bytes: int) -> LogFile | None:

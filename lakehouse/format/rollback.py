@@ -1,23 +1,20 @@
 """Rollback plan and rollback metadata (format: timeline.md 4.7, 7.3).
 
-Files hold absolute paths, values hold paths relative to the table's base. A table may have been moved, or be reached
-by another scheme, since its rollback was planned, so a path is also accepted if its folder ends with the partition.
+Files hold absolute paths, values hold paths relative to the table's base (see format.table_paths).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.format.avro_file import read_record, write_record
 from lakehouse.format.schemas import ROLLBACK_METADATA, ROLLBACK_PLAN
+from lakehouse.format.table_paths import absolute_paths, relative_paths
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan, RollbackRequest
 
 _FIRST_WITHOUT_ROLLBACK_BLOCKS = 8
-_LOCAL_SCHEME = re.compile(r"file:/+")
-_S3_SCHEME = re.compile(r"s3[an]://")
 
 
 def encode_rollback_plan(plan: RollbackPlan, *, base_path: str) -> bytes:
@@ -27,7 +24,7 @@ def encode_rollback_plan(plan: RollbackPlan, *, base_path: str) -> bytes:
             "partitionPath": request.partition,
             "fileId": "",
             "latestBaseInstant": "",
-            "filesToBeDeleted": _absolute(base_path, request.files),
+            "filesToBeDeleted": absolute_paths(base_path, request.files),
             "logBlocksToBeDeleted": {},
         }
         for request in plan.requests
@@ -57,7 +54,9 @@ def decode_rollback_plan(data: bytes, *, base_path: str, table_version: int = 9)
             )
         partition = request["partitionPath"]
         paths = dict.fromkeys((*request["filesToBeDeleted"], *logs))
-        requests.append(RollbackRequest(partition=partition, files=_relative(base_path, partition, paths)))
+        requests.append(
+            RollbackRequest(partition=partition, files=relative_paths(base_path, partition, paths, what="rollback"))
+        )
     return RollbackPlan(target=instant["commitTime"], action=instant["action"], requests=tuple(requests))
 
 
@@ -72,8 +71,8 @@ def rollback_record(metadata: RollbackMetadata, *, base_path: str) -> dict[str, 
     for partition in sorted({*metadata.deleted, *metadata.failed}):
         partitions[partition] = {
             "partitionPath": partition,
-            "successDeleteFiles": _absolute(base_path, metadata.deleted.get(partition, ())),
-            "failedDeleteFiles": _absolute(base_path, metadata.failed.get(partition, ())),
+            "successDeleteFiles": absolute_paths(base_path, metadata.deleted.get(partition, ())),
+            "failedDeleteFiles": absolute_paths(base_path, metadata.failed.get(partition, ())),
             "rollbackLogFiles": {},
             "logFilesFromFailedCommit": {},
         }
@@ -104,9 +103,9 @@ def rollback_metadata_of(record: Mapping[str, Any], *, base_path: str) -> Rollba
     actions = {info["commitTime"]: info["action"] for info in record["instantsRollback"]}
     deleted, failed = {}, {}
     for partition, part in record["partitionMetadata"].items():
-        deleted[partition] = _relative(base_path, partition, part["successDeleteFiles"])
+        deleted[partition] = relative_paths(base_path, partition, part["successDeleteFiles"], what="rollback")
         if part["failedDeleteFiles"]:
-            failed[partition] = _relative(base_path, partition, part["failedDeleteFiles"])
+            failed[partition] = relative_paths(base_path, partition, part["failedDeleteFiles"], what="rollback")
     return RollbackMetadata(
         start_time=record["startRollbackTime"],
         seconds=record["timeTakenInMillis"] / 1000,
@@ -115,32 +114,3 @@ def rollback_metadata_of(record: Mapping[str, Any], *, base_path: str) -> Rollba
         deleted=deleted,
         failed=failed,
     )
-
-
-def _absolute(base_path: str, paths: Iterable[str]) -> list[str]:
-    base = _plain(base_path).rstrip("/")
-    return [f"{base}/{path}" for path in paths]
-
-
-def _relative(base_path: str, partition: str, paths: Iterable[str]) -> tuple[str, ...]:
-    base = _canonical(base_path).rstrip("/")
-    expected = f"{base}/{partition}".rstrip("/")
-    relative = []
-    for path in paths:
-        folder, _, name = _canonical(path).rpartition("/")
-        is_elsewhere = not f"{folder}/".startswith(f"{base}/")
-        was_moved = is_elsewhere and (not partition or folder.endswith(f"/{partition}"))
-        if not name or not (folder == expected or was_moved):
-            raise CorruptTableError(f"file {path!r} of the rollback is not in partition {partition!r} of {base_path!r}")
-        relative.append(f"{partition}/{name}" if partition else name)
-    return tuple(relative)
-
-
-def _plain(path: str) -> str:
-    """Return a local path without scheme, as Hudi writes it; other paths as they are."""
-    return _LOCAL_SCHEME.sub("/", path, count=1) if path.startswith("file:") else path
-
-
-def _canonical(path: str) -> str:
-    """Return one spelling for the schemes that mean the same place."""
-    return _S3_SCHEME.sub("s3://", _plain(path), count=1)

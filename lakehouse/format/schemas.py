@@ -1,4 +1,4 @@
-"""Avro schemas of the timeline's payloads, in Hudi's declared order (format: timeline.md 4.1-4.4, 4.7, 4.8).
+"""Avro schemas of the timeline's payloads, in Hudi's declared order (format: timeline.md 4.1-4.8).
 
 Java's reader resolves a file against its own classes, so full names, field order and the `avro.java.string` notes are
 those of Hudi's own files; the tests compare them with the schemas inside files that Hudi wrote.
@@ -264,4 +264,76 @@ COMPACTION_PLAN = _top(
     ),
     {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
     _optional("missingSchedulePartitions", _array(_STRING)),
+)
+
+
+def _optional_map(name: str) -> Schema:
+    # Hudi's declaration has a default inside the type, too.
+    return _optional(name, {**_map(_STRING), "default": None})
+
+
+#: Content of `clean.requested`, and of `clean.inflight`.
+CLEANER_PLAN = _top(
+    "HoodieCleanerPlan",
+    _optional(
+        "earliestInstantToRetain",
+        _nested(
+            "HoodieActionInstant", _field("timestamp", _STRING), _field("action", _STRING), _field("state", _STRING)
+        ),
+    ),
+    {"name": "lastCompletedCommitTimestamp", "type": _STRING, "default": ""},
+    _field("policy", _STRING),
+    _optional("filesToBeDeletedPerPartition", _map(_array(_STRING))),
+    _VERSION,
+    {
+        "name": "filePathsToBeDeletedPerPartition",
+        "type": [
+            "null",
+            _map(
+                _array(
+                    _nested(
+                        "HoodieCleanFileInfo",
+                        _optional("filePath", _STRING),
+                        _optional("isBootstrapBaseFile", "boolean"),
+                    )
+                )
+            ),
+        ],
+        "doc": "This field replaces the field filesToBeDeletedPerPartition",
+        "default": None,
+    },
+    {
+        "name": "partitionsToBeDeleted",
+        "type": ["null", _array(_STRING)],
+        "doc": "partitions to be deleted",
+        "default": None,
+    },
+    _optional_map("extraMetadata"),
+)
+
+#: Content of completed cleans.
+CLEAN_METADATA = _top(
+    "HoodieCleanMetadata",
+    _field("startCleanTime", _STRING),
+    _field("timeTakenInMillis", "long"),
+    _field("totalFilesDeleted", "int"),
+    _field("earliestCommitToRetain", _STRING),
+    {"name": "lastCompletedCommitTimestamp", "type": _STRING, "default": ""},
+    _field(
+        "partitionMetadata",
+        _map(
+            _nested(
+                "HoodieCleanPartitionMetadata",
+                _field("partitionPath", _STRING),
+                _field("policy", _STRING),
+                _field("deletePathPatterns", _array(_STRING)),
+                _field("successDeleteFiles", _array(_STRING)),
+                _field("failedDeleteFiles", _array(_STRING)),
+                _optional("isPartitionDeleted", "boolean"),
+            )
+        ),
+    ),
+    _VERSION,
+    _optional("bootstrapPartitionMetadata", {**_map("HoodieCleanPartitionMetadata"), "default": None}),
+    _optional_map("extraMetadata"),
 )

@@ -2,8 +2,8 @@
 
     record key --> values of the hash fields --> List.hashCode & 0x7fffffff --> modulo buckets --> file id 0000000b-...
 
-There is exactly one file group per partition and bucket, so no lookup is needed; in return the number of buckets and
-the hash fields of a table never change.
+There is exactly one file group per partition and bucket, so no lookup is needed; in return the number of buckets of a
+partition and the hash fields of a table never change.
 """
 
 from __future__ import annotations
@@ -17,26 +17,30 @@ import pyarrow.compute as pc
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.index.java_hash import list_hashes, string_hashes
+from lakehouse.spec.bucket_rules import MAX_BUCKETS
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}((?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 _FILE_ID = re.compile(r"(\d{8})-[0-9a-fA-F-]+")
 #: Stands for a fresh uuid where the bucket alone has to name its file group.
 NO_UUID = "00000000-0000-0000-0000-000000000000"
-_MAX_BUCKET = 99_999_999
 
 
 def bucket_ids(
-    keys: pa.Array | pa.ChunkedArray, *, key_fields: tuple[str, ...], hash_fields: tuple[str, ...], buckets: int
+    keys: pa.Array | pa.ChunkedArray,
+    *,
+    key_fields: tuple[str, ...],
+    hash_fields: tuple[str, ...],
+    buckets: int | npt.NDArray[np.int32],
 ) -> npt.NDArray[np.int32]:
-    """Return the bucket of every record key, as int32 from 0 to `buckets - 1`.
+    """Return the bucket of every record key, as int32 from 0 to `buckets - 1`; `buckets` may be one number per key.
 
     With one key field the whole key is hashed. With several, keys have the form `f1:v1,f2:v2` and the values of
     `hash_fields` (all fields if empty) are hashed in the order of the key, `__null__` as null and `__empty__` as "".
     Values may hold `,` and `:`. A key of one field stored as `f:v` is hashed whole, on which implementations differ:
     do not combine the bucket index with such keys. Raises UserError for unknown fields or keys of another form.
     """
-    if not 0 < buckets <= _MAX_BUCKET:
-        raise UserError(f"a bucket index needs 1 to {_MAX_BUCKET} buckets, not {buckets}", buckets=buckets)
+    if isinstance(buckets, int) and not 0 < buckets <= MAX_BUCKETS:
+        raise UserError(f"a bucket index needs 1 to {MAX_BUCKETS} buckets, not {buckets}", buckets=buckets)
     for name in hash_fields:
         if name not in key_fields:
             raise UserError(
@@ -47,13 +51,13 @@ def bucket_ids(
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     parts = [_hashes(chunk.cast(pa.string()), key_fields, hash_fields) for chunk in chunks]
     hashes = np.concatenate(parts) if parts else np.empty(0, np.int32)
-    return (hashes & np.int32(0x7FFFFFFF)) % np.int32(buckets)
+    return (hashes & np.int32(0x7FFFFFFF)) % np.asarray(buckets, np.int32)
 
 
 def bucket_file_id(bucket: int, uuid: str) -> str:
     """Return the file id of a new group of `bucket`: the first eight characters of `uuid` give way to the number."""
     match = _UUID.fullmatch(uuid)
-    if match is None or not 0 <= bucket <= _MAX_BUCKET:
+    if match is None or not 0 <= bucket <= MAX_BUCKETS:
         raise UserError(f"bucket {bucket} and uuid {uuid!r} make no file id", bucket=bucket, uuid=uuid)
     return f"{bucket:08d}{match[1]}-0"
 

@@ -1,50 +1,15 @@
-"""From the texts of a table spec to addresses: environment, home directory, data interval, wildcards."""
+"""From the texts of an ingest section to addresses: data interval, wildcards."""
 
 from __future__ import annotations
 
-import os.path
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from lakehouse.errors import UserError, nearest
-from lakehouse.spec.table import TableSpec
-
-HOME = "LAKEHOUSE_HOME"
+from lakehouse.errors import UserError
 
 Interval = tuple[datetime, datetime]
 
-_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(start|end):([^{}]*)\}")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)")
-
-
-def location_of(spec: TableSpec, environ: Mapping[str, str]) -> str:
-    """Return where the table lies: the location with its variables filled, absolute or with a scheme."""
-    return resolve(spec.location, environ, name="location")
-
-
-def resolve(text: str, environ: Mapping[str, str], *, name: str) -> str:
-    """Fill `${VAR}` from the environment and put a relative path below `LAKEHOUSE_HOME`, or the current directory.
-
-    Raises UserError, naming the setting `name`, for a variable that is not set or is empty.
-    """
-
-    def value(match: re.Match[str]) -> str:
-        variable = match[1]
-        if not environ.get(variable):
-            raise UserError(
-                f"{name}: {text!r} needs the environment variable {variable}, which is not set."
-                f"{nearest(variable, environ)} Set it, or write the place itself.",
-                variable=variable,
-            )
-        return environ[variable]
-
-    filled = _VARIABLE.sub(value, text)
-    if _SCHEME.match(filled):
-        return filled
-    placed = os.path.abspath(os.path.join(environ.get(HOME) or ".", filled))
-    return placed + "/" if filled.endswith("/") and placed != "/" else placed
 
 
 def fill_interval(path: str, interval: Interval | None) -> str:

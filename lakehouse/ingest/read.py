@@ -43,20 +43,46 @@ from lakehouse.storage.protocol import Storage
 
 log = logging.getLogger(__name__)
 
+#: The try whose letters no commit names, because there were too many of them.
+REFUSED = "refused"
 _RECORD_IN_MESSAGE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterBox:
-    """Where bad records of one run go: a folder of a storage, which lies outside every table."""
+    """Where bad records of some files go: a folder of a storage, which lies outside every table.
+
+        <folder>/<attempt>/part-*.json    of one try to ingest the files; the commit that it makes names this folder
+        <folder>/refused/part-*.json      of the last try that found more than the spec allows
+
+    Every try has a folder of its own, so the letters of a commit are whole, each is there once, and no other try, dead
+    or alive, ever touches them.
+    """
 
     storage: Storage
     folder: str
+    attempt: str
 
     @property
     def url(self) -> str:
-        """The folder as a person types it."""
-        return f"{self.storage.root.rstrip('/')}/{self.folder}"
+        """The folder of this try as a person types it."""
+        return self.url_of(self.attempt)
+
+    def url_of(self, attempt: str) -> str:
+        """The folder of some try as a person types it."""
+        return f"{self.storage.root.rstrip('/')}/{self.folder}/{attempt}"
+
+    def path_of(self, attempt: str) -> str:
+        """The folder of some try below the storage."""
+        return f"{self.folder}/{attempt}"
+
+    def others(self) -> tuple[str, ...]:
+        """Return the other tries to ingest these files that left letters."""
+        return tuple(name for name in self.storage.list_dir(self.folder)[1] if name != self.attempt)
+
+    def empty(self, attempt: str) -> None:
+        """Delete the letters of a try."""
+        self.storage.delete_many([file.path for file in self.storage.list(self.path_of(attempt))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,19 +193,19 @@ def _warn_of_ignored(spec: TableSpec, schema: Schema, probes: Sequence[Probe]) -
 def _set_aside(marked: Frame, bad: int, spec: TableSpec, box: DeadLetterBox) -> None:
     """Write the dead letters; raise UserError when there are more than the spec allows."""
     allowed = ingest_of(spec).max_bad_records
-    # Letters of an earlier try of this run are no longer true, whether or not there are any this time.
-    box.storage.delete_many([file.path for file in box.storage.list(box.folder)])
     if not bad:
         return
-    write_dead_letters(marked, box.storage, box.folder)
     if bad <= allowed:
+        write_dead_letters(marked, box.storage, box.path_of(box.attempt))
         log.warning("table %s: %s bad records were set aside in %s", spec.table, bad, box.url)
         return
+    box.empty(REFUSED)
+    write_dead_letters(marked, box.storage, box.path_of(REFUSED))
     reason, source_file, record = first_bad_record(marked)
     raise UserError(
         f"table {spec.table}: {bad} bad record{'s' if bad > 1 else ''}, max_bad_records is {allowed}; nothing was "
         f"written to the table. One of them: {reason}, in {source_file}: {record[:_RECORD_IN_MESSAGE]!r}. "
-        f"All are in {box.url}",
+        f"All are in {box.url_of(REFUSED)}",
         bad_records=bad,
-        dead_letters=box.url,
+        dead_letters=box.url_of(REFUSED),
     )

@@ -5,11 +5,22 @@
     read      probe, parse, set bad records aside; too many of them end the run here
     create    the table, if there was none
     write     one commit that carries rows, checkpoint, interval and counts together
+    tidy      letters of tries that no commit names
 
 A run that is killed at any line leaves a table that does not know of it, so the next run plans the same files again:
-what was ingested is said by completed commits alone. Dead letters have a folder per set of files, so a retry replaces
-those of the earlier try, and no commit loses its own.
-Two runs of one table at the same time are not told apart by the checkpoint: run one at a time, as the ingest DAG does.
+what was ingested is said by completed commits alone.
+
+Runs may also meet: a retry beside a first try that is alive after all, a person beside the schedule. Each commits only
+if what it planned by still holds, which is looked up under the lock of the commit: no other commit has moved the
+checkpoint (or brought the interval), and the one the checkpoint was read from was not undone. Who is late plans anew,
+and as a rule finds nothing left to do. Runs of different intervals do not stand in each other's way.
+
+Between listing and commit a file may be written again. Then it is not known which version was read, so before the
+commit the files are looked up once more, and where one has changed the run plans anew.
+
+Dead letters lie beside the table and are written before the commit, in a folder of their own try that the commit
+names: of a commit each is there once. What a try that died left is deleted with the commit of the same files; if that
+one dies before it comes to this, it stays, and no commit names it.
 """
 
 from __future__ import annotations
@@ -17,15 +28,21 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
-from lakehouse.errors import RetryableError
-from lakehouse.ingest.checkpoint import Checkpoint
-from lakehouse.ingest.declared import create_declared, open_declared
-from lakehouse.ingest.paths import fill_interval, interval_text, location_of, resolve
+from lakehouse.declared import create_declared, open_declared
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
+from lakehouse.ingest.checkpoint import Checkpoint, SourceFile
+from lakehouse.ingest.paths import fill_interval, interval_text
 from lakehouse.ingest.read import Batch, DeadLetterBox, ingest_of, open_batch
-from lakehouse.ingest.source import IngestPlan, SourceListing, list_source, plan_ingest
+from lakehouse.ingest.source import IngestPlan, SourceListing, list_source, plan_ingest, refuse_changed
+from lakehouse.model.instant import Timeline
+from lakehouse.operations.load import latest_commit
+from lakehouse.operations.premise import Premise
 from lakehouse.operations.results import Committed, NothingToDo
 from lakehouse.spark.sources import (
     Frame,
@@ -38,8 +55,10 @@ from lakehouse.spark.sources import (
     utc,
 )
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.table import TableSpec
 from lakehouse.storage.locate import open_storage
+from lakehouse.storage.protocol import Storage
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
 
@@ -57,16 +76,34 @@ RUN_ID = "lakehouse.ingest.run_id"
 _RACES = 3
 
 
+class Reader(Protocol):
+    """Turns files into rows for the time of a `with` block, as `open_batch` does on a Spark session."""
+
+    def __call__(
+        self,
+        storage: Storage,
+        files: Sequence[SourceFile],
+        spec: TableSpec,
+        *,
+        known_schema: Schema | None,
+        dead_letters: DeadLetterBox,
+    ) -> AbstractContextManager[Batch | None]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestContext:
-    """What a run works with: the spec with its places resolved, the command, options, and the table's world."""
+    """What a run works with: the spec with its places resolved, the command, options, and the table's world.
 
-    session: Session
+    `reader` makes frames of files; `open` opens the place of the dead letters.
+    """
+
+    reader: Reader
     spec: TableSpec
     command: JobCommand
     options: Mapping[str, str]
     storage_options: Mapping[str, str]
     env: Env
+    open: Callable[[str], Storage]
 
 
 def run_ingest(
@@ -88,67 +125,92 @@ def run_ingest(
     access = {**storage_options_of(session), **(storage_options or {})}
     world = env or Env(storage=open_storage(placed.location, access))
     run = IngestContext(
-        session=session,
+        reader=partial(open_batch, session),
         spec=placed,
         command=command,
         options={**placed.write_options(), **command.options},
         storage_options=access,
         env=world,
+        open=partial(open_storage, options=access),
     )
     started_ms = world.clock.now_ms()
     with utc(session):
-        report = _until_no_race(run)
+        report = ingest(run)
     return replace(report, seconds=(world.clock.now_ms() - started_ms) / 1000)
 
 
-def write_batch(table: Table, frame: Frame, operation: str, extra: Mapping[str, str]) -> Committed | NothingToDo:
-    """Write the rows by the spec's operation, in one commit that carries `extra`."""
+def write_batch(
+    table: Table, frame: Frame, operation: str, extra: Mapping[str, str], premise: Premise
+) -> Committed | NothingToDo:
+    """Write the rows by the spec's operation, in one commit that carries `extra`, if `premise` holds until then."""
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
     # Without good rows the commit is empty, and still says that these files were read.
-    return verbs[operation](frame, commit_metadata=extra, allow_empty=True)
+    return verbs[operation](frame, commit_metadata=extra, allow_empty=True, premise=premise)
 
 
-def _until_no_race(run: IngestContext) -> JobReport:
-    """Run, and plan anew when another writer committed first: what is left to do may have changed."""
+def ingest(run: IngestContext) -> JobReport:
+    """Run, and plan anew when another writer committed first, or a file changed: what is left to do is another."""
     for race in range(1, _RACES + 1):
         try:
             return _run_once(run)
         except RetryableError as error:
-            if "winner" not in error.facts or race == _RACES:
+            if error.facts.keys().isdisjoint(("winner", "changed")) or race == _RACES:
                 raise
             log.warning("table %s: %s; planning anew", run.spec.table, error)
     raise AssertionError("the last race returns or raises")
 
 
 def _run_once(run: IngestContext) -> JobReport:
-    ingest = ingest_of(run.spec)
+    operation, format = ingest_of(run.spec).operation, ingest_of(run.spec).format
     table = open_declared(run.spec, run.options, run.env)
-    plan, listing = _plan(run, table)
+    plan, premise, listing = _plan(run, table)
     if not plan.files or listing is None:
         return _nothing(run, plan.reason, instant=_own_commit(run, table))
     log.info("table %s: %s, %s bytes", run.spec.table, plan.reason, plan.size_bytes)
     known = None if table is None else _known_schema(run.spec, table)
     box = _dead_letter_box(run, plan)
-    with open_batch(run.session, listing.storage, plan.files, run.spec, known_schema=known, dead_letters=box) as batch:
+    with run.reader(listing.storage, plan.files, run.spec, known_schema=known, dead_letters=box) as batch:
         if batch is None or not (batch.rows or batch.bad_records):
             return _nothing(run, "the files hold no rows")
         if table is None:
             table = create_declared(run.spec, run.options, run.env, exist_ok=True)
-        extra = _extra(run, plan, batch, box, inferred=not run.spec.schema and ingest.format != "parquet")
-        outcome = write_batch(table, batch.frame, ingest.operation, extra)
+        extra = _extra(run, plan, batch, box, inferred=not run.spec.schema and format != "parquet")
+        # Other tries whose letters are here by now planned before this commit, and lose to it.
+        others = box.others()
+        try:
+            still = replace(premise, confirm=partial(refuse_changed, listing.storage, plan.files))
+            outcome = write_batch(table, batch.frame, operation, extra, still)
+        except CommitStateUnknownError:
+            raise
+        except LakehouseError:
+            if batch.bad_records:
+                box.empty(box.attempt)
+            raise
+        if others and isinstance(outcome, Committed):
+            _forget(table, box, others)
         return _report(run, outcome, batch)
 
 
-def _plan(run: IngestContext, table: Table | None) -> tuple[IngestPlan, SourceListing | None]:
+def _plan(run: IngestContext, table: Table | None) -> tuple[IngestPlan, Premise, SourceListing | None]:
     ingest, interval = ingest_of(run.spec), run.command.interval
     path = fill_interval(ingest.path, interval)
-    committed = None
+    loaded = None if table is None else table.refresh()
+    committed, source = None, None
+    marks: dict[str, str | None] = {}
     checkpoint = Checkpoint()
-    if table is not None:
-        if interval is not None:
-            committed = table.commits_with(INTERVAL, interval_text(interval))
-        stored = None if ingest.is_by_interval else table.last_commit_extra(CHECKPOINT)
-        checkpoint = checkpoint if stored is None else Checkpoint.from_json(stored)
+    if interval is not None:
+        marks[INTERVAL] = interval_text(interval)
+        committed = None if loaded is None else latest_commit(loaded, INTERVAL, marks[INTERVAL])
+    if not ingest.is_by_interval:
+        marks[CHECKPOINT] = None
+        source = None if loaded is None else latest_commit(loaded, CHECKPOINT)
+    if source is not None:
+        checkpoint = Checkpoint.from_json(source[1].extra[CHECKPOINT])
+    premise = Premise(
+        timeline=Timeline(()) if loaded is None else loaded.timeline,
+        marks=marks,
+        source=None if source is None else source[0],
+    )
     repeat = ingest.replace or run.command.full_refresh
     # Most runs that are repeated end here, before the source is listed.
     listing = None if committed is not None and not repeat else list_source(path, run.storage_options)
@@ -157,11 +219,19 @@ def _plan(run: IngestContext, table: Table | None) -> tuple[IngestPlan, SourceLi
         checkpoint,
         interval=interval,
         by_interval=ingest.is_by_interval,
-        committed_at=None if committed is None else committed.requested,
+        committed_at=None if committed is None else committed[0].requested,
         repeat=ingest.replace,
         full_refresh=run.command.full_refresh,
     )
-    return plan, listing
+    return plan, premise, listing
+
+
+def _forget(table: Table, box: DeadLetterBox, tries: Iterable[str]) -> None:
+    """Delete the letters of other tries to ingest the files that were just committed, unless a commit names them."""
+    named = {metadata.extra.get(DEAD_LETTERS) for _, metadata in table.commits()}
+    for attempt in tries:
+        if box.url_of(attempt) not in named and table.commits_with(DEAD_LETTERS, box.url_of(attempt)) is None:
+            box.empty(attempt)
 
 
 def _placed(spec: TableSpec, environ: Mapping[str, str]) -> TableSpec:
@@ -202,7 +272,7 @@ def _extra(run: IngestContext, plan: IngestPlan, batch: Batch, box: DeadLetterBo
 
 
 def _dead_letter_box(run: IngestContext, plan: IngestPlan) -> DeadLetterBox:
-    """Return the folder beside the table for exactly these files: a retry has the same, another commit another."""
+    """Return the folder beside the table for exactly these files and this try."""
     location = run.spec.location.rstrip("/")
     is_bucket = "://" in location and "/" not in location.partition("://")[2]
     place = f"{location}/.dead_letters" if is_bucket else f"{location}_dead_letters"
@@ -210,14 +280,15 @@ def _dead_letter_box(run: IngestContext, plan: IngestPlan) -> DeadLetterBox:
     digest = hashlib.blake2b(entries, digest_size=6).hexdigest()
     run_name = (plan.interval or run.command.run_id or "run").replace("/", "_")
     name = re.sub(r"[^\w.+=-]", "-", run_name).lstrip(".")
-    return DeadLetterBox(storage=open_storage(place, run.storage_options), folder=f"{name}-{digest}")
+    return DeadLetterBox(storage=run.open(place), folder=f"{name}-{digest}", attempt=run.env.ids.uuid())
 
 
 def _own_commit(run: IngestContext, table: Table | None) -> str | None:
     """Return the instant that an earlier try of this very run committed before it could report, or None."""
     if table is None or run.command.run_id is None:
         return None
-    instant = table.commits_with(RUN_ID, run.command.run_id)
+    # Of a run as old as the archive the checkpoint says what it did.
+    instant = table.commits_with(RUN_ID, run.command.run_id, archived=False)
     return None if instant is None else instant.requested
 
 
@@ -241,6 +312,7 @@ def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) 
         files=len(stats),
         bytes=sum(stat.size_bytes for stat in stats),
         bad_records=batch.bad_records,
+        conflicts=outcome.conflicts,
     )
     log.info("table %s: commit %s, %s rows in %s files", report.table, report.instant, report.rows, report.files)
     return report

@@ -10,9 +10,10 @@ import fnmatch
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from lakehouse.errors import UserError
+from lakehouse.errors import RetryableError, UserError
 from lakehouse.ingest.checkpoint import Checkpoint, SourceFile
 from lakehouse.ingest.paths import Interval, has_wildcard, interval_text, split_path
 from lakehouse.storage.locate import open_storage
@@ -20,6 +21,7 @@ from lakehouse.storage.protocol import FileInfo, Storage
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE = 16
 #: Names that the commit's summary of its input spells out.
 NAMES_IN_SUMMARY = 20
 
@@ -102,6 +104,26 @@ def list_source(path: str, options: Mapping[str, str]) -> SourceListing:
     )
     log.info("source %s: %s files, %s bytes", path, len(files), sum(file.size_bytes for file in files))
     return SourceListing(storage=storage, files=files)
+
+
+def refuse_changed(storage: Storage, files: Sequence[SourceFile]) -> None:
+    """Raise RetryableError if a file was written again since it was listed: which version was read is not known then.
+
+    A commit would say that it holds the listed version, and the next run would bring the rows of the other one again.
+    Each directory of the files is listed once. Who vanished is no error: it was read, and will not be read again.
+    """
+    directories = sorted({file.path.rpartition("/")[0] for file in files})
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        levels = pool.map(storage.list_dir, directories)
+        now = {info.path: _source_file(storage, info) for found, _ in levels for info in found}
+    changed = [file.url for file in files if now.get(file.path, file) != file]
+    if changed:
+        others = f" and {len(changed) - 1} other files" if len(changed) > 1 else ""
+        raise RetryableError(
+            f"{changed[0]}{others} changed while being read; nothing was committed, run again. "
+            "Who lands files should write them under a name that begins with '.' or '_' and rename them when complete",
+            changed=changed[0],
+        )
 
 
 def _listed(

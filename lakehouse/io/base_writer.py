@@ -15,17 +15,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.format.avro_schema import META_COLUMNS, with_meta_fields
-from lakehouse.format.names import marker_name
 from lakehouse.format.partition_metadata import render_partition_metadata
 from lakehouse.io.budget import give_back
 from lakehouse.io.context import WriteContext
 from lakehouse.io.file_bloom import BLOOM_FOOTER, FileBloom
 from lakehouse.io.footer import TOKEN, FooterSink
+from lakehouse.io.markers import TaskMarkers, base_marker
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile
 from lakehouse.plan.predicate import Range
 from lakehouse.plan.ranges import MAX_COLUMNS, json_range
+from lakehouse.rows.event_time import EventTimes
 
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 ONE_VALUE = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)
@@ -38,15 +39,23 @@ _CODECS = {"none": "NONE"}
 class BaseFileWriter:
     """Write the rows of one file group's new base file, batch by batch; use as a context manager.
 
-    Leaving the block normally completes the file; an exception leaves nothing under its name.
+    Leaving the block normally completes the file; an exception leaves nothing under its name. `events` is told of the
+    incoming rows by who meets them: not all of them are written, and not all that is written came in.
     """
 
     def __init__(
-        self, context: WriteContext, attempt: Attempt, partition: str, file_id: str, previous: BaseFile | None = None
+        self,
+        context: WriteContext,
+        attempt: Attempt,
+        markers: TaskMarkers,
+        partition: str,
+        file_id: str,
+        previous: BaseFile | None = None,
     ) -> None:
         self.file = BaseFile(partition=partition, file_id=file_id, write_token=attempt.token, instant=context.instant)
         self.rows = 0
-        self._context, self._attempt, self._previous = context, attempt, previous
+        self.events = EventTimes(context.event_time)
+        self._context, self._attempt, self._markers, self._previous = context, attempt, markers, previous
         self._started = time.perf_counter()
         self._sequence = 0
         self._pending: list[pa.Table] = []
@@ -62,10 +71,8 @@ class BaseFileWriter:
 
     def __enter__(self) -> BaseFileWriter:
         storage, file = self._context.storage, self.file
-        storage.create(
-            f".hoodie/.temp/{self._context.instant}/{marker_name(file.path, 'MERGE' if self._previous else 'CREATE')}",
-            b"",
-        )
+        is_new = self._previous is None
+        self._markers.mark(base_marker(self._context, self._attempt, file.partition, file.file_id, is_new=is_new))
         if self._previous is None:
             ensure_partition(self._context, file.partition)
         self._output = storage.open_output(file.path)
@@ -137,6 +144,7 @@ class BaseFileWriter:
             size_bytes=self.size_bytes,
             ranges=self._ranges,
             seconds=time.perf_counter() - self._started,
+            event_time=self.events.range,
         )
 
     def _append(self, rows: pa.Table, known: bool) -> None:

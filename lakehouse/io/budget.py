@@ -10,6 +10,8 @@ phase sum up to the rest:
              1/4, keys to hash and the bits they set 3/16, filter as read 1/4 and as it will be written 1/16
     append   a window of incoming rows 1/16, and of the whole budget: a log's block before it goes to disk 1/16
     compact  as write for the next base file; the merged slice is read as if the budget were half of it
+    cluster  slices are merged as if the budget were half, rows to be sorted 1/4; then of the runs those that are merged
+             1/4, and the files as in write
     bulk     rows gathered and set apart 1/4, rows to encode 5/16, keys to hash 1/8, the bits those of one file set
              3/16, filters 1/16
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakehouse.io.base_writer import BaseFileWriter
 from lakehouse.io.budget import MIN_KEYS_PER_FILE, give_back
 from lakehouse.io.context import Batches, WriteContext
+from lakehouse.io.markers import TaskMarkers, base_marker
 from lakehouse.io.staging import KEY, PATH, keyed
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
@@ -27,15 +28,18 @@ _GATHERED_ROWS = 131_072
 def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[WriteStat]:
     """Write the rows of one shard into new file groups and yield the stat of each file."""
     writers: dict[str, BaseFileWriter] = {}
-    numbers = iter(range(1 << 30))
+    files = _NewFiles(context, attempt)
     taken = 0
     try:
         for gathered in _gathered(context, batches):
             taken += gathered.nbytes
-            for partition, rows in _by_partition(context, gathered):
+            names, parts = _by_partition(context, gathered)
+            files.expect(name for name in names if name not in writers)
+            for partition, rows in parts:
                 writer = writers.get(partition)
                 if writer is None:
-                    writer = writers[partition] = _open(context, attempt, partition, next(numbers))
+                    writer = writers[partition] = files.open(partition)
+                writer.events.add(rows)
                 writer.write_new(rows, rows.column(KEY))
                 if writer.estimated_bytes >= context.policy.max_file_bytes:
                     yield _close(writers.pop(partition))
@@ -68,7 +72,8 @@ def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(pending)
 
 
-def _by_partition(context: WriteContext, gathered: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+def _by_partition(context: WriteContext, gathered: pa.Table) -> tuple[list[str], Iterator[tuple[str, pa.Table]]]:
+    """Return the partitions of the rows, and the rows of each, which are copied when it is their turn."""
     rows = keyed(context, gathered)
     deleted = says_deleted(rows, context.rule, context.schema)
     if deleted.any():
@@ -77,9 +82,11 @@ def _by_partition(context: WriteContext, gathered: pa.Table) -> Iterator[tuple[s
     paths = paths.chunk(0) if isinstance(paths, pa.ChunkedArray) else paths
     data, names = rows.drop_columns([PATH]), paths.dictionary.to_pylist()
     if len(names) == 1:
-        yield names[0], data
-        return
-    codes = paths.indices.to_numpy(zero_copy_only=False)
+        return names, iter([(names[0], data)])
+    return names, _parted(data, paths.indices.to_numpy(zero_copy_only=False), names)
+
+
+def _parted(data: pa.Table, codes: np.ndarray, names: list[str]) -> Iterator[tuple[str, pa.Table]]:
     order = np.argsort(codes, kind="stable")
     data = data.combine_chunks()
     bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
@@ -89,13 +96,43 @@ def _by_partition(context: WriteContext, gathered: pa.Table) -> Iterator[tuple[s
             yield name, data.take(pa.array(order[bounds[code] : bounds[code + 1]]))
 
 
-def _open(context: WriteContext, attempt: Attempt, partition: str, number: int) -> BaseFileWriter:
-    # A worker has no source of ids of its own: instant and attempt are unique, so what is derived from them is too.
-    digest = hashlib.md5(f"{context.storage.root}|{context.instant}|{attempt.token}|{number}".encode()).digest()
-    file_id = f"{uuid.UUID(bytes=digest, version=4)}-0"
-    writer = BaseFileWriter(context, attempt, partition, file_id)
-    writer.__enter__()
-    return writer
+class _NewFiles:
+    """The files that a try opens, one file group each; they are named many at a time, before the first is opened."""
+
+    def __init__(self, context: WriteContext, attempt: Attempt) -> None:
+        self._context, self._attempt = context, attempt
+        self._markers = TaskMarkers(context, attempt)
+        self._opened: dict[str, int] = {}
+
+    def expect(self, partitions: Iterable[str]) -> None:
+        """Say that each of these partitions is about to get a file."""
+        wanted = {name: self._opened.get(name, 0) for name in partitions}
+        # Partitions that have files fill up alike: as many again are named of each.
+        ahead = (
+            self._marker(name, number) for name, count in self._opened.items() for number in range(count, 2 * count)
+        )
+        self._markers.mark(*(self._marker(name, count) for name, count in wanted.items()), ahead=ahead)
+
+    def open(self, partition: str) -> BaseFileWriter:
+        """Open the next file of this partition."""
+        self.expect([partition])
+        number = self._opened.get(partition, 0)
+        self._opened[partition] = number + 1
+        writer = BaseFileWriter(
+            self._context, self._attempt, self._markers, partition, self._file_id(partition, number)
+        )
+        writer.__enter__()
+        return writer
+
+    def _marker(self, partition: str, number: int) -> str:
+        file_id = self._file_id(partition, number)
+        return base_marker(self._context, self._attempt, partition, file_id, is_new=True)
+
+    def _file_id(self, partition: str, number: int) -> str:
+        # A worker has no source of ids of its own: instant and attempt are unique, so what is derived from them is too.
+        context, token = self._context, self._attempt.token
+        text = f"{context.storage.root}|{context.instant}|{token}|{partition}|{number}"
+        return f"{uuid.UUID(bytes=hashlib.md5(text.encode()).digest(), version=4)}-0"
 
 
 def _close(writer: BaseFileWriter) -> WriteStat:

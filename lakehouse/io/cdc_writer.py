@@ -18,8 +18,8 @@ from lakehouse.format.avro_encode import encode_avro_rows
 from lakehouse.format.avro_schema import avro_to_arrow
 from lakehouse.format.cdc import BEFORE, CDC_SUFFIX, OP, RECORD_KEY, TS, Op, cdc_avro_schema, image
 from lakehouse.format.log_blocks import BlockHeader, BlockType, block_frame
-from lakehouse.format.names import marker_name
 from lakehouse.io.context import WriteContext
+from lakehouse.io.markers import TaskMarkers, mark_log
 from lakehouse.io.staging import KEY
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, LogFile
@@ -35,9 +35,11 @@ class ChangeLog:
     log; an exception leaves nothing under its name. `files` maps paths to sizes in bytes, once the block is left.
     """
 
-    def __init__(self, context: WriteContext, attempt: Attempt, previous: BaseFile | None) -> None:
+    def __init__(
+        self, context: WriteContext, attempt: Attempt, markers: TaskMarkers, previous: BaseFile | None
+    ) -> None:
         self.files: dict[str, int] = {}
-        self._context, self._attempt = context, attempt
+        self._context, self._attempt, self._markers = context, attempt, markers
         self._previous = previous if context.cdc is not None else None
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
@@ -130,9 +132,8 @@ class ChangeLog:
             write_token=self._attempt.token,
             suffix=CDC_SUFFIX,
         )
-        storage = self._context.storage
-        storage.create(f".hoodie/.temp/{self._context.instant}/{marker_name(self._log.path, 'CREATE')}", b"")
-        self._output = storage.open_output(self._log.path).__enter__()
+        mark_log(self._markers, self._context, self._attempt, self._log)
+        self._output = self._context.storage.open_output(self._log.path).__enter__()
         self._written = False
 
     def _close(

@@ -12,6 +12,7 @@ from lakehouse.io.base_writer import BaseFileWriter, kept_schema
 from lakehouse.io.context import WriteContext
 from lakehouse.io.file_bloom import BLOOM_FOOTER
 from lakehouse.io.log_reader import SliceContext
+from lakehouse.io.markers import TaskMarkers, compaction_markers
 from lakehouse.io.slice_reader import Origin, SliceCounts, read_slice
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
@@ -34,13 +35,14 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
     whose names are not those of data files.
     """
     file_slice, counts = slice_of(operation), SliceCounts()
+    markers = TaskMarkers(context.write, attempt, compaction_markers(context.write, attempt, operation, logs=False))
     with ExitStack() as stack:
         base = None
         if file_slice.base is not None:
             base = BaseFileReader(context.write.storage, file_slice.base.path)
             stack.callback(base.close)
         writer = stack.enter_context(
-            BaseFileWriter(context.write, attempt, operation.partition, operation.file_id, file_slice.base)
+            BaseFileWriter(context.write, attempt, markers, operation.partition, operation.file_id, file_slice.base)
         )
         merged = read_slice(context.read, file_slice, kept_schema(context.write.schema), counts, base)
         for number, (origin, rows) in enumerate(merged):

@@ -11,6 +11,7 @@ from lakehouse.format.cdc import CdcMode
 from lakehouse.io.budget import Budget
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.merge import MergeRule
+from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options import WritePolicy
 from lakehouse.storage.protocol import Storage
 
@@ -20,7 +21,9 @@ class WriteContext:
     """One write as its tasks see it. `schema` is that of the data columns after evolution, without meta columns.
 
     Where the batch brings only some of them (`brought`), stored rows keep their values of the others. `cdc` is what
-    change logs hold, if the table has them. `reads_no_rows`: rows are appended as they come, whatever is stored.
+    change logs hold, if the table has them, `buckets` how many its partitions have, if the write goes by them.
+    `reads_no_rows`: rows are appended as they come, whatever is stored. `event_time` is the column whose times are told
+    in stats.
     """
 
     storage: Storage
@@ -34,7 +37,7 @@ class WriteContext:
     bytes_per_row: float
     deletes_only: bool = False
     combine: bool = True
-    buckets: int = 0
+    buckets: BucketRules | None = None
     hash_fields: tuple[str, ...] = ()
     global_keys: bool = False
     move_partitions: bool = False
@@ -42,6 +45,7 @@ class WriteContext:
     brought: tuple[str, ...] | None = None
     cdc: CdcMode | None = None
     reads_no_rows: bool = False
+    event_time: str = ""
 
     @property
     def staging(self) -> str:

@@ -19,6 +19,7 @@ from lakehouse.io.cdc_writer import ChangeLog
 from lakehouse.io.context import WriteContext
 from lakehouse.io.file_bloom import BLOOM_FOOTER
 from lakehouse.io.hits import IN_PLACE, LOST, MOVED_OUT, EntryIndex, FoundHits, Hits, stream_hits
+from lakehouse.io.markers import TaskMarkers, group_markers
 from lakehouse.io.match import KEY, match_file
 from lakehouse.io.staging import StagedReader
 from lakehouse.model.attempt import Attempt
@@ -42,9 +43,13 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
         inserts = _Inserts(context, task, hits)
         if not inserts.rows and not any(True for _ in hits()):
             return None
+        names = group_markers(context, attempt, task)
+        markers = TaskMarkers(context, attempt, names)
+        # All at once, so that a try that must name its files itself asks storage once.
+        markers.mark(*names)
         with (
-            BaseFileWriter(context, attempt, task.partition, task.file_id, task.base) as writer,
-            ChangeLog(context, attempt, task.base) as changes,
+            BaseFileWriter(context, attempt, markers, task.partition, task.file_id, task.base) as writer,
+            ChangeLog(context, attempt, markers, task.base) as changes,
         ):
             updates = deletes = 0
             if reader is not None:
@@ -54,6 +59,7 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
                 updates, deletes = _merge(context, writer, changes, reader, hits())
             inserted = 0
             for rows in inserts.windows():
+                writer.events.add(rows)
                 writer.write_new(rows, rows.column(KEY))
                 changes.inserted(rows)
                 inserted += rows.num_rows
@@ -85,6 +91,7 @@ def _merge(
             replaced, dropped, rows = _meet(context, stored, position - start, kind, incoming)
             gone[(position - start)[replaced | dropped]] = True
             fresh.append(rows)
+            writer.events.add(incoming)
             changes.merged(stored, position - start, replaced, dropped, rows)
             updates, deletes = updates + int(replaced.sum()), deletes + int(dropped.sum())
         writer.write_kept(stored.filter(pa.array(~gone)) if gone.any() else stored)

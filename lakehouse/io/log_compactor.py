@@ -17,6 +17,7 @@ from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.io.compactor import CompactionContext, slice_of
 from lakehouse.io.log_reader import KEY
 from lakehouse.io.log_writer import LogWriter, delete_ordering
+from lakehouse.io.markers import TaskMarkers, compaction_markers
 from lakehouse.io.slice_log import fold_logs
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
@@ -31,8 +32,9 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
     file_slice = slice_of(operation)
     instants = tuple(dict.fromkeys(log.instant for log in file_slice.logs))
     sets, columns = ColumnSets(), context.read.table
+    markers = TaskMarkers(context.write, attempt, compaction_markers(context.write, attempt, operation, logs=True))
     writer = LogWriter(
-        context.write, attempt, operation.partition, operation.file_id, is_new=False, stands_for=instants
+        context.write, attempt, markers, operation.partition, operation.file_id, is_new=False, stands_for=instants
     )
     count = 0
     try:

@@ -26,10 +26,10 @@ from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro, with_meta_
 from lakehouse.format.delete_block import encode_deletes
 from lakehouse.format.delete_values import written_as
 from lakehouse.format.log_blocks import BlockHeader, BlockType, block_frame
-from lakehouse.format.names import marker_name
 from lakehouse.io.base_writer import column_ranges, ensure_partition
 from lakehouse.io.context import WriteContext
 from lakehouse.io.log_reader import SliceContext
+from lakehouse.io.markers import TaskMarkers, group_markers, mark_log
 from lakehouse.io.match import LOST, MOVED_OUT, read_hits
 from lakehouse.io.partial_rows import PartialRows, partial_rows
 from lakehouse.io.staging import KEY, StagedReader
@@ -38,6 +38,7 @@ from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.merge import MergeRule
 from lakehouse.plan.write import GroupTask
+from lakehouse.rows.event_time import EventTimes
 from lakehouse.rows.merge import says_deleted
 from lakehouse.rows.order import without_ordering
 
@@ -48,7 +49,8 @@ _CODECS = {"none": "NONE"}
 def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
     """Append the task's rows to its file group and return the stats of the log files; none if it has no rows."""
     gaps = partial_rows(context, read, task)
-    writer = LogWriter(context, attempt, task.partition, task.file_id, is_new=task.is_new, gaps=gaps)
+    markers = TaskMarkers(context, attempt, group_markers(context, attempt, task))
+    writer = LogWriter(context, attempt, markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps)
     try:
         for rows, moved in _incoming(context, task):
             writer.add(rows, moved)
@@ -103,6 +105,7 @@ class LogWriter:
         self,
         context: WriteContext,
         attempt: Attempt,
+        markers: TaskMarkers,
         partition: str,
         file_id: str,
         *,
@@ -110,7 +113,7 @@ class LogWriter:
         stands_for: tuple[str, ...] = (),
         gaps: PartialRows | None = None,
     ) -> None:
-        self._context, self._attempt, self._gaps = context, attempt, gaps
+        self._context, self._attempt, self._markers, self._gaps = context, attempt, markers, gaps
         self._partition, self._file_id, self._is_new = partition, file_id, is_new
         self._headers = {BlockHeader.INSTANT_TIME: context.instant}
         if stands_for:
@@ -119,7 +122,8 @@ class LogWriter:
         self._blocks: dict[tuple[str, ...], _DataBlock] = {}
         self._deletes: list[tuple[pa.Array, pa.Array | None]] = []
         self._delete_bytes = 0
-        self._sequence = 0
+        self._sequence = self._inserted = 0
+        self._events = EventTimes(context.event_time)
         self._version = 1
         self._started = time.perf_counter()
         self._stats: list[WriteStat] = []
@@ -129,6 +133,7 @@ class LogWriter:
         if self._context.deletes_only:
             self.add_deletes(rows.column(KEY), None)
             return
+        self._events.add(rows)
         dead = says_deleted(rows, self._context.rule, self._context.schema)
         if moved is not None and moved.any():
             self.add_deletes(rows.column(KEY).filter(pa.array(moved)), None)
@@ -138,6 +143,8 @@ class LogWriter:
         names = tuple(self._context.schema.names)
         brought = self._context.brought or names
         whole, some = (rows.slice(0, 0), rows) if self._gaps is None else self._gaps.parted(rows)
+        # Rows of a partial update are written whole where nothing is stored under their keys.
+        self._inserted += 0 if self._gaps is None or self._gaps.completes else whole.num_rows
         self._add_upserts(whole, names)
         self._add_upserts(some, brought)
 
@@ -215,7 +222,7 @@ class LogWriter:
             write_token=self._attempt.token,
         )
         storage = self._context.storage
-        storage.create(f".hoodie/.temp/{self._context.instant}/{marker_name(log.path, 'CREATE')}", b"")
+        mark_log(self._markers, self._context, self._attempt, log)
         if self._is_new and self._version == 1:
             ensure_partition(self._context, self._partition)
         with storage.open_output(log.path) as sink:
@@ -227,6 +234,8 @@ class LogWriter:
                     sink.write(piece)
             size = sink.tell()
         rows, deleted = sum(footer.num_rows for footer in footers), sum(len(keys) for keys, _ in self._deletes)
+        inserted = rows if self._is_new else min(self._inserted, rows)
+        self._inserted -= inserted
         self._stats.append(
             WriteStat(
                 partition=self._partition,
@@ -234,18 +243,20 @@ class LogWriter:
                 path=log.path,
                 prev_commit=self._context.instant,
                 num_writes=rows + deleted,
-                num_inserts=rows if self._is_new else 0,
-                num_updates=0 if self._is_new else rows,
+                num_inserts=inserted,
+                num_updates=rows - inserted,
                 num_deletes=deleted,
                 size_bytes=size,
                 # With deletes or several blocks, less is known than the bounds of one block say.
                 ranges=column_ranges(footers[0]) if len(footers) == 1 and len(self._blocks) == 1 else {},
                 seconds=time.perf_counter() - self._started,
+                event_time=self._events.range,
             )
         )
         self._version += 1
         self._started = time.perf_counter()
         self._deletes, self._delete_bytes = [], 0
+        self._events = EventTimes(self._context.event_time)
         self.discard()
         self._blocks = {}
 

@@ -79,11 +79,16 @@ def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> 
     """
     if context.brought is None or context.reads_no_rows:
         return None
-    marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}
     return PartialRows(
         read=read,
         file_slice=task.file_slice,
         lacking=tuple(name for name in context.schema.names if name not in context.brought),
         all_stored=task.hits is not None,
-        completes=bool(marks & set(context.schema.names)),
+        completes=completes_rows(context),
     )
+
+
+def completes_rows(context: WriteContext) -> bool:
+    """Return whether a partial update writes all columns of its rows, completed by what was stored when it read."""
+    marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}
+    return context.brought is not None and not context.reads_no_rows and bool(marks & set(context.schema.names))

@@ -228,7 +228,7 @@ def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: li
         for start in range(0, count, _BATCH_ROWS):
             writer.write_table(data.take(pa.array(order[start : start + _BATCH_ROWS])))
     entries = tuple(StagedEntry(run=path, **group) for group in groups)
-    return StagedRun(path=path, entries=entries, rows=count, size_bytes=size)
+    return StagedRun(path=path, entries=entries, rows=count, size_bytes=size, buckets=context.buckets)
 
 
 def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[dict[str, Any]]]:
@@ -236,22 +236,23 @@ def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[di
     paths = rows.column(PATH).dictionary_encode().combine_chunks()
     paths = paths.chunk(0) if isinstance(paths, pa.ChunkedArray) else paths
     codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    buckets = np.full(rows.num_rows, -1, np.int64)
-    if context.buckets:
+    names = paths.dictionary.to_pylist()
+    buckets, width = np.full(rows.num_rows, -1, np.int64), 1
+    if context.buckets is not None:
+        counts = np.array([context.buckets.of(name) for name in names], np.int32)
+        width = int(counts.max(initial=1)) + 1
         buckets = bucket_ids(
             rows.column(KEY),
             key_fields=context.keys.record_key_fields,
             hash_fields=context.hash_fields or context.keys.record_key_fields,
-            buckets=context.buckets,
+            buckets=counts[codes],
         ).astype(np.int64)
     deletes = np.ones(rows.num_rows, bool) if context.deletes_only else says_deleted(rows, context.rule, context.schema)
-    width = max(context.buckets, 1) + 1
     group = codes * width + buckets + 1
     order = np.argsort(group * 2 + deletes, kind="stable")
     ordered, dead = group[order], deletes[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.array([], np.int64)
     ends = np.append(starts[1:], len(ordered))
-    names = paths.dictionary.to_pylist()
     groups: list[dict[str, Any]] = [
         {
             "partition": names[int(ordered[start]) // width],

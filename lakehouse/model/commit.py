@@ -24,8 +24,9 @@ class Operation(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-#: What rewrites rows as they are, under the table's schema as it is.
 COMPACTIONS = (Operation.COMPACT, Operation.LOG_COMPACT)
+#: What rewrites rows as they are, under the table's schema as it is.
+REWRITES = (*COMPACTIONS, Operation.CLUSTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
@@ -83,6 +83,13 @@ class Timeline:
         ordered = tuple(sorted(self.instants, key=lambda i: (i.requested, i.action.completed_as)))
         object.__setattr__(self, "instants", ordered)
 
+    @classmethod
+    def _in_order(cls, instants: Iterable[Instant]) -> Timeline:
+        """Return a timeline of instants that are ordered already: every commit filters a timeline many times."""
+        timeline = object.__new__(cls)
+        object.__setattr__(timeline, "instants", tuple(instants))
+        return timeline
+
     def __iter__(self) -> Iterator[Instant]:
         return iter(self.instants)
 
@@ -100,19 +107,21 @@ class Timeline:
         completed_up_to: str | None = None,
     ) -> Timeline:
         """Return the instants that meet every condition given; bounds are inclusive except `completed_after`."""
-        actions = None if action is None else {action} if isinstance(action, Action) else set(action)
-
-        def keep(instant: Instant) -> bool:
-            return (
-                (actions is None or instant.action in actions)
-                and (state is None or instant.state is state)
-                and (pending is None or pending != instant.is_completed)
-                and (requested_up_to is None or instant.requested <= requested_up_to)
-                and (completed_after is None or (instant.is_completed and instant.completion > completed_after))
-                and (completed_up_to is None or (instant.is_completed and instant.completion <= completed_up_to))
-            )
-
-        return Timeline(tuple(i for i in self.instants if keep(i)))
+        kept: Iterable[Instant] = self.instants
+        if action is not None:
+            actions = {action} if isinstance(action, Action) else action
+            kept = [i for i in kept if i.action in actions]
+        if state is not None:
+            kept = [i for i in kept if i.state is state]
+        if pending is not None:
+            kept = [i for i in kept if pending != i.is_completed]
+        if requested_up_to is not None:
+            kept = [i for i in kept if i.requested <= requested_up_to]
+        if completed_after is not None:
+            kept = [i for i in kept if i.is_completed and i.completion > completed_after]
+        if completed_up_to is not None:
+            kept = [i for i in kept if i.is_completed and i.completion <= completed_up_to]
+        return Timeline._in_order(kept)
 
     def writes(self) -> Timeline:
         """Return the completed instants that changed data."""

@@ -23,8 +23,16 @@ from lakehouse.io.cdc_reader import ChangeContext, read_changes
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
-from lakehouse.operations.load import LoadedTable, list_data_files, load_all_slices, load_visible, table_schema
-from lakehouse.operations.scan import EARLIEST, READ_BUDGET, changed_instants, instant_text, slice_context
+from lakehouse.operations.cleaned import cleaned_files
+from lakehouse.operations.load import LoadedTable, list_data_files, load_visible, slices_of, table_schema
+from lakehouse.operations.scan import (
+    EARLIEST,
+    READ_BUDGET,
+    changed_instants,
+    instant_text,
+    reaching_back,
+    slice_context,
+)
 from lakehouse.plan.cdc import UNCHANGING, Change, plan_changes
 from lakehouse.plan.predicate import check_columns, parse_predicate, to_arrow
 from lakehouse.plan.scan import partition_filter
@@ -111,6 +119,7 @@ def plan_change_read(table: LoadedTable, request: ChangeRequest) -> ChangeScan:
     if where is not None:
         check_columns(where, full)
     images = full if request.columns is None else _chosen(full, request.columns)
+    table = reaching_back(table, request.begin, request.end)
     instants = changed_instants(table, request.begin, request.end)
     commits = [pair for pair in table.store.commits(instants) if pair[1].operation not in UNCHANGING]
     commits.sort(key=lambda pair: (pair[0].completion, pair[0].requested))
@@ -168,13 +177,21 @@ def _chosen(full: pa.Schema, columns: Sequence[str]) -> pa.Schema:
 def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[Change, ...]:
     partitions = {stat.partition for _, metadata in commits for stat in metadata.stats}
     partitions |= {partition for _, metadata in commits for partition in metadata.replaced}
-    slices = load_all_slices(table, load_visible(table), sorted(partitions)) if commits else {}
-    return plan_changes(commits, slices, table.timeline, layout=table.config.layout)
+    if not commits:
+        return ()
+    # What stood before the first of them, and after the last, may be in files that are gone.
+    earliest = min(instant.requested for instant, _ in commits)
+    found = list_data_files(table, sorted(partitions))
+    there = {file.path for file in found}
+    gone = [f for f in cleaned_files(table, earliest) if f.partition in partitions and f.path not in there]
+    slices = slices_of(table, [*found, *gone], load_visible(table))
+    lost = {file.path for file in gone}
+    return plan_changes(commits, slices, table.timeline, layout=table.config.layout, gone=lost)
 
 
 def _refuse_archived(table: LoadedTable, request: ChangeRequest) -> None:
-    """Raise UserError if commits of the range are archived: what they changed is not known any more."""
-    if request.begin is None:
+    """Raise UserError if commits of the range are archived where the archive is not read, that of version 6."""
+    if request.begin is None or table.config.layout != LAYOUT_V6:
         return
     begin = "" if request.begin == EARLIEST else instant_text(request.begin)
     first = load_visible(table).archived_before
@@ -191,10 +208,7 @@ def _refuse_archived(table: LoadedTable, request: ChangeRequest) -> None:
 
 def _archive(table: LoadedTable) -> str:
     """Return the directory of archived instants (format: timeline.md 1)."""
-    raw = table.config.raw
-    if table.config.layout == LAYOUT_V6:
-        return f".hoodie/{raw.get('hoodie.archivelog.folder', 'archived')}"
-    return f".hoodie/{table.config.timeline_path}/{raw.get('hoodie.timeline.history.path', 'history')}"
+    return f".hoodie/{table.config.raw.get('hoodie.archivelog.folder', 'archived')}"
 
 
 def _meets(images: pa.ChunkedArray, where: Predicate) -> np.ndarray:

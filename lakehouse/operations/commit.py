@@ -16,10 +16,13 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.format.avro_schema import arrow_to_avro, avro_to_arrow
 from lakehouse.format.metadata import encode_commit
 from lakehouse.format.names import parse_base_file
-from lakehouse.model.commit import COMPACTIONS, CommitMetadata
+from lakehouse.model.commit import REWRITES, CommitMetadata
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.operations.load import LoadedTable, data_columns, pending_clustering
+from lakehouse.operations.buckets import brings_rules
+from lakehouse.operations.giving_way import refusing_clustering
+from lakehouse.operations.load import LoadedTable, data_columns, writes_since
+from lakehouse.operations.premise import Premise, refuted
 from lakehouse.operations.results import Committed, Conflict
 from lakehouse.operations.tidy import rollback_of
 from lakehouse.plan.conflict import Change, Strategy, change_of, find_conflict, may_share_keys
@@ -36,8 +39,10 @@ Others = list[tuple[Instant, CommitMetadata]]
 class Candidate:
     """A write that wants to become true: its metadata, the groups it decided about, and how it stands to others.
 
-    `finds_keys` tells which of base files of others hold a key that this write inserts; None if keys may repeat.
-    `shared_columns` are brought by every row: keys, partition, ordering.
+    `finds_keys` tells which of base files of others hold a key of this write; None if keys may repeat. `deleted_in` are
+    the partitions in which it deletes keys: those that it did not find may have been inserted since.
+    `shared_columns` are brought by every row: keys, partition, ordering. `premise` is what the caller went by,
+    `updates` whether it goes on where a clustering is planned (see operations.giving_way).
     """
 
     table: LoadedTable
@@ -48,16 +53,22 @@ class Candidate:
     shared_columns: frozenset[str]
     global_keys: bool = False
     finds_keys: Callable[[Sequence[BaseFile]], BaseFile | None] | None = None
+    deleted_in: frozenset[str] = frozenset()
+    premise: Premise | None = None
+    updates: str = "reject"
 
 
 def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Conflict:
     """Commit, or say who was first. Raises RetryableError if the write was taken for dead and rolled back."""
+    if candidate.premise is not None and candidate.premise.confirm is not None:
+        # It may take its time, so nobody else has to wait for it.
+        candidate.premise.confirm()
     compared: frozenset[str] = frozenset()
     ours = change_of(candidate.metadata, touched=candidate.touched, shared_columns=candidate.shared_columns)
     while True:
         with table_lock(candidate.table.env, policy) as lock:
             timeline = candidate.table.store.load()
-            others = candidate.table.store.commits(completed_since(candidate.table.timeline, timeline))
+            others = candidate.table.store.commits(writes_since(candidate.table, candidate.table.timeline, timeline))
             conflict = _conflict(candidate, ours, others, timeline)
             if conflict is not None:
                 return conflict
@@ -77,18 +88,24 @@ def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Con
         compared |= {instant.requested for instant, _ in rivals}
 
 
-def completed_since(before: Timeline, now: Timeline) -> list[Instant]:
-    """Return the writes completed `now` that were not completed `before`."""
-    known = {instant.requested for instant in before.writes()}
-    return [instant for instant in now.writes() if instant.requested not in known]
-
-
 def _conflict(candidate: Candidate, ours: Change, others: Others, timeline: Timeline) -> Conflict | None:
+    refutation = None if candidate.premise is None else refuted(candidate.premise, candidate.table, timeline)
+    if refutation is not None:
+        return refutation
+    clean = _clean_of_what_was_looked_for(candidate, others, timeline)
+    if clean is not None:
+        reason = (
+            f"{clean.requested} may have removed files that this write looked for, whose successors it did not know"
+        )
+        return Conflict(winner=clean, reason=reason)
     changes = [(instant, change_of(other, shared_columns=candidate.shared_columns)) for instant, other in others]
     overlap = find_conflict(changes, ours, candidate.strategy)
     if overlap is not None:
         return Conflict(winner=overlap.winner, reason=overlap.reason)
-    held = pending_clustering(replace(candidate.table, timeline=timeline))
+    rescaled = next((i for i, _ in others if brings_rules(candidate.table.env.storage, i)), None)
+    if rescaled is not None:
+        return Conflict(winner=rescaled, reason=f"{rescaled.requested} changed the buckets of partitions")
+    held = refusing_clustering(candidate.table, timeline, updates=candidate.updates)
     for group in sorted(ours.groups & frozenset(held)):
         planned = timeline.find(held[group])
         assert planned is not None
@@ -98,15 +115,32 @@ def _conflict(candidate: Candidate, ours: Change, others: Others, timeline: Time
     return None
 
 
+def _clean_of_what_was_looked_for(candidate: Candidate, others: Others, timeline: Timeline) -> Instant | None:
+    """Return a clean that may have taken slices of our load away before they were listed: a group seemed to be none.
+
+    Cleans spare what a pending write reads as of its instant, so this takes a commit between the load and that.
+    """
+    if not any(instant.completion < candidate.instant.requested for instant, _ in others):
+        return None
+    known = {clean.requested for clean in candidate.table.timeline.where(action=Action.CLEAN)}
+    return next((c for c in timeline.where(action=Action.CLEAN) if c.requested not in known), None)
+
+
 def _may_share_keys(candidate: Candidate, ours: Change, other: CommitMetadata) -> bool:
     if candidate.finds_keys is None:
         return False
-    return may_share_keys(ours, change_of(other), global_keys=candidate.global_keys)
+    return may_share_keys(_looked_for(candidate, ours), change_of(other), global_keys=candidate.global_keys)
+
+
+def _looked_for(candidate: Candidate, ours: Change) -> Change:
+    """Return our change with the partitions that keys are looked for in, be it to insert or to delete them."""
+    return replace(ours, inserted=ours.inserted | candidate.deleted_in)
 
 
 def _same_keys(candidate: Candidate, ours: Change, winner: Instant, other: CommitMetadata) -> Conflict | None:
     assert candidate.finds_keys is not None
-    inserted = [s for s in other.stats if s.num_inserts and (candidate.global_keys or s.partition in ours.inserted)]
+    partitions = _looked_for(candidate, ours).inserted
+    inserted = [s for s in other.stats if s.num_inserts and (candidate.global_keys or s.partition in partitions)]
     files = [parse_base_file(s.path.rpartition("/")[2], s.partition, s.size_bytes) for s in inserted]
     found = candidate.finds_keys([file for file in files if file is not None])
     if found is None:
@@ -118,9 +152,9 @@ def _same_keys(candidate: Candidate, ours: Change, winner: Instant, other: Commi
 def _with_schema(candidate: Candidate, others: Others) -> CommitMetadata | Conflict:
     """Return the metadata with the schema of both, where another writer changed the table's too.
 
-    A compaction repeats the schema that it found; it does not decide on one.
+    A table service repeats the schema that it found; it does not decide on one.
     """
-    deciding = [(i, other) for i, other in others if other.operation not in COMPACTIONS and other.extra.get("schema")]
+    deciding = [(i, other) for i, other in others if other.operation not in REWRITES and other.extra.get("schema")]
     if not deciding:
         return candidate.metadata
     winner, newest = max(deciding, key=lambda pair: pair[0].completed or "")

@@ -12,47 +12,55 @@ executor that dies leaves plan and claim; the next one deletes its files and doe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse.engine.protocol import Engine
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UnsupportedError, UserError
+from lakehouse.errors import CommitStateUnknownError, UnsupportedError, UserError
 from lakehouse.format.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.format.metadata import encode_commit
-from lakehouse.format.names import parse_base_file, parse_log_file
 from lakehouse.io.compactor import CompactionContext, compact_slice
 from lakehouse.io.log_compactor import compact_logs
+from lakehouse.io.markers import compaction_markers
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
+from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.operations.executor import (
+    check_executor,
+    claim_of,
+    claim_plan,
+    finish,
+    let_go,
+    pending_plan,
+    planned_try,
+    try_under,
+    without_plan,
+)
 from lakehouse.operations.load import (
     LoadedTable,
     latest_extra,
-    list_data_files,
     load_slices,
     log_compactions,
     pending_clustering,
     pending_compactions,
     table_schema,
 )
+from lakehouse.operations.markers import WriteMarkers
 from lakehouse.operations.prepare import maintenance_context
 from lakehouse.operations.results import Committed, NothingToDo
 from lakehouse.operations.scan import slice_context
-from lakehouse.operations.tidy import delete_files, delete_unreported, marked_files, markers_of, tidy
+from lakehouse.operations.tidy import delete_unreported
 from lakehouse.plan.compaction import Due, compaction_due, plan_compaction, plan_log_compaction
 from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
 from lakehouse.spec.options import Policies
 from lakehouse.state.table_config import require_mergeable
-from lakehouse.txn.claim import check_claim, claim, holds_claim
 from lakehouse.txn.heartbeat import Heartbeat, living_writes
 from lakehouse.txn.lock import table_lock
 
 logger = logging.getLogger(__name__)
-
-#: No application has as many stages, so those of two executors of one plan are told apart.
-_STAGES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +130,23 @@ def propose(table: LoadedTable, policies: Policies, *, kind: Kind = COMPACTION) 
     held = frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
     slices, largest = load_slices(table), policies.write.max_file_bytes
     if kind is LOG_COMPACTION:
-        done = log_compactions(table)
+        slices, done = _before_pending(table, slices), log_compactions(table)
         return plan_log_compaction(slices, held, policies.compaction, log_compactions=done, max_file_bytes=largest)
     now = table.store.draw(table.timeline)
     return plan_compaction(slices, held, policies.compaction, now=now, max_file_bytes=largest)
+
+
+def _before_pending(table: LoadedTable, slices: Sequence[FileSlice]) -> tuple[FileSlice, ...]:
+    """Return slices with those logs only that no log of a pending write can come to stand between.
+
+        t1 (all columns)   t2 (pending, brings x)   t3 (brings y)      t1 and t3 merged stand where t3 did: x is lost
+
+    A log stands where its request does, whenever it completes, and a merged log where the last of its parts stood.
+    """
+    pending = min((i.requested for i in table.timeline.where(action=Action.DELTACOMMIT, pending=True)), default=None)
+    if pending is None:
+        return tuple(slices)
+    return tuple(replace(s, logs=tuple(log for log in s.logs if log.instant < pending)) for s in slices)
 
 
 def run(
@@ -146,122 +167,70 @@ def run(
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     if instant is not None:
-        return _execute(table, engine, policies, kind, _plan_of(table, kind, instant))
+        return _execute(table, engine, policies, kind, pending_plan(table, kind.action, instant))
     living = living_writes(table.env, policies.transaction)
     for pending in table.timeline.where(action=kind.action, pending=True):
         if pending.requested not in living:
-            return _execute(table, engine, policies, kind, pending)
+            outcome = _execute(table.reload(), engine, policies, kind, pending)
+            if isinstance(outcome, Committed):
+                return outcome
     planned = plan(table, policies, kind=kind, force=force)
     if isinstance(planned, NothingToDo):
         return planned
     return _execute(table.reload(), engine, policies, kind, planned)
 
 
-def _plan_of(table: LoadedTable, kind: Kind, requested: str) -> Instant:
-    for pending in table.timeline.where(action=kind.action, pending=True):
-        if pending.requested == requested:
-            return pending
-    found = table.timeline.find(requested)
-    state = "is completed" if found is not None and found.is_completed else "does not exist"
-    known = ", ".join(i.requested for i in table.timeline.where(action=kind.action, pending=True)) or "none"
-    raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} {state}; pending plans: {known}")
-
-
 def _execute(
     table: LoadedTable, engine: Engine, policies: Policies, kind: Kind, instant: Instant
 ) -> Committed | NothingToDo:
-    heartbeat = Heartbeat(table.env, policies.transaction)
+    heartbeat, partitions = Heartbeat(table.env, policies.transaction), None
     try:
-        number = _claim(table, policies, kind, instant, heartbeat)
+        number = claim_plan(table, policies.transaction, instant, heartbeat)
     except BaseException:
         heartbeat.discard()
         raise
     try:
-        outcome = _rewrite(table.reload(), engine, policies, kind, instant, number)
+        table = table.reload()
+        data = table.store.read(instant, State.REQUESTED)
+        if not data:
+            return without_plan(table, policies.transaction, instant, number, heartbeat)
+        found = decode_compaction_plan(data)
+        partitions = {operation.partition for operation in found.operations}
+        outcome, markers = _rewrite(table, engine, policies, kind, instant, found, number)
     except CommitStateUnknownError:
         # The commit may land yet, so its files must stay: nobody may take the plan over before the lease ends.
         heartbeat.stop()
         raise
     except BaseException:
-        _let_go(table, instant, number, heartbeat)
+        let_go(table, instant, number, heartbeat, partitions)
         raise
-    heartbeat.stop()
-    try:
-        tidy(table, instant.requested, markers=markers_of(instant.requested, outcome.metadata.stats))
-    except LakehouseError as error:
-        logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, instant.requested, error)
-        heartbeat.discard()
+    finish(table, instant, heartbeat, markers)
     return outcome
 
 
-def _let_go(table: LoadedTable, instant: Instant, number: int, heartbeat: Heartbeat) -> None:
-    """Leave the plan to the next executor, who deletes what it finds under its own claim.
-
-    If there was one already, it looked for files before the last of ours were written: then we delete them.
-    """
-    heartbeat.stop()
-    try:
-        # A successor that died while it tidied up may have left our claim, and no other, beside a completed plan.
-        found = table.reload().timeline.find(instant.requested)
-        if found is None:
-            return
-        if not found.is_completed and holds_claim(table.env, instant.requested, number):
-            heartbeat.discard()
-            return
-        named = {stat.path for stat in table.store.commit(found).stats} if found.is_completed else set()
-        data = table.store.read(instant, State.REQUESTED)
-        partitions = {op.partition for op in decode_compaction_plan(data).operations} if data else set()
-        left = [f for f in list_data_files(table, sorted(partitions)) if f.instant == instant.requested]
-        ours = [file.path for file in left if _claim_of(file.path) == number and file.path not in named]
-        delete_files(table, instant.requested, ours)
-    except LakehouseError as error:
-        logger.warning("%s: %s was not left in order: %s", table.env.storage.root, instant.requested, error)
-
-
-def _claim_of(path: str) -> int:
-    """Return the claim under which `_task` wrote a file; files of other programs count as those of the first."""
-    partition, _, name = path.rpartition("/")
-    file = parse_base_file(name, partition, 0) or parse_log_file(name, partition, 0)
-    return 1 if file is None else int(file.write_token.split("-")[1]) // _STAGES + 1
-
-
-def _claim(table: LoadedTable, policies: Policies, kind: Kind, instant: Instant, heartbeat: Heartbeat) -> int:
-    env, requested = table.env, instant.requested
-    with table_lock(env, policies.transaction) as lock:
-        if requested in living_writes(env, policies.transaction):
-            raise RetryableError(
-                f"{env.storage.root}: the {kind.action} {requested} is being run by another executor, which is alive",
-                instant=requested,
-            )
-        number = claim(env, requested)
-        # After the claim: who completes the plan from here on does so under a higher one.
-        current = _plan_of(table.reload(), kind, requested)
-        lock.check()
-        heartbeat.start(requested)
-        # Suspended here and taken over, this one must spare what its successor, whose claim is higher, writes.
-        marked = {m: path for m, path in marked_files(table, requested).items() if _claim_of(path) <= number}
-        delete_files(table, requested, list(marked.values()))
-        env.storage.delete_many(marked)
-        if current.state is State.REQUESTED:
-            table.store.start(current, b"")
-    return number
-
-
 def _rewrite(
-    table: LoadedTable, engine: Engine, policies: Policies, kind: Kind, instant: Instant, number: int
-) -> Committed:
-    requested = instant.requested
-    data = table.store.read(instant, State.REQUESTED)
-    schema = table_schema(table)
-    if not data or schema is None:
-        raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} has no plan, or the table no schema")
-    operations = sorted(
-        decode_compaction_plan(data).operations, key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files)))
-    )
+    table: LoadedTable,
+    engine: Engine,
+    policies: Policies,
+    kind: Kind,
+    instant: Instant,
+    found: CompactionPlan,
+    number: int,
+) -> tuple[Committed, list[str]]:
+    """Carry out the plan; return the commit, and the markers that are to go."""
+    requested, schema = instant.requested, table_schema(table)
+    if schema is None:
+        raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} is of a table that has no schema")
+    operations = sorted(found.operations, key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files))))
     write = maintenance_context(table, policies, schema, requested)
     # A task merges a slice while it writes the next base file, so what merging may hold is halved.
     read = slice_context(table, schema, budget=policies.write.memory_budget_bytes // 2)
     context = CompactionContext(write=write, read=read)
+    markers = WriteMarkers(table, requested, policies.write)
+    tries = [planned_try(task, number) for task in range(len(operations))]
+    logs = kind is LOG_COMPACTION
+    marked = [compaction_markers(write, a, op, logs=logs) for a, op in zip(tries, operations, strict=True)]
+    markers.announce([name for names in marked for name in names])
     stats = [stat for written in engine.run(partial(_task, kind, context, number), operations) for stat in written]
     metadata = CommitMetadata(
         operation=kind.operation.value,
@@ -271,32 +240,28 @@ def _rewrite(
     )
     with table_lock(table.env, policies.transaction) as lock:
         now = table.reload()
-        timeline = now.timeline
-        check_claim(table.env, requested, number)
-        current = timeline.find(requested)
-        if current is None or current.is_completed:
-            raise RetryableError(
-                f"{table.env.storage.root}: the {kind.action} {requested} was completed by another executor, which "
-                "took this one for dead; what this one wrote is not used",
-                instant=requested,
-            )
-        # Only files of this claim: who is suspended here and taken over must not delete what the successor reports.
-        delete_unreported(table, requested, metadata.stats, ours=lambda path: _claim_of(path) == number)
+        check_executor(table, now.timeline, instant, number)
+        # Not of later claims: who is suspended here and taken over must not delete what the successor reports.
+        left = delete_unreported(
+            table, requested, metadata.stats, ours=lambda path: claim_of(path) <= number, known=markers.known
+        )
         # The newest commit tells the table's schema: what writers added meanwhile must stay.
         declared = latest_extra(now, "schema") or write.avro_schema
         metadata = replace(metadata, extra={**metadata.extra, "schema": declared})
         lock.check()
         started = Instant(requested=requested, action=kind.action, state=State.INFLIGHT)
-        completed = table.store.complete(started, timeline, encode_commit(metadata, table_version=table.config.version))
+        completed = table.store.complete(
+            started, now.timeline, encode_commit(metadata, table_version=table.config.version)
+        )
     logger.info("%s: completed %s %s, %d files", table.env.storage.root, kind.action, requested, len(stats))
-    return Committed(instant=completed, metadata=metadata)
+    return Committed(instant=completed, metadata=metadata), left
 
 
 def _task(
     kind: Kind, context: CompactionContext, claim: int, attempt: Attempt, operation: CompactionOperation
 ) -> list[WriteStat]:
     """Run one task under a write token that no other executor of the plan has: none overwrites a file of another."""
-    return kind.task(context, replace(attempt, stage=attempt.stage + (claim - 1) * _STAGES), operation)
+    return kind.task(context, try_under(attempt, claim), operation)
 
 
 def _require_merge_on_read(table: LoadedTable) -> None:

@@ -1,6 +1,7 @@
 """Creating a table, and changing its properties (format: timeline.md 2).
 
-hoodie.properties is made by create-if-absent and last, so a table exists whole or not at all.
+hoodie.properties is made by create-if-absent, so a table exists whole or not at all; Hudi's copy of its rule of buckets
+follows.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 
 from lakehouse.errors import UserError
 from lakehouse.format.properties import parse_properties, render_properties
+from lakehouse.operations.buckets import store_rules
 from lakehouse.operations.load import PROPERTIES, load_config
 from lakehouse.state.table_config import WRITABLE_VERSIONS, TableConfig
 from lakehouse.storage.protocol import NotFoundError
@@ -34,7 +36,10 @@ def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = Fa
     made = env.storage.create(PROPERTIES, data)
     if not made and not exist_ok:
         raise UserError(f"{env.storage.root} is a table already; open it, or drop it first", location=env.storage.root)
-    return load_config(env.storage)
+    config = load_config(env.storage)
+    # Second, so that it is always that of the properties; who dies in between is finished by the next write.
+    store_rules(env.storage, config.raw)
+    return config
 
 
 def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:

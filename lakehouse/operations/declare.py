@@ -10,6 +10,7 @@ from lakehouse.format.cdc import CdcMode
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.rows.merger import load_merger
+from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
 from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.state.table_config import (
     CDC_ENABLED,
@@ -30,8 +31,8 @@ _HUDIS_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
 #: Options of writes that a table keeps, because they must not change afterwards.
 STORED_OPTIONS = (
     _INDEX,
-    "hoodie.bucket.index.num.buckets",
-    "hoodie.bucket.index.hash.field",
+    NUM_BUCKETS,
+    HASH_FIELD,
 )
 
 
@@ -163,15 +164,28 @@ def require_merger(config: TableConfig) -> None:
 
 def stored_options(config: TableConfig) -> dict[str, str]:
     """Return the options of writes that the table itself stores."""
-    return {key: config.raw[key] for key in STORED_OPTIONS if key in config.raw}
+    stored = {key: config.raw[key] for key in STORED_OPTIONS if key in config.raw}
+    return {**stored, EXPRESSIONS: config.raw[MADE_WITH]} if MADE_WITH in config.raw else stored
 
 
 def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
     stored = {key: declaration.options[key] for key in STORED_OPTIONS if key in declaration.options}
+    if parse_rules(declaration.options.get(EXPRESSIONS, "")):
+        _check_rules(declaration)
+        stored[MADE_WITH] = declaration.options[EXPRESSIONS]
     if stored.get(_INDEX, "").upper() == "BUCKET":
         # With this index Hudi asks its options for the record key; where it runs a service, they are these properties.
         return {_HUDIS_RECORD_KEY: ",".join(declaration.record_key), **stored}
     return stored
+
+
+def _check_rules(declaration: TableDeclaration) -> None:
+    """Raise UserError for rules of buckets in a table whose partitions cannot have any."""
+    options, rule = declaration.options, f"{EXPRESSIONS}={declaration.options[EXPRESSIONS]!r}"
+    if options.get(_INDEX, "").upper() != "BUCKET" or not options.get(NUM_BUCKETS, "").strip("0 "):
+        raise UserError(f"{rule} needs {_INDEX}=BUCKET, and {NUM_BUCKETS} for all other partitions")
+    if not declaration.partition_by:
+        raise UserError(f"{rule}: table {declaration.name!r} has no partitions")
 
 
 def _cdc_properties(declaration: TableDeclaration) -> dict[str, str]:

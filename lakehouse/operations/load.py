@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -26,8 +26,10 @@ from lakehouse.state.view import (
     VisibleTimeline,
     all_slices,
     duplicates,
+    first_write,
     latest_slices,
     replacements,
+    unplaced,
     visible_timeline,
 )
 from lakehouse.storage.protocol import FileInfo, NotFoundError, Storage
@@ -37,6 +39,7 @@ from lakehouse.txn.timeline_store import TimelineStore
 PROPERTIES = ".hoodie/hoodie.properties"
 _BACKUP = ".hoodie/hoodie.properties.backup"
 _LISTERS = 8
+_ARCHIVED_AT_ONCE = 64
 _TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
@@ -99,11 +102,80 @@ def load_config(storage: Storage) -> TableConfig:
 
 def latest_extra(table: LoadedTable, key: str) -> str | None:
     """Return the value of `key` in the extra metadata of the newest completed write that has it."""
+    found = latest_commit(table, key)
+    return None if found is None else found[1].extra[key]
+
+
+def latest_commit(
+    table: LoadedTable, key: str, value: str | None = None, *, archived: bool = True
+) -> tuple[Instant, CommitMetadata] | None:
+    """Return the newest completed write whose extra metadata has `key` (with this value, if one is given).
+
+    If none on the timeline has it, the archived ones are searched, unless `archived` is False.
+    """
     for instant in reversed(table.timeline.writes().by_completion()):
-        value = table.store.commit(instant).extra.get(key)
-        if value:
-            return value
+        metadata = table.store.commit(instant)
+        carried = metadata.extra.get(key)
+        if carried and value in (None, carried):
+            return instant, metadata
+    if not archived:
+        return None
+    # Commits brought over from version 6 are JSON, where some characters stand as others.
+    is_plain = value is not None and value.isascii() and not set(value) & set('"\\')
+    for instant, metadata in _archived_commits(table, containing=value if value and is_plain else key):
+        carried = metadata.extra.get(key)
+        if carried and value in (None, carried):
+            return instant, metadata
     return None
+
+
+def archived_writes(
+    table: LoadedTable, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
+) -> Timeline:
+    """Return the archived writes within these bounds, the upper one inclusive.
+
+    What is archived and not older than the timeline was undone after all; what is on it, too, is left out.
+    """
+    first = first_write(table.timeline)
+    if not first:
+        return Timeline()
+    last = first if requested_up_to is None else min(first, requested_up_to)
+    found = table.store.archived(requested_from=requested_from, requested_up_to=last, completed_after=completed_after)
+    known = {instant.key for instant in table.timeline}
+    return Timeline(tuple(i for i in found if i.requested < first and i.key not in known))
+
+
+def with_archived(table: LoadedTable, completed_after: str) -> LoadedTable:
+    """Return the table with the archived writes on its timeline, if one of them completed after this time."""
+    if not archived_writes(table, completed_after=completed_after):
+        return table
+    return replace(table, timeline=Timeline((*archived_writes(table), *table.timeline)))
+
+
+def writes_since(table: LoadedTable, before: Timeline, now: Timeline) -> list[Instant]:
+    """Return the writes completed `now` that were not completed `before`, those archived since included."""
+    known = {instant.requested for instant in before.writes()}
+    current = now.writes()
+    found = [instant for instant in current if instant.requested not in known]
+    # Who archives takes commits that were there before, too, but for those that are younger than all of them.
+    if known - {instant.requested for instant in current} or (found and not known):
+        latest = max((instant.completion for instant in before.writes()), default="")
+        archived = archived_writes(replace(table, timeline=now), completed_after=latest)
+        found = [*(instant for instant in archived if instant.requested not in known), *found]
+    return found
+
+
+def _archived_commits(
+    table: LoadedTable, *, requested_up_to: str | None = None, containing: str = ""
+) -> Iterator[tuple[Instant, CommitMetadata]]:
+    """Yield archived writes, that which completed last first, a few being read at a time.
+
+    Those whose metadata does not hold the text `containing` are left out.
+    """
+    found = archived_writes(table, requested_up_to=requested_up_to).by_completion()
+    newest_first = tuple(reversed(found))
+    for start in range(0, len(newest_first), _ARCHIVED_AT_ONCE):
+        yield from table.store.archived_commits(newest_first[start : start + _ARCHIVED_AT_ONCE], containing)
 
 
 def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | None:
@@ -120,6 +192,9 @@ def table_schema(table: LoadedTable, up_to: str | None = None) -> pa.Schema | No
                 "(hoodie.schema.on.read.enable), which is not supported: renamed columns would be taken for new ones",
                 instant=instant.requested,
             )
+        if metadata.extra.get("schema"):
+            return _as_created(table.config, data_columns(avro_to_arrow(metadata.extra["schema"])))
+    for _, metadata in _archived_commits(table, requested_up_to=up_to, containing="schema"):
         if metadata.extra.get("schema"):
             return _as_created(table.config, data_columns(avro_to_arrow(metadata.extra["schema"])))
     if table.config.create_schema:
@@ -177,7 +252,7 @@ def load_slices(
     `keep` is asked of every directory on the way to the partitions, see `list_data_files`.
     """
     files = list_data_files(table, partitions, keep=keep)
-    visible = load_visible(table, as_of=as_of, completed_up_to=completed_up_to)
+    visible = placed(table, files, load_visible(table, as_of=as_of, completed_up_to=completed_up_to))
     return latest_slices(files, visible, layout=table.config.layout, named=_named(table, files, visible))
 
 
@@ -185,16 +260,39 @@ def load_all_slices(
     table: LoadedTable, visible: VisibleTimeline, partitions: Sequence[str] | None = None
 ) -> dict[Group, tuple[FileSlice, ...]]:
     """List partitions (all when None) and return every slice of every group, newest first, replaced groups too."""
-    files = list_data_files(table, partitions)
+    return slices_of(table, list_data_files(table, partitions), visible)
+
+
+def slices_of(
+    table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline
+) -> dict[Group, tuple[FileSlice, ...]]:
+    """Return every slice that some files make up, newest first, replaced groups too; change logs are in none."""
+    files = [file for file in files if isinstance(file, BaseFile) or not file.suffix]
+    visible = placed(table, files, visible)
     return all_slices(files, visible, layout=table.config.layout, named=_named(table, files, visible))
 
 
 def load_visible(
-    table: LoadedTable, *, as_of: str | None = None, completed_up_to: str | None = None
+    table: LoadedTable, *, as_of: str | None = None, completed_up_to: str | None = None, completions: bool = False
 ) -> VisibleTimeline:
-    """Return what a query with these bounds sees of the timeline; reads the metadata of the replacecommits."""
+    """Return what a query with these bounds sees of the timeline; reads the metadata of the replacecommits.
+
+    With `completions` the archive is asked when its writes completed (see also `placed`).
+    """
     replaced = replacements(table.store.commits(table.timeline.writes().where(action=Action.REPLACECOMMIT)))
-    return visible_timeline(table.timeline, replaced, as_of=as_of, completed_up_to=completed_up_to)
+    visible = visible_timeline(table.timeline, replaced, as_of=as_of, completed_up_to=completed_up_to)
+    if not completions:
+        return visible
+    return replace(visible, archived={instant.requested: instant.completion for instant in archived_writes(table)})
+
+
+def placed(table: LoadedTable, files: Iterable[DataFile], visible: VisibleTimeline) -> VisibleTimeline:
+    """Return `visible` with the completion of archived instants where it decides which slice a log is in."""
+    asked = unplaced(files, visible, layout=table.config.layout) - visible.archived.keys()
+    if not asked:
+        return visible
+    found = archived_writes(table, requested_from=min(asked), requested_up_to=max(asked))
+    return replace(visible, archived={instant.requested: instant.completion for instant in found})
 
 
 def list_base_files(table: LoadedTable, partitions: Iterable[str] | None = None) -> list[BaseFile]:
@@ -248,10 +346,15 @@ def _partition_roots(directories: Iterable[str]) -> list[str]:
 def _named(
     table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline
 ) -> dict[tuple[str, str, str], frozenset[str]]:
-    """Return what commits name where tasks left files of several tries; an archived commit cannot be asked."""
+    """Return what commits name where tasks left files of several tries."""
     named: dict[tuple[str, str, str], set[str]] = {}
-    asked = [visible.instants.get(requested) for requested in sorted(duplicates(files, layout=table.config.layout))]
-    for instant, metadata in table.store.commits(instant for instant in asked if instant is not None):
+    several = sorted(duplicates(files, layout=table.config.layout))
+    asked = [instant for requested in several if (instant := visible.instants.get(requested)) is not None]
+    old = [requested for requested in several if requested not in visible.instants and visible.shows(requested)]
+    if old:
+        archived = archived_writes(table, requested_from=old[0], requested_up_to=old[-1])
+        asked += [instant for instant in archived if instant.requested in old]
+    for instant, metadata in table.store.commits(asked):
         for stat in metadata.stats:
             # Files that a task rolled over to have stats of their own.
             names = named.setdefault((stat.partition, stat.file_id, instant.requested), set())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +15,10 @@ from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
 from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.context import WriteContext
 from lakehouse.io.log_reader import OPERATION
+from lakehouse.io.partial_rows import completes_rows
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.keys import KeyConfig
+from lakehouse.operations.buckets import bucket_rules
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, load_config, recent_metadata, table_schema
 from lakehouse.plan import conflict
@@ -25,6 +26,7 @@ from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
 from lakehouse.plan.schema import brought_columns, plan_schema
 from lakehouse.plan.write import GroupTask
 from lakehouse.rows.combine import check_orderable
+from lakehouse.rows.event_time import check_event_time
 from lakehouse.rows.keys import required_columns
 from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.spec.options import IndexPolicy, Policies
@@ -32,8 +34,6 @@ from lakehouse.state.table_config import require_mergeable, require_writable
 
 _KEY = META_COLUMNS[2]
 _SIZED_FILE_SHARE = 0.1
-# A uuid that looks like this is one in some hundred thousand; no table has as many buckets.
-_BUCKET_ID = re.compile(r"0000\d{4}-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,7 @@ class Prepared:
     new_buckets_in_logs: bool = False
     non_blocking: bool = False
     strategy: conflict.Strategy = conflict.file_groups
+    updates: str = "reject"
 
     @property
     def shared_columns(self) -> frozenset[str]:
@@ -62,7 +63,8 @@ class Prepared:
     def extra(self, stats: Sequence[WriteStat]) -> dict[str, str]:
         """Return what this package adds to a commit: schema, column ranges for pruning, columns of a partial update."""
         extra = {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
-        if self.template.brought is not None:
+        # Rows that are completed carry the other columns, too, as they were: whoever changes those is in the way.
+        if self.template.brought is not None and not completes_rows(self.template):
             extra[conflict.COLUMNS_KEY] = json.dumps(self.template.brought)
         return extra
 
@@ -91,11 +93,14 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
     batch = engine.schema(frame) if frame is not None else None
     deletes_only = operation is Operation.DELETE
     schema = _schema(table, policies, operation, stored, batch)
+    event_time = "" if batch is None or deletes_only else policies.event_time.column
+    if batch is not None and event_time:
+        check_event_time(batch, event_time)
     keys = _sniffed_keys(table)
     if batch is not None and not deletes_only:
         for name in config.merge_rule.ordering:
             check_orderable(batch, name)
-    index = _index(table, policies.index)
+    index, buckets = policies.index, bucket_rules(table, policies.index)
     partition_known = batch is None or all(f.split(".")[0] in batch.names for f in keys.partition_fields)
     global_keys = index.type == "GLOBAL_SIMPLE" or (deletes_only and not partition_known)
     avro_schema = arrow_to_avro(schema, table=config.name)
@@ -111,12 +116,13 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         bytes_per_row=_bytes_per_row(table, policies),
         deletes_only=deletes_only,
         combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
-        buckets=index.buckets if index.type == "BUCKET" and not global_keys else 0,
+        buckets=None if global_keys else buckets,
         hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
         global_keys=global_keys,
         move_partitions=index.type == "GLOBAL_SIMPLE" and index.update_partition_path,
         max_log_bytes=policies.log.max_file_bytes,
         cdc=config.cdc,
+        event_time=event_time,
     )
     if operation is Operation.UPSERT and policies.schema.partial_update and batch is not None:
         template = replace(template, brought=brought_columns(schema, batch))
@@ -134,6 +140,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         new_buckets_in_logs=config.is_merge_on_read and (non_blocking or policies.log.bucket_inserts == "log"),
         non_blocking=non_blocking,
         strategy=_strategy(policies, index),
+        updates=policies.clustering.updates,
     )
 
 
@@ -217,29 +224,6 @@ def _schema(
     if batch is None:
         return stored if stored is not None else pa.schema([])
     return plan_schema(stored, batch, policies.schema, required=(*required_columns(keys), *rule.ordering))
-
-
-def _index(table: LoadedTable, policy: IndexPolicy) -> IndexPolicy:
-    if policy.type != "BUCKET":
-        _refuse_buckets(table, policy)
-        return policy
-    if policy.buckets < 1:
-        raise UserError("hoodie.index.type=BUCKET needs hoodie.bucket.index.num.buckets, at least 1")
-    unknown = set(filter(None, policy.hash_fields.split(","))) - set(table.config.keys.record_key_fields)
-    if unknown:
-        raise UserError(f"hoodie.bucket.index.hash.field: {sorted(unknown)} are not among the record key fields")
-    return policy
-
-
-def _refuse_buckets(table: LoadedTable, policy: IndexPolicy) -> None:
-    """Raise UserError if the newest groups are buckets: Hudi leaves the index of a table to each of its writers."""
-    ids = [stat.file_id for metadata in recent_metadata(table) for stat in metadata.stats]
-    if ids and all(_BUCKET_ID.match(file_id) for file_id in ids):
-        raise UserError(
-            f"{table.env.storage.root}: its file groups are buckets ({ids[0]}), and the index asked for is "
-            f"{policy.type}. Open the table with hoodie.index.type=BUCKET and the hoodie.bucket.index.num.buckets of "
-            "its other writers."
-        )
 
 
 def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:

@@ -22,10 +22,11 @@ from lakehouse.model.commit import RollbackMetadata, RollbackPlan
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.restore import RestoreMetadata, RestorePlan
 from lakehouse.operations.create import drop_metadata_table
-from lakehouse.operations.load import LoadedTable, list_data_files
+from lakehouse.operations.load import LoadedTable, archived_writes, list_data_files
+from lakehouse.operations.pins import require_unpublished
 from lakehouse.operations.results import NothingToDo
 from lakehouse.operations.rollback import delete_written
-from lakehouse.operations.tidy import marked_files, stored_plan, tidy
+from lakehouse.operations.tidy import delete_files, marked_files, stored_plan, tidy
 from lakehouse.operations.undoable import (
     completed_write,
     pending_action,
@@ -81,6 +82,10 @@ def restore(
         now.store.refuse_during_restore(now.timeline)
         if now.timeline != table.timeline:
             plan = _plan(now, policy, to, force=force)
+        else:
+            # Published since: the state of publications is not on the timeline.
+            require_unpublished(now, [i for i in now.timeline if (i.requested, str(i.action)) in plan.instants])
+        _refuse_during_clean(now, policy, to)
         lock.check()
         requested = now.store.request(now.timeline, Action.RESTORE, encode_restore_plan(plan))
     return _execute(now, policy, requested, plan, to)
@@ -97,9 +102,36 @@ def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool
             instant=min(living),
         )
     require_no_savepoint(table, undone)
+    require_unpublished(table, undone)
+    _require_timeline(table, target)
     if undone:
         require_files(table, undone, f"the restore to {to}")
     return RestorePlan(target=to, instants=tuple((i.requested, str(i.action)) for i in undone))
+
+
+def _refuse_during_clean(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
+    """Raise RetryableError if somebody is just deleting what nobody needed as long as nobody went back."""
+    cleans = table.timeline.where(action=Action.CLEAN, pending=True)
+    living = living_writes(table.env, policy) if cleans else frozenset()
+    for clean in cleans:
+        if clean.requested > to and clean.requested in living:
+            raise RetryableError(
+                f"{table.env.storage.root}: the clean {clean.requested} is being run; wait for it, then run again",
+                instant=clean.requested,
+            )
+
+
+def _require_timeline(table: LoadedTable, target: Instant) -> None:
+    """Raise UserError if writes that would have to be undone are archived, be they on the timeline yet or not."""
+    known = {instant.key for instant in table.timeline}
+    later = [i for i in table.store.archived(completed_after=target.completion) if i.key in known]
+    later += archived_writes(table, completed_after=target.completion)
+    if later:
+        raise UserError(
+            f"{table.env.storage.root}: {target.requested} cannot be restored to: {len(later)} writes that completed "
+            f"after it are archived, such as {later[0].requested}",
+            requested=target.requested,
+        )
 
 
 def _stored(table: LoadedTable, pending: Instant, to: str) -> RestorePlan:
@@ -187,11 +219,13 @@ def _undo(
             name = pending_action(table, current) if current.is_completed else current.action
             done = _requested(table, timeline, requested, name, written[requested], done)
             if current.is_completed:
-                store.revert(current, name)
+                store.revert(current, name, check=lock.check)
     if current is not None and done is not None:
         delete_written(table, *done, drop_plan=True)
     else:
         store.remove_unfinished(requested)
+    # What a writer that is still at it has begun since the files were listed.
+    delete_files(table, requested, list(marked_files(table, requested).values()))
     tidy(table, requested)
     return done
 

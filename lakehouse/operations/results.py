@@ -10,10 +10,11 @@ from lakehouse.model.instant import Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """The write is true since `instant.completed`."""
+    """The write is true since `instant.completed`; before, it lost to others and was tried again `conflicts` times."""
 
     instant: Instant
     metadata: CommitMetadata
+    conflicts: int = 0
 
     @property
     def rows(self) -> int:
@@ -30,8 +31,13 @@ class NothingToDo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """Another writer, that of `winner`, committed first; nothing of ours is visible. `tries` is how often we lost."""
+    """Another writer, that of `winner`, committed first, or is at work on what we want to write and we gave way early.
+
+    Nothing of ours is visible. `tries` is how often we lost. `final`: the same rows would lose again, so the caller has
+    to decide anew what to write.
+    """
 
     winner: Instant
     reason: str
     tries: int = 1
+    final: bool = False

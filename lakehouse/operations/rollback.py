@@ -10,12 +10,14 @@ plan stays, so it is requested again, and whoever was at it has lost its claim.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.format.rollback import encode_rollback_metadata, encode_rollback_plan
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
 from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.operations.buckets import drop_rules
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, pending_writes
 from lakehouse.operations.results import NothingToDo
@@ -123,21 +125,18 @@ def rollback(
         if Action(plan.action) in SERVICE_ACTIONS:
             claim(table.env, requested)
         if current.is_completed:
-            now.store.revert(current, Action(plan.action))
+            # Once more, since it may have been long until the plan was on the timeline: what was committed meanwhile
+            # may build on this. Such a rollback is given up by the next one.
+            now.store.revert(current, Action(plan.action), check=lock.check)
     _execute(table, policy, undoing, plan)
     return plan
 
 
 def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> RollbackPlan | None:
-    """Undo the pending write requested at this time; None if it is gone already.
-
-    Raises UserError for a completed instant: what readers may have seen is undone by restore, not by rollback.
-    """
+    """Undo the pending write requested at this time; None if it is gone already, or was completed meanwhile."""
     instant = table.timeline.find(requested)
-    if instant is None:
+    if instant is None or instant.is_completed:
         return None
-    if instant.is_completed:
-        raise UserError(f"instant {requested} is completed and cannot be rolled back as a failed write")
     plan = plan_rollback(table, instant)
     with table_lock(table.env, policy) as lock:
         now = table.reload()
@@ -148,6 +147,23 @@ def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> 
         undoing, plan = _requested(now, plan)
     _execute(table, policy, undoing, plan)
     return plan
+
+
+def drop_plan(
+    table: LoadedTable, policy: TransactionPolicy, instant: Instant, still_ours: Callable[[LoadedTable, Timeline], None]
+) -> None:
+    """Undo what its executor did of a plan, and take the plan back: it can never be completed.
+
+    `still_ours` raises, under the lock, if another executor took the plan over. A crash on the way may leave the plan.
+    """
+    plan = plan_rollback(table, instant)
+    with table_lock(table.env, policy) as lock:
+        now = table.reload()
+        now.store.refuse_during_restore(now.timeline)
+        still_ours(now, now.timeline)
+        lock.check()
+        undoing, plan = _requested(now, plan)
+    _execute(table, policy, undoing, plan, drop=True)
 
 
 def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
@@ -226,6 +242,8 @@ def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, 
     for request in plan.requests:
         delete_files(table, plan.target, request.files)
     dead = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
+    if dead.action is Action.REPLACECOMMIT:
+        drop_rules(table.env.storage, plan.target)
     if dead.action in SERVICE_ACTIONS and not drop_plan:
         store.unstart(dead)
     else:
@@ -233,19 +251,22 @@ def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, 
     store.remove_unfinished(dead.requested)
 
 
-def _execute(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> None:
+def _execute(
+    table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan, *, drop: bool = False
+) -> None:
     env, store = table.env, table.store
     started = env.clock.now_ms()
     target = store.load().find(plan.target)
     if target is not None and target.is_completed:
-        _drop(table, undoing, plan, target)
-        return
+        if _drop(table, policy, undoing, plan):
+            return
+        target = store.load().find(plan.target)
     if target is not None:
         plan = replace(plan, action=str(target.action))
     if table.config.metadata_partitions:
         # It lists the files that are about to go, whoever planned this.
         drop_metadata_table(env)
-    delete_written(table, undoing, plan, drop_plan=False)
+    delete_written(table, undoing, plan, drop_plan=drop)
     metadata = RollbackMetadata(
         start_time=undoing.requested,
         seconds=(env.clock.now_ms() - started) / 1000,
@@ -261,17 +282,25 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, pl
             data = encode_rollback_metadata(metadata, base_path=env.storage.root)
             store.complete(replace(undoing, state=State.INFLIGHT), timeline, data)
     # The claims on a plan stay: they fence off whoever was at it.
-    tidy(table, plan.target, staged=Action(plan.action) not in SERVICE_ACTIONS)
+    tidy(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))
 
 
-def _drop(table: LoadedTable, undoing: Instant, plan: RollbackPlan, target: Instant) -> None:
+def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> bool:
     """Give up a rollback that died before its target stopped being true, or whose plan was carried out anew since.
 
-    Of the files in its plan those go that the target does not name: they are of an earlier run.
+    Of the files in its plan those go that the target does not name: they are of an earlier run. Return False if who
+    planned it is alive and has made the target pending since: that happens under the lock.
     """
-    named = {path for stat in table.store.commit(target).stats for path in (stat.path, *stat.cdc_files)}
-    for request in plan.requests:
-        delete_files(table, plan.target, [path for path in request.files if path not in named])
-    table.store.remove_pending(undoing)
+    with table_lock(table.env, policy) as lock:
+        timeline = table.store.load()
+        target = timeline.find(plan.target)
+        if target is None or not target.is_completed:
+            return False
+        lock.check()
+        named = {path for stat in table.store.commit(target).stats for path in (stat.path, *stat.cdc_files)}
+        for request in plan.requests:
+            delete_files(table, plan.target, [path for path in request.files if path not in named])
+        table.store.remove_pending(undoing)
     logger.warning("%s: dropped rollback %s: %s is completed", table.env.storage.root, undoing.requested, plan.target)
+    return True

@@ -6,11 +6,13 @@ T.savepoint.inflight   T_C.savepoint      T is the time of the commit; deleted i
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.format.restore import decode_savepoint, encode_savepoint
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.restore import Savepoint, SavepointMetadata
+from lakehouse.operations.archive import archive_kept
 from lakehouse.operations.load import LoadedTable
 from lakehouse.operations.results import NothingToDo
 from lakehouse.operations.undoable import completed_write, require_files
@@ -50,19 +52,29 @@ def create_savepoint(
         now = table.reload()
         now.store.refuse_during_restore(now.timeline)
         if now.timeline.current(target) != target or instant.requested in now.timeline.savepoints():
-            raise RetryableError(
-                f"{table.env.storage.root}: {target.requested} was undone, or a savepoint made of it, meanwhile; look, "
-                "then run again",
-                instant=target.requested,
-            )
+            raise _overtaken(table, target)
         _refuse_during_clean(now)
+        if now.timeline.where(action=Action.CLEAN) != table.timeline.where(action=Action.CLEAN):
+            metadata = replace(metadata, files=_kept_files(now, target))
         lock.check()
         started = now.store.start(instant, b"")
         timeline = now.store.load()
+        if timeline.current(target) != target:
+            # Who took this one for dead archived or undid it; from the pending savepoint on nobody does.
+            now.store.remove_pending(started)
+            raise _overtaken(table, target)
         completed = now.store.complete(started, timeline, encode_savepoint(metadata))
-    files = sum(map(len, kept.values()))
+    files = sum(map(len, metadata.files.values()))
     logger.info("%s: savepoint of %s, %d files", table.env.storage.root, target.requested, files)
     return Savepoint(instant=completed, metadata=metadata)
+
+
+def _overtaken(table: LoadedTable, target: Instant) -> RetryableError:
+    return RetryableError(
+        f"{table.env.storage.root}: {target.requested} was undone, archived or kept by somebody else meanwhile; look, "
+        "then run again",
+        instant=target.requested,
+    )
 
 
 def delete_savepoint(
@@ -84,6 +96,7 @@ def delete_savepoint(
             known = ", ".join(sorted(now.timeline.savepoints())) or "none"
             raise UserError(f"{table.env.storage.root}: no savepoint keeps {requested}; savepoints: {known}")
         if not dry_run:
+            archive_kept(now, requested, lock)
             lock.check()
             now.store.remove(instant)
     if not dry_run:
@@ -99,6 +112,16 @@ def savepoints(table: LoadedTable) -> tuple[Savepoint, ...]:
         if data is not None:
             found.append(Savepoint(instant=instant, metadata=decode_savepoint(data)))
     return tuple(found)
+
+
+def savepointed_paths(table: LoadedTable) -> frozenset[str]:
+    """Return the paths of all files that savepoints keep."""
+    return frozenset(
+        f"{partition}/{name}" if partition else name
+        for savepoint in savepoints(table)
+        for partition, names in savepoint.metadata.files.items()
+        for name in names
+    )
 
 
 def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...]]:

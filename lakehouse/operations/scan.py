@@ -17,7 +17,16 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
-from lakehouse.operations.load import LoadedTable, data_columns, load_slices, table_schema
+from lakehouse.operations.cleaned import require_uncleaned
+from lakehouse.operations.load import (
+    LoadedTable,
+    archived_writes,
+    data_columns,
+    load_slices,
+    load_visible,
+    table_schema,
+    with_archived,
+)
 from lakehouse.plan.predicate import Range, parse_predicate, to_arrow
 from lakehouse.plan.ranges import RANGES_KEY, decode_ranges
 from lakehouse.plan.scan import ScanPlan, partition_filter, plan_scan
@@ -36,7 +45,7 @@ class ScanRequest:
 
     `begin` and `end` are completion times (requested times for version 6); `begin` may be "earliest". `read_optimized`
     reads base files alone: faster, and as old as the last compaction of each file group. A task that merges logs holds
-    `memory_budget_bytes`.
+    `memory_budget_bytes`. `completed_up_to` is a completion time: the table with all writes up to it, and no other.
     """
 
     columns: tuple[str, ...] | None = None
@@ -47,11 +56,16 @@ class ScanRequest:
     end: str | None = None
     read_optimized: bool = False
     memory_budget_bytes: int = READ_BUDGET
+    completed_up_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A planned read. `stored_schemas` maps the instant of a file to the Avro schema its commit declared."""
+    """A planned read.
+
+    `stored_schemas` maps the instant of a file to the Avro schema its commit declared, if that is on the timeline; see
+    `with_archived_schemas`.
+    """
 
     plan: ScanPlan
     context: SliceContext
@@ -81,17 +95,22 @@ class Scan:
 def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
     """Plan a read of the table; opens no data file.
 
-    Raises UserError for columns that are not there and times that do not parse, UnsupportedError for logs whose merge
-    mode cannot be applied.
+    Raises UserError for columns that are not there, times that do not parse and times whose files were cleaned,
+    UnsupportedError for logs whose merge mode cannot be applied.
     """
     where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
     as_of = None if request.as_of is None else instant_text(request.as_of)
-    end = _bound(request.end) if request.incremental else None
+    end = _bound(request.end) if request.incremental else request.completed_up_to
     commit_times: frozenset[str] | None = None
     if request.incremental:
+        if request.begin != EARLIEST or request.end is not None:
+            table = reaching_back(table, request.begin, request.end)
         changed, everything = _changed(table, request)
         schema = table_schema(table)
-        slices = load_slices(table, completed_up_to=end, keep=_keep(table, where, schema))
+        keep = _keep(table, where, schema)
+        slices = load_slices(table, completed_up_to=end, keep=keep)
+        if end is not None:
+            require_uncleaned(table, slices, load_visible(table, completed_up_to=end), end, keep=keep)
         if not everything:
             _refuse_virtual_keys(table)
             commit_times = frozenset(instant.requested for instant in changed)
@@ -100,8 +119,13 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
             groups = {(stat.partition, stat.file_id) for metadata in commits for stat in metadata.stats}
             slices = tuple(s for s in slices if (s.partition, s.file_id) in groups)
     else:
-        schema = table_schema(table, up_to=as_of)
-        slices = load_slices(table, as_of=as_of, keep=_keep(table, where, schema))
+        schema = table_schema(table, up_to=as_of if end is None else _last_request(table, end))
+        keep = _keep(table, where, schema)
+        slices = load_slices(table, as_of=as_of, completed_up_to=end, keep=keep)
+        at = as_of if end is None else end
+        if at is not None:
+            visible = load_visible(table, as_of=as_of, completed_up_to=end)
+            require_uncleaned(table, slices, visible, at, keep=keep)
     if request.read_optimized:
         slices = read_optimized(slices)
     full = schema if schema is not None else pa.schema([])
@@ -120,6 +144,12 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
     if any(file_slice.logs for file_slice in plan.slices):
         require_mergeable(table.config)
     return Scan(plan=plan, context=context, stored_schemas=stored)
+
+
+def _last_request(table: LoadedTable, completed_up_to: str) -> str | None:
+    """Return the time of the last request among the writes completed up to a time; None if that is before them all."""
+    known = [i.requested for i in table.timeline.writes().where(completed_up_to=completed_up_to)]
+    return max(known, default=completed_up_to if archived_writes(table, requested_up_to=completed_up_to) else None)
 
 
 def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> Callable[[str], bool] | None:
@@ -154,7 +184,15 @@ def slice_context(
 
 def changed_instants(table: LoadedTable, begin: str | None, end: str | None) -> tuple[Instant, ...]:
     """Return the writes that completed in (begin, end], in order of completion; without `begin`, only the last one."""
+    table = reaching_back(table, begin, end)
     return _changed(table, ScanRequest(incremental=True, begin=begin, end=end))[0]
+
+
+def reaching_back(table: LoadedTable, begin: str | None, end: str | None) -> LoadedTable:
+    """Return the table with the archived writes on its timeline, where a read of (begin, end] has to do with them."""
+    if begin is None and len(table.timeline.writes().where(completed_up_to=_bound(end))):
+        return table
+    return with_archived(table, "" if begin is None or begin == EARLIEST else instant_text(begin))
 
 
 def read_rows(context: SliceContext, file_slice: FileSlice, plan: ScanPlan) -> Iterator[pa.RecordBatch]:
@@ -222,6 +260,24 @@ def _file_facts(
 
 def _ranged(schema: pa.Schema) -> pa.Schema:
     return with_meta_fields(schema) if META_COLUMNS[0] not in schema.names else schema
+
+
+def with_archived_schemas(table: LoadedTable, scan: Scan) -> Scan:
+    """Return the scan with the schemas that archived commits declared, for readers that do not adapt to each file.
+
+    Types only ever widen, so the archive is asked only if a column has not the type it was created with.
+    """
+    config, schema = table.config, data_columns(scan.table_schema)
+    created = data_columns(avro_to_arrow(config.create_schema)) if config.create_schema else pa.schema([])
+    files = {s.base.instant for s in scan.plan.slices if s.base is not None} - scan.stored_schemas.keys()
+    if not files or all(
+        field.name in created.names and field.type == created.field(field.name).type for field in schema
+    ):
+        return scan
+    found = archived_writes(table, requested_from=min(files), requested_up_to=max(files))
+    commits = table.store.archived_commits([instant for instant in found if instant.requested in files])
+    schemas = {i.requested: metadata.extra["schema"] for i, metadata in commits if metadata.extra.get("schema")}
+    return replace(scan, stored_schemas={**scan.stored_schemas, **schemas})
 
 
 def stored_data_schema(scan: Scan, instant: str) -> pa.Schema | None:

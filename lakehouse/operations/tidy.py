@@ -1,6 +1,6 @@
 """What writes leave beside the table, and taking it away.
 
-    .hoodie/.staging/<instant>/...    .hoodie/.temp/<instant>/<data file>.marker.<kind>    .hoodie/.heartbeat/<instant>
+    .hoodie/.staging/<instant>/...    .hoodie/.temp/<instant>/<markers>    .hoodie/.heartbeat/<instant>
 
 A write tidies up after itself once it is committed or undone. One that died in between is over, but not tidy: the
 next write sweeps up after it.
@@ -9,15 +9,15 @@ next write sweeps up after it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from lakehouse.format.names import marker_name, parse_marker
+from lakehouse.format.names import marked_file, write_token_of
 from lakehouse.format.restore import decode_restore_plan
 from lakehouse.format.rollback import decode_rollback_plan
+from lakehouse.io.markers import is_marker_type, marker_directory, read_markers
 from lakehouse.model.commit import RollbackPlan, WriteStat
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
-from lakehouse.operations.load import LoadedTable
+from lakehouse.operations.load import LoadedTable, list_data_files
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.txn.heartbeat import living_writes, remove_heartbeat
@@ -33,24 +33,13 @@ _PARTITION_METADATA = "hoodie_partition_metadata"
 def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
     """Return marker -> data file, existing or not, of the markers that the write requested at this time made.
 
-    Writers of Hudi with a timeline server put the names of many markers into few files, MARKERS0 and so on.
+    A marker that stands in one object with others is named by both, `<object>/<marker>`.
     """
-    prefix = f".hoodie/.temp/{requested}/"
     marked = {}
-    for file in table.env.storage.list(prefix.rstrip("/")):
-        name = file.path.removeprefix(prefix)
-        lists_markers = name.startswith("MARKERS") and name.removeprefix("MARKERS").isdigit()
-        lines = table.env.storage.get(file.path).decode().splitlines() if lists_markers else [name]
-        for line in lines:
-            marker = parse_marker(line)
-            if marker is not None:
-                marked[f"{file.path}/{line}" if lists_markers else file.path] = marker[0]
+    for path, names in read_markers(table.env.storage, requested).items():
+        for name in names:
+            marked[path if path.endswith(name) else f"{path}/{name}"] = marked_file(name)
     return marked
-
-
-def markers_of(requested: str, stats: Iterable[WriteStat]) -> list[str]:
-    """Return the markers of the files that a write reported."""
-    return [f".hoodie/.temp/{requested}/{marker_name(path, kind)}" for stat in stats for path, kind in _marked(stat)]
 
 
 def tidy(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = None, staged: bool = True) -> None:
@@ -62,15 +51,15 @@ def tidy(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = 
     if staged:
         storage.delete_many([file.path for file in storage.list(f".hoodie/.staging/{requested}")])
     if markers is None:
-        markers = [file.path for file in storage.list(f".hoodie/.temp/{requested}")]
-    storage.delete_many(markers)
+        markers = [file.path for file in storage.list(marker_directory(requested))]
+    # Without the type Hudi would overlook the markers beside it.
+    storage.delete_many(sorted(markers, key=is_marker_type))
     remove_heartbeat(table.env, requested)
 
 
-def _marked(stat: WriteStat) -> list[tuple[str, Literal["CREATE", "MERGE"]]]:
-    """Return the files that a stat reports, change logs included, and the kinds of their markers."""
-    kind: Literal["CREATE", "MERGE"] = "MERGE" if stat.prev_base_file else "CREATE"
-    return [(stat.path, kind), *((path, "CREATE") for path in stat.cdc_files)]
+def _written(stats: Iterable[WriteStat]) -> set[str]:
+    """Return the files that stats report, change logs included."""
+    return {path for stat in stats for path in (stat.path, *stat.cdc_files)}
 
 
 def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
@@ -84,17 +73,29 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
 
 
 def delete_unreported(
-    table: LoadedTable, requested: str, stats: Iterable[WriteStat], *, ours: Callable[[str], bool] = lambda _: True
-) -> None:
+    table: LoadedTable,
+    requested: str,
+    stats: Iterable[WriteStat],
+    *,
+    ours: Callable[[str], bool] = lambda _: True,
+    known: Mapping[str, tuple[str, ...]] | None = None,
+) -> list[str]:
     """Delete files of attempts that did not make it into the stats, before any reader could take them for ours.
 
-    Where several processes may write under one instant, `ours` tells the paths that this one wrote.
+    Return the marker objects that nobody needs any more. Where several processes may write under one instant, `ours`
+    tells the paths that this one wrote; `known` are objects whose markers the caller knows.
     """
-    written = {path for stat in stats for path, _ in _marked(stat)}
-    marked = marked_files(table, requested)
-    stray = {marker: path for marker, path in marked.items() if path not in written and ours(path)}
-    delete_files(table, requested, list(stray.values()))
-    table.env.storage.delete_many(stray)
+    written = _written(stats)
+    # An attempt that came to its end reported all it made: what else it named was never made.
+    ended = {write_token_of(path) for path in written}
+    done, stray = [], []
+    for marker, names in read_markers(table.env.storage, requested, known).items():
+        files = [marked_file(name) for name in names]
+        stray += [path for path in files if path not in written and ours(path) and write_token_of(path) not in ended]
+        if all(ours(path) for path in files):
+            done.append(marker)
+    delete_files(table, requested, stray)
+    return done
 
 
 def rollback_of(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
@@ -180,8 +181,11 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
     if instant is None:
         if rollback_of(table, timeline, requested) is None:
             return
+        # The rollback took the markers of what was still being written.
+        left = list_data_files(table, change_logs=True)
+        delete_files(table, requested, [file.path for file in left if file.instant == requested])
     elif instant.action in WRITE_ACTIONS:
-        named = {path for stat in table.store.commit(instant).stats for path, _ in _marked(stat)}
+        named = _written(table.store.commit(instant).stats)
     else:
         return
     marked = marked_files(table, requested).values()

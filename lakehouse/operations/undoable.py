@@ -9,12 +9,14 @@ from lakehouse.model.commit import Operation, RollbackPlan, RollbackRequest
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.operations.load import (
     LoadedTable,
+    archived_writes,
     list_data_files,
     pending_clustering,
     pending_compactions,
     pending_writes,
 )
-from lakehouse.plan.restore import missing_files, without
+from lakehouse.operations.pins import require_unpublished
+from lakehouse.plan.restore import instants_to_roll_back, missing_files, without
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.state.view import DataFile
 from lakehouse.txn.heartbeat import living_writes
@@ -56,6 +58,12 @@ def completed_write(table: LoadedTable, requested: str | None) -> Instant:
     found = newest[-1] if requested is None and newest else writes.find(requested or "")
     if found is None:
         known = ", ".join(instant.requested for instant in newest[-_SHOWN:]) or "none"
+        if requested and archived_writes(table, requested_from=requested, requested_up_to=requested):
+            raise UserError(
+                f"{table.env.storage.root}: {requested} is archived, and only writes on the timeline can be gone back "
+                f"to or kept; the newest are {known}",
+                requested=requested,
+            )
         raise UserError(
             f"{table.env.storage.root}: there is no completed write {requested}; the newest are {known}",
             requested=requested,
@@ -83,14 +91,22 @@ def require_files(table: LoadedTable, undone: Iterable[Instant], what: str) -> l
 
 def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:
     """Raise UserError naming the savepoint, if one keeps any of the instants that are to be undone."""
-    savepoints = table.timeline.savepoints()
-    for instant in undone:
-        if instant.requested in savepoints:
+    gone = {instant.key: instant for instant in undone if instant.is_completed}
+    for savepoint in sorted(table.timeline.savepoints()):
+        target = table.timeline.writes().find(savepoint)
+        if target is None:
+            continue
+        # That of a compaction that was requested early and stays keeps what completed before it did.
+        later = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
+        kept = sorted(instant.requested for key, instant in gone.items() if key not in {i.key for i in later})
+        if kept:
             root = table.env.storage.root
+            named = savepoint if savepoint in kept else kept[0]
             raise UserError(
-                f"{root}: a savepoint keeps {instant.requested}, so it cannot be undone; restore to it, or delete it "
-                f"first with `lakehouse savepoint delete --table {root} --instant {instant.requested}`",
-                instant=instant.requested,
+                f"{root}: a savepoint{'' if named == savepoint else f' of {savepoint}'} keeps {named}, so it cannot be "
+                f"undone; restore to it, or delete it first with `lakehouse savepoint delete --table {root} --instant "
+                f"{savepoint}`",
+                instant=named,
             )
 
 
@@ -108,6 +124,7 @@ def require_undoable(table: LoadedTable, policy: TransactionPolicy, instant: Ins
             )
         return
     require_no_savepoint(table, [instant])
+    require_unpublished(table, [instant])
     newest = table.timeline.writes().by_completion()[-1]
     if newest.requested != requested:
         raise UserError(

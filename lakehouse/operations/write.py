@@ -25,6 +25,7 @@ from lakehouse.io.context import WriteContext
 from lakehouse.io.group_writer import write_group
 from lakehouse.io.log_reader import OPERATION, SliceContext
 from lakehouse.io.log_writer import append_group
+from lakehouse.io.markers import group_markers, read_markers
 from lakehouse.io.match import tag_files
 from lakehouse.io.slice_match import tag_slices
 from lakehouse.io.staging import stage_shard
@@ -32,7 +33,10 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.instant import Action, Instant
-from lakehouse.operations.commit import Candidate, complete, completed_since
+from lakehouse.operations.commit import Candidate, complete
+from lakehouse.operations.early_conflict import Announced, detects_early, early_conflict
+from lakehouse.operations.event_time import event_time_extra
+from lakehouse.operations.giving_way import refusing_clustering
 from lakehouse.operations.load import (
     LoadedTable,
     list_data_files,
@@ -40,12 +44,16 @@ from lakehouse.operations.load import (
     load_visible,
     pending_clustering,
     pending_writes,
+    writes_since,
 )
+from lakehouse.operations.markers import WriteMarkers
+from lakehouse.operations.premise import Premise
 from lakehouse.operations.prepare import Prepared, prepare, profile_stats
 from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
 from lakehouse.operations.scan import slice_context
-from lakehouse.operations.tidy import delete_files, delete_unreported, marked_files, markers_of, rollback_of, tidy
+from lakehouse.operations.tidy import delete_files, delete_unreported, marked_files, rollback_of, tidy
+from lakehouse.operations.turn import Turn
 from lakehouse.plan.index import BucketIndex, Index, SimpleIndex
 from lakehouse.plan.write import GroupTask, Sizing, StagedRun, TagResult, TagTask
 from lakehouse.rows.merge import DELETED_COLUMN
@@ -66,13 +74,17 @@ _STAGED = {Operation.UPSERT, Operation.INSERT, Operation.DELETE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRequest:
-    """What a caller wants written: a frame of the engine, or partitions to delete; `extra` goes into the commit."""
+    """What a caller wants written: a frame of the engine, or partitions to delete; `extra` goes into the commit.
+
+    `premise` is what the caller decided by; the write is refused where it no longer holds.
+    """
 
     operation: Operation
     frame: Any = None
     partitions: tuple[str, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
     allow_empty: bool = False
+    premise: Premise | None = None
 
 
 def write(
@@ -90,18 +102,26 @@ def write(
     # Lost tries stay as they are, alive, until the end: the rows staged by the first are those of all.
     lost: list[tuple[Instant, Heartbeat]] = []
     runs: list[StagedRun] = []
+    turn, took_ms = Turn(table.env, policies.transaction), 0
     try:
         while True:
+            turn.wait(len(lost), took_ms)
+            table = table.reload() if lost else table
+            began_ms = table.env.clock.now_ms()
             outcome, instant, heartbeat = _try(table, engine, policies, request, runs)
+            if isinstance(outcome, Committed):
+                return replace(outcome, conflicts=len(lost))
             if not isinstance(outcome, Conflict):
                 return outcome
             lost.append((instant, heartbeat))
             logger.info("%s: %s lost: %s", table.env.storage.root, instant.requested, outcome.reason)
             # Rows that were not staged may be others when they are asked for again.
-            if len(lost) == tries or not (runs or request.frame is None or engine.repeats(request.frame)):
+            repeats = runs or request.frame is None or engine.repeats(request.frame)
+            if outcome.final or len(lost) == tries or not repeats:
                 return replace(outcome, tries=len(lost))
+            took_ms = table.env.clock.now_ms() - began_ms
+            turn.ask(len(lost), took_ms)
             table.env.clock.sleep(_pause_seconds(table, len(lost)))
-            table = table.reload()
     except NotFoundError as error:
         staged = tuple(f".hoodie/.staging/{instant.requested}/" for instant, _ in lost)
         if not str(error.facts.get("path")).startswith(staged):
@@ -112,6 +132,7 @@ def write(
             instant=lost[0][0].requested,
         ) from error
     finally:
+        turn.end()
         for instant, heartbeat in reversed(lost):
             _abandon(table, policies, instant, heartbeat)
 
@@ -134,8 +155,9 @@ def _try(
         heartbeat.discard()
         raise
     table = prepared.table
+    markers = WriteMarkers(table, instant.requested, policies.write)
     try:
-        outcome = _write(table, engine, policies, request, prepared, instant, runs)
+        outcome = _write(table, engine, policies, request, prepared, instant, markers, runs)
     except CommitStateUnknownError:
         heartbeat.stop()
         raise
@@ -151,8 +173,12 @@ def _try(
         raise
     if isinstance(outcome, NothingToDo):
         _abandon(table, policies, instant, heartbeat)
-    elif isinstance(outcome, Committed):
-        _tidy(prepared, outcome, heartbeat, staged=_is_staged(policies, engine, request, prepared.template))
+    elif isinstance(outcome, Conflict):
+        if detects_early(policies.transaction, prepared):
+            markers.give_up()
+    else:
+        staged = _is_staged(policies, engine, request, prepared.template)
+        _tidy(prepared, outcome, heartbeat, markers=markers.left, staged=staged)
     return outcome, instant, heartbeat
 
 
@@ -161,7 +187,7 @@ def _request(
 ) -> tuple[Prepared, Instant]:
     """Create the instant; what others committed since `prepared` was made is taken into account first."""
     before = prepared.table
-    with table_lock(before.env, policies.transaction):
+    with table_lock(before.env, policies.transaction) as lock:
         table = before.reload()
         rivals = pending_writes(table) if policies.transaction.eager else ()
         if rivals:
@@ -172,16 +198,29 @@ def _request(
             )
         # Of many writers somebody commits at any moment. They would all wait for us here, and the check before the
         # commit sees what was completed since.
-        if not policies.transaction.many_writers:
-            if completed_since(before.timeline, table.timeline):
+        # What was undone since is another matter: nobody may build on it, and nobody undoes it under a pending write.
+        known = {instant.requested for instant in table.timeline.writes()}
+        gone = any(instant.requested not in known for instant in before.timeline.writes())
+        # So is a clean: of a group that was compacted since, it may have removed the slice that was to be found, and
+        # the next one was not known yet. From the instant on it spares what this write may read.
+        cleans = {clean.requested for clean in before.timeline.where(action=Action.CLEAN)}
+        gone = gone or any(c.requested not in cleans for c in table.timeline.where(action=Action.CLEAN))
+        if gone or not policies.transaction.many_writers:
+            if gone or writes_since(table, before.timeline, table.timeline):
                 prepared = prepare(table, engine, policies, request.operation, request.frame)
                 table = prepared.table
             prepared = replace(prepared, table=table)
+
         # The heartbeat is there before the instant: nobody may take a write that has just begun for a dead one.
+        def announce(requested: str) -> None:
+            heartbeat.start(requested)
+            # Two that both believe to have the lock may draw one time, and files of two actions do not collide.
+            lock.check()
+
         action = _action(table, request.operation)
         data = encode_requested_replace() if request.operation in _REPLACING else b""
         try:
-            instant = table.store.request(table.timeline, action, data, announce=heartbeat.start)
+            instant = table.store.request(table.timeline, action, data, announce=announce)
         except BaseException:
             # Under the lock: afterwards the time, and a heartbeat of that name, may be those of another write.
             heartbeat.discard()
@@ -202,6 +241,7 @@ def _write(
     request: WriteRequest,
     prepared: Prepared,
     instant: Instant,
+    markers: WriteMarkers,
     runs: list[StagedRun],
 ) -> Committed | NothingToDo | Conflict:
     context = prepared.context(instant.requested)
@@ -213,7 +253,13 @@ def _write(
     elif _is_staged(policies, engine, request, context):
         if not runs:
             runs += engine.exchange(request.frame, partial(stage_shard, context), by=prepared.shard_by, hint="exact")
-        outcome = _write_staged(table, engine, context, prepared, request, instant, runs)
+        if any(run.buckets != context.buckets for run in runs):
+            raise RetryableError(
+                f"{table.env.storage.root}: the buckets of partitions changed while this write was tried; run it again"
+            )
+        outcome = _write_staged(engine, policies, prepared, request, instant, markers, runs)
+        if isinstance(outcome, Conflict):
+            return outcome
         empties = request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE
         if isinstance(outcome, NothingToDo) and not empties:
             return outcome
@@ -223,6 +269,7 @@ def _write(
             stats, touched = outcome
     else:
         _start(table, instant, request.operation, ())
+        markers.begin()
         stats = engine.exchange(request.frame, partial(write_shard, context), by=prepared.partition_by, hint="balanced")
     replaced = _replaced(table, request, stats) if replaces else {}
     if not stats and not replaced and not request.allow_empty:
@@ -231,9 +278,9 @@ def _write(
         operation=request.operation.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
         replaced=replaced,
-        extra={**request.extra, **prepared.extra(stats)},
+        extra={**request.extra, **prepared.extra(stats), **event_time_extra(table, policies.event_time, stats)},
     )
-    delete_unreported(table, instant.requested, metadata.stats)
+    markers.left = delete_unreported(table, instant.requested, metadata.stats, known=markers.known)
     candidate = Candidate(
         table=table,
         instant=instant,
@@ -241,30 +288,35 @@ def _write(
         touched=touched,
         strategy=prepared.strategy,
         shared_columns=prepared.shared_columns,
+        premise=request.premise,
+        updates=prepared.updates,
         global_keys=context.global_keys,
         # Where the index finds no keys a key may be twice anyhow; buckets are compared as such.
         finds_keys=partial(_find_keys, engine, context, runs)
-        if request.operation is Operation.UPSERT and not context.buckets
+        if request.operation in (Operation.UPSERT, Operation.DELETE) and context.buckets is None
         else None,
+        deleted_in=frozenset(e.partition for run in runs for e in run.entries if e.deletes or context.deletes_only),
     )
     return complete(candidate, policies.transaction)
 
 
 def _write_staged(
-    table: LoadedTable,
     engine: Engine,
-    context: WriteContext,
+    policies: Policies,
     prepared: Prepared,
     request: WriteRequest,
     instant: Instant,
+    markers: WriteMarkers,
     runs: Sequence[StagedRun],
-) -> tuple[list[WriteStat], frozenset[tuple[str, str]]] | NothingToDo:
+) -> tuple[list[WriteStat], frozenset[tuple[str, str]]] | NothingToDo | Conflict:
+    table, context = prepared.table, prepared.context(instant.requested)
     entries = [entry for run in runs for entry in run.entries]
     if not entries:
         return NothingToDo(reason="the batch has no rows")
     partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
     slices = () if request.operation in _REPLACING else load_slices(table, partitions)
     index, held = _index(table, prepared, context, request.operation), pending_clustering(table)
+    refused = refusing_clustering(table, table.timeline, updates=prepared.updates) if held else {}
     lookups = index.lookups(entries, slices, parallelism=engine.parallelism, deep=_deep(table, context, slices))
     read = slice_context(table, context.schema, budget=context.policy.memory_budget_bytes)
     tags = [tag for found in engine.run(partial(_tag, context, read), lookups, light=True) for tag in found]
@@ -272,26 +324,41 @@ def _write_staged(
     if not tasks:
         return NothingToDo(reason="no stored row matches the batch")
     for task in tasks:
-        prepared.refuse_if_held(held, task.partition, task.file_id)
+        prepared.refuse_if_held(refused, task.partition, task.file_id)
     _start(table, instant, request.operation, tasks)
     tasks = tuple(sorted(tasks, key=lambda t: -(t.base.size_bytes if t.base else context.policy.max_file_bytes)))
+    touched = frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
+    planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
+    names = [name for attempt, task in planned for name in group_markers(context, attempt, task)]
+    looks = detects_early(policies.transaction, prepared)
+    markers.announce(names, each=looks)
+    if looks:
+        ours = Announced(
+            prepared=prepared, instant=instant, operation=request.operation, markers=names, touched=touched
+        )
+        conflict = early_conflict(ours, policies.transaction)
+        if conflict is not None:
+            markers.withdraw()
+            return conflict
     light = all(t.appends for t in tasks) and sum(run.size_bytes for run in runs) <= _LIGHT_BYTES * len(tasks)
     stats = [
         stat for written in engine.run(partial(_write_task, context, read), tasks, light=light) for stat in written
     ]
     if not stats:
+        # Where the tasks made nothing there is nothing to roll back.
+        markers.withdraw()
         return NothingToDo(reason="the batch changes nothing")
-    return stats, frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
+    return stats, touched
 
 
 def _find_keys(
     engine: Engine, context: WriteContext, runs: Sequence[StagedRun], files: Sequence[BaseFile]
 ) -> BaseFile | None:
-    """Return one of `files` that holds a key which the staged rows insert or update, None if there is none."""
-    upserts = [replace(e, rows=e.upserts, deletes=0) for run in runs for e in run.entries if e.upserts]
+    """Return one of `files` that holds a key of the staged rows, None if there is none."""
+    staged = [entry for run in runs for entry in run.entries]
     tasks = []
     for file in files:
-        entries = tuple(e for e in upserts if context.global_keys or e.partition == file.partition)
+        entries = tuple(e for e in staged if context.global_keys or e.partition == file.partition)
         if entries:
             tasks.append(TagTask(bases=(file,), entries=entries))
     # A row that is newer where it is stored is in the way all the same.
@@ -322,6 +389,7 @@ def _tag(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagT
 
 
 def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
+    attempt = attempt.as_planned()
     if task.appends:
         return append_group(context, read, attempt, task)
     stat = write_group(context, attempt, task)
@@ -331,7 +399,7 @@ def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, tas
 def _index(table: LoadedTable, prepared: Prepared, context: WriteContext, operation: Operation) -> Index:
     looks_up = operation in (Operation.UPSERT, Operation.DELETE)
     appends = prepared.table.config.is_merge_on_read and operation not in _REPLACING
-    if context.buckets:
+    if context.buckets is not None:
         return BucketIndex(
             buckets=context.buckets,
             looks_up=looks_up,
@@ -372,7 +440,7 @@ def _is_staged(policies: Policies, engine: Engine, request: WriteRequest, contex
         return False
     # An overwrite beside other writers may have to be tried again, with the same rows.
     pins = policies.transaction.many_writers and request.operation in _REPLACING and not engine.repeats(request.frame)
-    return request.operation in _STAGED or context.buckets > 0 or context.combine or pins
+    return request.operation in _STAGED or context.buckets is not None or context.combine or pins
 
 
 def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat: Heartbeat) -> bool:
@@ -381,14 +449,27 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
     If it fails, the next writer does it: the heartbeat is gone.
     """
     heartbeat.stop()
-    lost = False
+    lost, is_clean = False, False
+    left: Mapping[str, Sequence[str]] = {}
     try:
         table = table.reload()
         current = table.timeline.find(instant.requested)
         lost = current is None or rollback_of(table, table.timeline, instant.requested) is not None
+        if not lost and current is not None and not current.is_completed:
+            left = read_markers(table.env.storage, instant.requested)
+        if any(left.values()):
+            if roll_back(table, policies.transaction, instant.requested) is not None:
+                is_clean = True
+                return False
+            # Somebody was faster, and may have listed our files before the last of them were written.
+            table = table.reload()
+            current = table.timeline.find(instant.requested)
+            lost = current is None or not current.is_completed
         if current is None or (lost and not current.is_completed):
             # Somebody took us for dead and rolled us back; what we wrote since then has nobody else to delete it, and
             # neither has an instant that we started afterwards.
+            # Whoever undid us took our markers and our sign of life, too: should we die here, it tells others to look.
+            heartbeat.renew()
             written = list_data_files(table, change_logs=True)
             files = [file.path for file in written if file.instant == instant.requested]
             delete_files(table, instant.requested, [*files, *marked_files(table, instant.requested).values()])
@@ -397,29 +478,30 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
                 with table_lock(table.env, policies.transaction) as lock:
                     lock.check()
                     table.store.remove_pending(current)
-        elif not current.is_completed and marked_files(table, instant.requested):
-            roll_back(table, policies.transaction, instant.requested)
         elif not current.is_completed:
             # Nothing was written, so there is nothing for a rollback to tell others about. As soon as the instant is
             # gone its time may be drawn again, so what bears its name goes before.
             heartbeat.discard()
-            tidy(table, instant.requested, markers=())
+            tidy(table, instant.requested, markers=left)
             with table_lock(table.env, policies.transaction) as lock:
                 lock.check()
                 table.store.remove_pending(current)
+        is_clean = True
     except LakehouseError as error:
         logger.warning("%s: %s was not rolled back yet: %s", table.env.storage.root, instant.requested, error)
     finally:
-        heartbeat.discard()
+        if is_clean or not lost:
+            heartbeat.discard()
     return lost
 
 
-def _tidy(prepared: Prepared, outcome: Committed, heartbeat: Heartbeat, *, staged: bool) -> None:
+def _tidy(
+    prepared: Prepared, outcome: Committed, heartbeat: Heartbeat, *, markers: Sequence[str], staged: bool
+) -> None:
     """Tidy up after a commit. It is true whatever happens here; what stays is swept up by the next write."""
     heartbeat.stop()
     table, requested = prepared.table, outcome.instant.requested
     try:
-        markers = markers_of(requested, outcome.metadata.stats)
         tidy(table, requested, markers=markers, staged=staged)
     except LakehouseError as error:
         logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, requested, error)

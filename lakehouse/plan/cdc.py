@@ -13,7 +13,7 @@ The slice before a commit is what a reader saw when everything that completed ea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +22,7 @@ from lakehouse.format.names import parse_cdc_file
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import Instant, Timeline
+from lakehouse.plan.restore import slice_paths
 from lakehouse.state.view import DataFile, Group, all_slices, visible_timeline
 
 #: Operations that put rows elsewhere and change none, as commits spell them.
@@ -63,17 +64,19 @@ def plan_changes(
     timeline: Timeline,
     *,
     layout: int,
+    gone: Collection[str] = (),
 ) -> tuple[Change, ...]:
     """Return the changes of some commits, by their order and then by file group.
 
-    `slices` are all slices of the groups, of files that any query may see; `layout` is the timeline's. Raises UserError
-    naming the commit whose changes cannot be told any more because files they are told by were cleaned.
+    `slices` are all slices of the groups, of files that any query may see; `layout` is the timeline's. `gone` are paths
+    of files in them that cleans removed. Raises UserError naming the commit whose changes cannot be told any more
+    because files they are told by were cleaned.
     """
     changes = []
     for instant, metadata in commits:
         if metadata.operation in UNCHANGING:
             continue
-        states = _States(instant, slices, timeline, layout)
+        states = _States(instant, slices, timeline, layout, gone)
         stats: dict[Group, list[WriteStat]] = {}
         for stat in (stat for stat in metadata.stats if stat.path):
             stats.setdefault((stat.partition, stat.file_id), []).append(stat)
@@ -87,21 +90,27 @@ class _States:
     """The file groups as they were just before and just after an instant completed."""
 
     def __init__(
-        self, instant: Instant, slices: Mapping[Group, Sequence[FileSlice]], timeline: Timeline, layout: int
+        self,
+        instant: Instant,
+        slices: Mapping[Group, Sequence[FileSlice]],
+        timeline: Timeline,
+        layout: int,
+        gone: Collection[str],
     ) -> None:
-        self.instant, self._slices, self._layout = instant, slices, layout
+        self.instant, self._slices, self._layout, self._gone = instant, slices, layout, frozenset(gone)
         completion = instant.completion
         # As texts, because times of one length are ordered like them: nothing completes between the two.
         just_before = str(int(completion) - 1).zfill(len(completion))
         self._before = visible_timeline(timeline, (), completed_up_to=just_before)
         self._after = visible_timeline(timeline, (), completed_up_to=completion)
 
-    def around(self, group: Group) -> tuple[FileSlice | None, FileSlice | None]:
-        """Return the group's slices before and after, None where it had none."""
+    def around(self, group: Group) -> tuple[FileSlice | None, FileSlice | None, bool]:
+        """Return the group's slices before and after, None where it had none or lost files; and whether one did."""
         files = tuple(_files(self._slices.get(group, ())))
         found = [all_slices(files, seen, layout=self._layout).get(group, ()) for seen in (self._before, self._after)]
-        before, after = (slices[0] if slices else None for slices in found)
-        return before, after
+        newest = [slices[0] if slices else None for slices in found]
+        before, after = (s if s is None or self._gone.isdisjoint(slice_paths(s)) else None for s in newest)
+        return before, after, [before, after] != newest
 
 
 def _files(slices: Iterable[FileSlice]) -> Iterable[DataFile]:
@@ -114,7 +123,7 @@ def _files(slices: Iterable[FileSlice]) -> Iterable[DataFile]:
 def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> Change:
     partition, file_id = group
     instant = states.instant.requested
-    before, after = states.around(group)
+    before, after, lost = states.around(group)
     names = {stat.path.rpartition("/")[2] for stat in stats}
     logs = tuple(log for log in after.logs if log.name in names) if after is not None else ()
     base = after.base if after is not None and after.base is not None and after.base.name in names else None
@@ -127,7 +136,7 @@ def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> Chang
     has_all = len(logs) + (base is not None) == len(names)
     if change_logs and not logs:
         case = ChangeCase.AS_IS
-    elif not has_all:
+    elif not has_all or lost:
         raise _cleaned(instant, group)
     elif base is None:
         case = ChangeCase.LOG_FILE
@@ -157,7 +166,7 @@ def _follows(before: FileSlice, stats: Sequence[WriteStat]) -> bool:
 
 
 def _replaced(states: _States, group: Group) -> Change:
-    before, _ = states.around(group)
+    before, _, _ = states.around(group)
     if before is None:
         raise _cleaned(states.instant.requested, group)
     partition, file_id = group

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.model.commit import COMPACTIONS, CommitMetadata, Operation
+from lakehouse.model.commit import COMPACTIONS, REWRITES, CommitMetadata, Operation
 from lakehouse.model.instant import Instant
 from lakehouse.spec.function import named_function
 
@@ -77,7 +77,7 @@ def change_of(
         groups=frozenset({*touched, *written, *replaced}),
         rewritten=frozenset((s.partition, s.file_id) for s in metadata.stats if s.path.endswith(".parquet")),
         replaced=frozenset(replaced),
-        inserted=frozenset(stat.partition for stat in metadata.stats if stat.num_inserts),
+        inserted=frozenset(s.partition for s in metadata.stats if s.num_inserts and metadata.operation not in REWRITES),
         wiped=None if metadata.operation == Operation.INSERT_OVERWRITE_TABLE else frozenset(wiped),
         columns=None if columns is None else frozenset(json.loads(columns)) - shared_columns,
         compacts=metadata.operation in COMPACTIONS,
@@ -101,7 +101,12 @@ def file_groups(ours: Change, theirs: Change) -> str | None:
 
 def buckets(ours: Change, theirs: Change) -> str | None:
     """Optimistic, with the bucket index: groups are the same if their buckets are, whatever their file ids."""
-    return file_groups(ours, theirs) or (None if theirs.compacts else _same_bucket(ours, theirs, lambda _: True))
+    reason = file_groups(ours, theirs)
+    if reason is not None or theirs.compacts:
+        return reason
+    # A row under a new key is whole, its other columns null: of two for one key the later would hide the other.
+    inserting = ours.inserted & theirs.inserted
+    return _same_bucket(ours, theirs, lambda group: group not in ours.groups or group[0] in inserting)
 
 
 def non_blocking(ours: Change, theirs: Change) -> str | None:
@@ -153,7 +158,7 @@ def find_conflict(others: Iterable[tuple[Instant, Change]], ours: Change, strate
 
 
 def may_share_keys(ours: Change, theirs: Change, *, global_keys: bool) -> bool:
-    """Return whether both put rows under new keys where the same key must not be twice."""
+    """Return whether both put rows under new keys, or we delete keys, where the same key must not be twice."""
     if theirs.compacts or not ours.inserted or not theirs.inserted:
         return False
     return global_keys or bool(ours.inserted & theirs.inserted)

@@ -22,6 +22,7 @@ from lakehouse.plan.write import (
     plan_groups,
     plan_tags,
 )
+from lakehouse.spec.bucket_rules import BucketRules
 
 NewId = Callable[[], str]
 Entries = Sequence[StagedEntry]
@@ -79,7 +80,7 @@ class BucketIndex:
     that were `replaced` keep their ids, so a new one in such a bucket gets the next.
     """
 
-    buckets: int
+    buckets: BucketRules
     looks_up: bool
     appends: bool = False
     new_in_logs: bool = False

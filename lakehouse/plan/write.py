@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from lakehouse.errors import UserError
 from lakehouse.index.bucket import bucket_of
 from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.spec.bucket_rules import EXPRESSIONS, NUM_BUCKETS, BucketRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +36,13 @@ class StagedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRun:
-    """One staged file: its entries, and its rows and bytes in memory."""
+    """One staged file: its entries, by the `buckets` of that time, and its rows and bytes in memory."""
 
     path: str
     entries: tuple[StagedEntry, ...]
     rows: int
     size_bytes: int
+    buckets: BucketRules | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +184,7 @@ def plan_groups(
 def plan_buckets(
     entries: Iterable[StagedEntry],
     slices: Sequence[FileSlice],
-    buckets: int,
+    buckets: BucketRules,
     new_file_id: Callable[[int], str],
     *,
     looks_up: bool,
@@ -193,15 +195,16 @@ def plan_buckets(
 
     With `looks_up` its stored rows meet the incoming ones; else (insert) rows are only added. With `appends` (merge on
     read) rows go to a log of the bucket's group, unread; a new group begins with a base file, or `new_in_logs`.
-    Raises UserError if the table's groups contradict the number of buckets: it must not change for a table.
+    Raises UserError if groups contradict the number of buckets of their partition: it must not change.
     """
     groups: dict[tuple[str, int], FileSlice] = {}
     for file_slice in slices:
         bucket = bucket_of(file_slice.file_id)
-        if bucket >= buckets or (file_slice.partition, bucket) in groups:
+        count = buckets.of(file_slice.partition)
+        if bucket >= count or (file_slice.partition, bucket) in groups:
             raise UserError(
-                f"file group {file_slice.file_id} of partition {file_slice.partition!r} does not fit {buckets} "
-                "buckets; hoodie.bucket.index.num.buckets must stay what it was when the table was made"
+                f"file group {file_slice.file_id} of partition {file_slice.partition!r} does not fit {count} buckets; "
+                f"{NUM_BUCKETS} and {EXPRESSIONS} must stay what they were when the table was made"
             )
         groups[(file_slice.partition, bucket)] = file_slice
     staged: dict[tuple[str, int], list[StagedEntry]] = {}

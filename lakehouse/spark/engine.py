@@ -100,7 +100,10 @@ class SparkEngine:
 
         def run(hand: list[tuple[int, T]]) -> list[tuple[int, R]]:
             # Numbers of rows and names of files are made of the number of the task, so each task keeps its own.
-            results = [(number, function(replace(_attempt(), partition=number), task)) for number, task in hand]
+            # This stage has no shuffle behind it, so Spark never begins it anew with tries that count from zero.
+            context = TaskContext.get()
+            attempt = replace(_attempt(), first=context is not None and context.attemptNumber() == 0)
+            results = [(number, function(replace(attempt, partition=number), task)) for number, task in hand]
             _settle_worker()
             return results
 

@@ -7,6 +7,8 @@ vectorised scan is wanted, `Table.scan(...).to_spark(spark)` reads the same file
 
 With `.option("hoodie.datasource.query.incremental.format", "cdc")` an incremental read or a stream tells changes: op,
 ts_ms, and before and after as JSON texts of the data columns (`Table.incremental(..., format="cdc")` has structs).
+
+With `.option("published", "database.table")` a published table of a metastore is read, and no path is needed.
 """
 
 from __future__ import annotations
@@ -52,9 +54,11 @@ from lakehouse.operations.cdc import (
     plan_change_read,
 )
 from lakehouse.operations.declare import require_merger
+from lakehouse.operations.event_time import event_time_bound
 from lakehouse.operations.load import LoadedTable, load_table, table_schema
 from lakehouse.operations.scan import EARLIEST, Scan, ScanRequest, plan_read, read_rows
 from lakehouse.plan.cdc import Change
+from lakehouse.spark.published import PUBLISHED, PublishedReader, published_schema
 from lakehouse.spark.scan import spark_schema
 from lakehouse.storage.locate import open_storage
 from lakehouse.txn.env import Env
@@ -65,8 +69,19 @@ _BEGIN = "hoodie.datasource.read.begin.instanttime"
 _END = "hoodie.datasource.read.end.instanttime"
 _FORMAT = "hoodie.datasource.query.incremental.format"
 _AS_OF = "as.of.instant"
+_AS_OF_EVENT_TIME = "as.of.event.time"
 _START_OFFSET = "hoodie.datasource.streaming.startoffset"
-_KNOWN = ("path", "columns", _QUERY, _BEGIN, _END, _FORMAT, _AS_OF, "hoodie.datasource.streaming.startOffset")
+_KNOWN = (
+    "path",
+    "columns",
+    _QUERY,
+    _BEGIN,
+    _END,
+    _FORMAT,
+    _AS_OF,
+    _AS_OF_EVENT_TIME,
+    "hoodie.datasource.streaming.startOffset",
+)
 _STORAGE = ("fs.", "aws_", "google_", "azure_", "allow_http", "max_attempts")
 _SMALL_PART_BYTES = 32 * 1024 * 1024
 _FIRST = "0" * 17
@@ -103,16 +118,22 @@ class LakehouseDataSource(DataSource):
         """Return the name after `format`."""
         return NAME
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Return meta and data columns (of changes theirs), or those that option `columns` names."""
+        if _is_published(self.options):
+            return published_schema(self.options)
         return spark_schema(_schema(_open(self.options), self.options))
 
-    def reader(self, schema: StructType) -> LakehouseReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""
+        if _is_published(self.options):
+            return PublishedReader(self.options, schema, _predicate)
         return LakehouseReader(dict(self.options), tuple(schema.names))
 
     def streamReader(self, schema: StructType) -> LakehouseStreamReader:
         """Return the stream reader."""
+        if _is_published(self.options):
+            raise UserError("a published table is read as it is, not as a stream; stream the table that it shows")
         return LakehouseStreamReader(dict(self.options), tuple(schema.names))
 
 
@@ -144,7 +165,11 @@ class LakehouseReader(DataSourceReader):
             given = {key.lower(): value for key, value in self._options.items()}
             return _change_parts(_open(self._options), self._columns, given.get(_BEGIN), given.get(_END))
         request = _request(self._options, self._columns, And(self._pushed) if self._pushed else None)
-        return _parts(plan_read(_open(self._options), request))
+        table = _open(self._options)
+        event_time = next((v for k, v in self._options.items() if k.lower() == _AS_OF_EVENT_TIME), None)
+        if event_time is not None:
+            request = replace(request, completed_up_to=event_time_bound(table, event_time))
+        return _parts(plan_read(table, request))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
@@ -186,6 +211,10 @@ class LakehouseStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
         return _read(partition)
+
+
+def _is_published(options: Mapping[str, str]) -> bool:
+    return any(key.lower() == PUBLISHED for key in options)
 
 
 def _open(options: Mapping[str, str]) -> LoadedTable:
@@ -243,6 +272,9 @@ def _request(options: Mapping[str, str], columns: tuple[str, ...], where: Predic
     query = given.get(_QUERY, "snapshot").lower()
     if query not in ("snapshot", "read_optimized", "incremental"):
         raise UserError(f"{_QUERY}={query!r}: must be snapshot, read_optimized or incremental")
+    if _AS_OF_EVENT_TIME in given and (query == "incremental" or _AS_OF in given):
+        other = f"{_QUERY}=incremental" if query == "incremental" else f"{_AS_OF}={given[_AS_OF]}"
+        raise UserError(f"{_AS_OF_EVENT_TIME}={given[_AS_OF_EVENT_TIME]} and {other} contradict; give one of them")
     if query == "incremental":
         return ScanRequest(columns=columns, where=where, incremental=True, begin=given.get(_BEGIN), end=given.get(_END))
     if _BEGIN in given or _END in given:

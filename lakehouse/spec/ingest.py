@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakehouse.errors import nearest
+from lakehouse.spec.event_time_options import EVENT_TIME_FIELD, LATENESS, SOURCE
 from lakehouse.spec.yaml_section import Section
 
 SOURCES = ("files",)
@@ -29,7 +30,9 @@ class IngestSpec:
     `options` are those of Spark's reader. `select` holds SQL expressions applied after parsing (`"*"` keeps all).
     `replace` lets an interval that a commit already holds be ingested again. `max_bad_records` is how many rows that do
     not parse or have no key a run may set aside. `schedule` is a cron expression in UTC, None for manual runs only;
-    `spark` is Spark configuration of this table's runs; times are in seconds.
+    `spark` is Spark configuration of this table's runs; times are in seconds. `event_time` is the column that says when
+    something happened, `lateness_s` how late that may come: every commit then moves the watermark of `source_name`, by
+    default the table's name.
     """
 
     path: str
@@ -48,6 +51,18 @@ class IngestSpec:
     timeout_s: int = 6 * 3600
     pool: str = "lakehouse_ingest"
     spark: Mapping[str, str] = field(default_factory=dict)
+    event_time: str = ""
+    lateness_s: int = 0
+    source_name: str = ""
+
+    def write_options(self, table: str, options: Mapping[str, str]) -> dict[str, str]:
+        """Return the options that this section stands for beside the `options` of the spec of `table`."""
+        chosen = {}
+        if self.event_time:
+            chosen = {EVENT_TIME_FIELD: self.event_time, LATENESS: f"{self.lateness_s}s"}
+        if self.event_time or options.get(EVENT_TIME_FIELD):
+            chosen[SOURCE] = self.source_name or table
+        return chosen
 
     @property
     def is_by_interval(self) -> bool:
@@ -79,9 +94,14 @@ def parse_ingest(section: Section) -> IngestSpec:
         timeout_s=section.seconds("timeout", 6 * 3600),
         pool=section.text("pool", "lakehouse_ingest").strip(),
         spark=section.mapping("spark"),
+        event_time=section.text("event_time").strip(),
+        lateness_s=section.seconds("lateness", 0),
+        source_name=section.text("source_name").strip(),
     )
     if spec.catchup and (spec.schedule is None or spec.start_date is None):
         raise section.error("catchup needs 'schedule' and 'start_date': from when, and how often.", "catchup")
+    if spec.lateness_s and not spec.event_time:
+        raise section.error("lateness: says how late an event may come; name its column: event_time.", "lateness")
     if spec.timeout_s == 0:
         raise section.error("timeout: must be longer than 0 seconds.", "timeout")
     return spec

@@ -15,7 +15,6 @@ from typing import Any
 from lakehouse.errors import LakehouseError, UserError, nearest
 
 _VALUED = {
-    "--table": "table",
     "--interval-start": "interval_start",
     "--interval-end": "interval_end",
     "--run-id": "run_id",
@@ -23,18 +22,21 @@ _VALUED = {
     "--instant": "instant",
 }
 _OPTION = "--option"
+#: May be given several times.
+_REPEATED = {"--table": "tables", "--partition": "partitions"}
 _FLAGS = {"--full-refresh": "full_refresh", "--force": "force"}
-_KNOWN = (*_VALUED, _OPTION, *_FLAGS)
+_KNOWN = (*_REPEATED, *_VALUED, _OPTION, *_FLAGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCommand:
     """One run of one job.
 
-    `table` is the path of a table spec, or a table's location. The interval is half open, in ISO 8601; both bounds or
-    none. `run_id` is the same for every try of a run. `report` names the file for the JobReport. `full_refresh` makes
-    the run ignore what earlier commits say was ingested. `instant` names a plan of a table service to be run, `force`
-    makes one where none is due. `options` are options of this run only.
+    `table` is the path of a table spec, a table's location, or its name in a catalog; `also` are further tables of a
+    catalog that the same process serves. `partitions` narrow a table service to some of them. The interval is half
+    open, in ISO 8601; both bounds or none. `run_id` is the same for every try of a run. `report` names the file for the
+    JobReport. `full_refresh` makes the run ignore what earlier commits say was ingested. `instant` names a plan of a
+    table service to be run, `force` makes one where none is due. `options` are options of this run only.
     """
 
     verb: str
@@ -47,7 +49,14 @@ class JobCommand:
     full_refresh: bool = False
     instant: str | None = None
     force: bool = False
+    also: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """All tables."""
+        return (self.table, *self.also)
 
     def __post_init__(self) -> None:
         if (self.interval_start is None) != (self.interval_end is None):
@@ -55,6 +64,8 @@ class JobCommand:
         interval = self.interval
         if interval is not None and interval[0] >= interval[1]:
             raise UserError(f"--interval-start {self.interval_start} is not before --interval-end {self.interval_end}")
+        if self.also and self.verb == "ingest":
+            raise UserError(f"ingest works on one table; --table was given {len(self.tables)} times", flag="--table")
         for key in self.options:
             if not key or "=" in key:
                 raise UserError(f"--option: {key!r} is not the name of an option", option=key)
@@ -69,6 +80,8 @@ class JobCommand:
     def to_argv(self) -> tuple[str, ...]:
         """Return the words that `from_argv` reads back into an equal command."""
         words = [self.verb, self.action]
+        for flag, name in _REPEATED.items():
+            words += [word for value in getattr(self, name) for word in (flag, value)]
         for flag, name in _VALUED.items():
             value = getattr(self, name)
             if value is not None:
@@ -86,6 +99,7 @@ class JobCommand:
             raise UserError(f"expected a verb and an action, as in 'ingest run', not {' '.join(argv[:2])!r}")
         given: dict[str, Any] = {}
         options: dict[str, str] = {}
+        lists: dict[str, list[str]] = {name: [] for name in _REPEATED.values()}
         for flag, value in _flags(rest):
             if flag == _OPTION:
                 key, equals, text = value.partition("=")
@@ -93,13 +107,23 @@ class JobCommand:
                     raise UserError(f"--option {value}: expected key=value, each key once", option=key)
                 options[key] = text
                 continue
+            if flag in _REPEATED:
+                lists[_REPEATED[flag]].append(value)
+                continue
             name = _FLAGS.get(flag) or _VALUED[flag]
             if name in given:
                 raise UserError(f"{flag} was given twice", flag=flag)
             given[name] = True if flag in _FLAGS else value
-        if "table" not in given:
-            raise UserError(f"{verb} {action} needs --table, the path of a table spec or a table's location")
-        return cls(verb=verb, action=action, options=options, **given)
+        if not lists["tables"]:
+            raise UserError(f"{verb} {action} needs --table: a table spec, a table's location, or namespace.table")
+        table, *also = lists["tables"]
+        partitions = tuple(lists["partitions"])
+        return cls(
+            verb=verb, action=action, table=table, also=tuple(also), partitions=partitions, options=options, **given
+        )
+
+
+_SUMMED = ("rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "conflicts", "seconds")
 
 
 class JobStatus(StrEnum):
@@ -127,7 +151,12 @@ class JobError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """What a job did: rows written by the commit, files and their bytes, bad records set aside, seconds it took."""
+    """What a job did: rows written by the commit, files and their bytes, bad records set aside, seconds it took.
+
+    `conflicts` is how often it lost to another writer and tried again. `reason` says why there was nothing to do.
+    `partitions` are the names of those that were published or archived. `parts` are the reports of the tables of a
+    batch; numbers are their sums. `warning` is what went wrong beside the work, which is done.
+    """
 
     status: JobStatus
     table: str = ""
@@ -139,8 +168,13 @@ class JobReport:
     files: int = 0
     bytes: int = 0
     bad_records: int = 0
+    conflicts: int = 0
     seconds: float = 0.0
+    reason: str = ""
     error: JobError | None = None
+    partitions: tuple[str, ...] = ()
+    parts: tuple[JobReport, ...] = ()
+    warning: str = ""
 
     def __post_init__(self) -> None:
         if (self.status is JobStatus.FAILED) != (self.error is not None):
@@ -150,23 +184,51 @@ class JobReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report as JSON would hold it."""
-        return {**asdict(self), "status": str(self.status)}
+        parts = [part.to_mapping() for part in self.parts]
+        return {**asdict(self), "status": str(self.status), "partitions": list(self.partitions), "parts": parts}
 
     def to_json(self) -> str:
         """Return the report as one line of JSON."""
         return json.dumps(self.to_mapping(), ensure_ascii=False)
 
     @classmethod
+    def _of(cls, mapping: dict[str, Any]) -> JobReport:
+        error, parts = mapping.pop("error", None), mapping.pop("parts", None) or ()
+        return cls(
+            status=JobStatus(mapping.pop("status")),
+            error=None if error is None else JobError(**error),
+            partitions=tuple(mapping.pop("partitions", ())),
+            parts=tuple(cls._of(part) for part in parts),
+            **mapping,
+        )
+
+    @classmethod
     def from_json(cls, text: str) -> JobReport:
         """Parse what `to_json` wrote; raise UserError if it is something else."""
         try:
-            mapping = json.loads(text)
-            error = mapping.pop("error", None)
-            status = JobStatus(mapping.pop("status"))
-            return cls(status=status, error=JobError(**error) if error is not None else None, **mapping)
+            return cls._of(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             known = ", ".join(declared.name for declared in fields(cls))
             raise UserError(f"not a job report: {error}; expected JSON with {known}: {text[:200]!r}") from error
+
+
+def combined(reports: Sequence[JobReport]) -> JobReport:
+    """Return the report of a batch: failed if one table failed, and worth a retry if one of those failures is."""
+    failed = [report for report in reports if report.error is not None]
+    committed = any(report.status is JobStatus.COMMITTED for report in reports)
+    status = JobStatus.FAILED if failed else JobStatus.COMMITTED if committed else JobStatus.NOTHING_TO_DO
+    error = None
+    if failed:
+        first = next((r.error for r in failed if r.error and r.error.retryable), failed[0].error)
+        assert first is not None, "only reports with an error are failed"
+        told = "; ".join(f"{r.table}: {r.error.kind}: {r.error.message}" for r in failed if r.error)
+        error = JobError(
+            kind=first.kind, message=f"{len(failed)} of {len(reports)} tables: {told}", retryable=first.retryable
+        )
+    sums: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in _SUMMED}
+    return JobReport(
+        status=status, table=", ".join(report.table for report in reports), error=error, parts=tuple(reports), **sums
+    )
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,13 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
+from lakehouse.spec.clustering_options import ClusteringPolicy
+from lakehouse.spec.event_time_options import EventTimePolicy
 from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.spec.option import option
+from lakehouse.spec.sync_options import SyncPolicy
+from lakehouse.spec.ttl_options import TtlPolicy
 
 _MB = 1024 * 1024
 #: Options that describe the table itself and are settled at its creation.
@@ -28,6 +33,7 @@ CREATE_OPTIONS = frozenset(
         "hoodie.table.cdc.supplemental.logging.mode",
     }
 )
+BATCHED, DIRECT = "TIMELINE_SERVER_BASED", "DIRECT"
 _Policy = TypeVar("_Policy")
 
 
@@ -66,6 +72,18 @@ class WritePolicy:
         "Memory of a task that writes, compacts or merges logs for a reader, in bytes; what it may hold above an idle "
         "worker.",
     )
+    markers_type: str = option(
+        "hoodie.write.markers.type",
+        BATCHED,
+        "How the files of a write that is not finished are noted: many in one object, in the layout of Hudi's timeline "
+        "server, or one object for each.",
+        choices=(BATCHED, DIRECT),
+    )
+
+    @property
+    def marks_each_file(self) -> bool:
+        """Whether each data file has a marker of its own."""
+        return self.markers_type == DIRECT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +101,18 @@ class IndexPolicy:
         True,
         "Global index: move a row whose partition changed (true) or update it where it is (false).",
     )
-    buckets: int = option("hoodie.bucket.index.num.buckets", 0, "Bucket index: file groups per partition.")
-    hash_fields: str = option(
-        "hoodie.bucket.index.hash.field", "", "Bucket index: key fields that are hashed, comma separated; default all."
+    buckets: int = option(NUM_BUCKETS, 0, "Bucket index: file groups per partition.")
+    hash_fields: str = option(HASH_FIELD, "", "Bucket index: key fields that are hashed, comma separated; default all.")
+    expressions: str = option(
+        EXPRESSIONS,
+        "",
+        "Bucket index: partitions with other numbers of buckets, as pattern,number;pattern,number: the first pattern "
+        "that is found in the path of a partition counts.",
     )
+    rule_type: str = option(RULE_TYPE, REGEX, "How those patterns are read.", choices=(REGEX,))
+
+    def __post_init__(self) -> None:
+        parse_rules(self.expressions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +130,12 @@ class TransactionPolicy(LockPolicy):
         "hoodie.write.num.retries.on.conflict.failures",
         5,
         "How often a write that lost to another one is planned and tried again, with the same rows.",
+    )
+    early_detection: bool = option(
+        "hoodie.write.concurrency.early.conflict.detection.enable",
+        False,
+        "Optimistic writers give up before they write data if another one at work has marked a file group of theirs; "
+        "partial updates, whose columns markers do not tell, do not.",
     )
     conflict_strategy: str = option(
         "hoodie.write.lock.conflict.resolution.strategy",
@@ -247,6 +279,102 @@ def _strategy(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CleanPolicy:
+    """What a clean leaves: files that the last writes, or hours, or versions of each file group need."""
+
+    policy: str = option(
+        "hoodie.clean.policy",
+        "KEEP_LATEST_COMMITS",
+        "Whether writes, versions of each file group or hours are counted of what a clean leaves readable.",
+        choices=("KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS", "KEEP_LATEST_BY_HOURS"),
+        aliases=("hoodie.cleaner.policy",),
+    )
+    commits_retained: int = option(
+        "hoodie.clean.commits.retained",
+        10,
+        "KEEP_LATEST_COMMITS: newest writes as of which the table stays readable.",
+        aliases=("hoodie.cleaner.commits.retained",),
+    )
+    hours_retained: int = option(
+        "hoodie.clean.hours.retained",
+        24,
+        "KEEP_LATEST_BY_HOURS: hours back to which the table stays readable.",
+        aliases=("hoodie.cleaner.hours.retained",),
+    )
+    versions_retained: int = option(
+        "hoodie.clean.fileversions.retained",
+        3,
+        "KEEP_LATEST_FILE_VERSIONS: newest versions that are left of each file group.",
+        aliases=("hoodie.cleaner.fileversions.retained",),
+    )
+    incremental: bool = option(
+        "hoodie.clean.incremental.enabled",
+        True,
+        "List only partitions that were written to since the last clean's earliest retained write.",
+        aliases=("hoodie.cleaner.incremental.mode",),
+    )
+    trigger: str = option(
+        "hoodie.clean.trigger.strategy",
+        "NUM_COMMITS",
+        "What makes a clean due: writes since the last one.",
+        choices=("NUM_COMMITS",),
+    )
+    max_commits: int = option(
+        "hoodie.clean.trigger.max.commits",
+        1,
+        "Writes since the last clean that make one due.",
+        aliases=("hoodie.clean.max.commits",),
+    )
+    orphan_hours: int = option(
+        "lakehouse.clean.orphans.hours", 168, "Hours after which a data file that no write names is an orphan."
+    )
+
+    def __post_init__(self) -> None:
+        """Raise UserError for a policy that would leave nothing."""
+        for declared in fields(self):
+            if declared.name.endswith("_retained") and getattr(self, declared.name) < 1:
+                raise UserError(
+                    f"option {declared.metadata['key']}={getattr(self, declared.name)}: must be at least 1: the newest "
+                    "rows are always left",
+                    option=declared.metadata["key"],
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePolicy:
+    """When completed actions leave the active timeline for the archive, and how many of them stay."""
+
+    max_commits: int = option(
+        "hoodie.keep.max.commits", 30, "More completed commits than these on the timeline make an archive due."
+    )
+    min_commits: int = option(
+        "hoodie.keep.min.commits", 20, "Completed commits that an archive leaves on the timeline."
+    )
+    merge_batch: int = option(
+        "hoodie.timeline.compaction.batch.size", 10, "Files of one level of the archive that are merged into one."
+    )
+    beyond_savepoint: bool = option(
+        "hoodie.archive.beyond.savepoint",
+        False,
+        "Archive commits after a savepoint, too; the savepoint can then not be restored to.",
+    )
+
+    def __post_init__(self) -> None:
+        """Raise UserError for numbers that contradict each other."""
+        if not 1 <= self.min_commits < self.max_commits:
+            raise UserError(
+                f"options hoodie.keep.min.commits={self.min_commits} and hoodie.keep.max.commits={self.max_commits}: "
+                "the first must be at least 1, and less than the second",
+                option="hoodie.keep.min.commits",
+            )
+        if self.merge_batch < 2:
+            raise UserError(
+                f"option hoodie.timeline.compaction.batch.size={self.merge_batch}: it takes two files to merge",
+                option="hoodie.timeline.compaction.batch.size",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogPolicy:
     """How log files of merge-on-read tables are made."""
 
@@ -275,6 +403,12 @@ class Policies:
     schema: SchemaPolicy = field(default_factory=SchemaPolicy)
     compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
     log: LogPolicy = field(default_factory=LogPolicy)
+    clustering: ClusteringPolicy = field(default_factory=ClusteringPolicy)
+    archive: ArchivePolicy = field(default_factory=ArchivePolicy)
+    clean: CleanPolicy = field(default_factory=CleanPolicy)
+    ttl: TtlPolicy = field(default_factory=TtlPolicy)
+    event_time: EventTimePolicy = field(default_factory=EventTimePolicy)
+    sync: SyncPolicy = field(default_factory=SyncPolicy)
 
     def override(self, options: Mapping[str, str]) -> Policies:
         """Return these policies with `options` on top.
@@ -283,19 +417,25 @@ class Policies:
         """
         if not options:
             return self
-        policies = Policies(**{name: _override(getattr(self, name), options) for name in _POLICIES})
+        policies = Policies(**{name: _override(getattr(self, name), options) for name in POLICIES})
         _check_many_writers(policies.transaction, options)
         return policies
 
 
 _FAILED_WRITES_KEYS = ("hoodie.clean.failed.writes.policy", "hoodie.cleaner.policy.failed.writes")
-_POLICIES: dict[str, type[Any]] = {
+POLICIES: dict[str, type[Any]] = {
     "write": WritePolicy,
     "index": IndexPolicy,
     "transaction": TransactionPolicy,
     "schema": SchemaPolicy,
     "compaction": CompactionPolicy,
     "log": LogPolicy,
+    "archive": ArchivePolicy,
+    "clustering": ClusteringPolicy,
+    "clean": CleanPolicy,
+    "ttl": TtlPolicy,
+    "event_time": EventTimePolicy,
+    "sync": SyncPolicy,
 }
 
 
@@ -306,6 +446,16 @@ def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = fr
         if key not in known:
             raise UserError(f"unknown option {key!r}.{nearest(key, known)} `lakehouse options` lists all.", option=key)
     return Policies().override({k: v for k, v in options.items() if k not in also_known})
+
+
+def canonical_key(key: str) -> str:
+    """Return the name under which an option is declared, if `key` is one of its other names."""
+    return _aliases().get(key, key)
+
+
+@cache
+def _aliases() -> Mapping[str, str]:
+    return {alias: declared["key"] for declared in declarations() for alias in declared["aliases"]}
 
 
 @cache
@@ -335,7 +485,7 @@ def _check_many_writers(policy: TransactionPolicy, options: Mapping[str, str]) -
 
 def declarations() -> Iterator[dict[str, Any]]:
     """Yield key, default, type, text, choices and aliases of every option, in the order of the policies."""
-    for policy in _POLICIES.values():
+    for policy in POLICIES.values():
         hints = get_type_hints(policy)
         for declared in fields(policy):
             default = declared.default if declared.default is not MISSING else ""
@@ -363,6 +513,8 @@ def _override(policy: _Policy, options: Mapping[str, str]) -> _Policy:
         for key in (declared.metadata["key"], *declared.metadata["aliases"]):
             if key in options:
                 changes[declared.name] = _parse(declared, options[key], type(getattr(policy, declared.name)))
+    if not changes:
+        return policy
     return type(policy)(**{**{f.name: getattr(policy, f.name) for f in fields(policy)}, **changes})  # type: ignore[arg-type]
 
 
@@ -373,7 +525,7 @@ def _parse(declared: Field[Any], value: str, kind: type) -> Any:
         if not matches:
             known = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
             why = nearest(text, choices) if len(choices) > 1 else f" {declared.metadata['text']}"
-            raise UserError(f"option {key}={value!r}: must be {known}.{why}")
+            raise UserError(f"option {key}={value!r}: must be {known}.{why}", option=key)
         return matches[0]
     try:
         if kind is bool:
@@ -381,8 +533,8 @@ def _parse(declared: Field[Any], value: str, kind: type) -> Any:
         number = kind(text)
     except (ValueError, KeyError):
         raise UserError(
-            f"option {key}={value!r}: expected {'true or false' if kind is bool else kind.__name__}"
+            f"option {key}={value!r}: expected {'true or false' if kind is bool else kind.__name__}", option=key
         ) from None
     if kind in (int, float) and number < 0:
-        raise UserError(f"option {key}={value!r}: must not be negative")
+        raise UserError(f"option {key}={value!r}: must not be negative", option=key)
     return number

@@ -15,15 +15,20 @@ from typing import Any
 
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
+from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
+from lakehouse.spec.contradictions import check_settings
 from lakehouse.spec.ingest import IngestSpec, ingest_mapping, parse_ingest
 from lakehouse.spec.options import CREATE_OPTIONS, parse_options
+from lakehouse.spec.publish import PublishSpec, is_enabled, parse_publish
+from lakehouse.spec.quantities import duration_text
+from lakehouse.spec.services import SERVICES, service_options, service_settings, setting_options
+from lakehouse.spec.ttl_options import TtlPolicy
 from lakehouse.spec.yaml_section import Section, read_section
 
 TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 MERGE_MODES = ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING", "CUSTOM")
 PARTIAL_UPDATES = ("IGNORE_DEFAULTS", "FILL_UNAVAILABLE")
 INDEX_TYPES = ("SIMPLE", "GLOBAL_SIMPLE", "BUCKET")
-SERVICES = ("compaction", "clustering", "clean", "archive", "ttl", "publish")
 _MERGING = ("merger", "partial_update", "unavailable_value", "delete_field", "delete_marker")
 _NAMES = (
     "table",
@@ -65,11 +70,15 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSpec:
-    """The index of a table: SIMPLE, GLOBAL_SIMPLE or BUCKET; `buckets` and `hash_fields` are of the bucket index."""
+    """The index of a table: SIMPLE, GLOBAL_SIMPLE or BUCKET; all else is of the bucket index.
+
+    `partitions` are pairs of pattern and number of buckets: the first pattern found in a partition's path counts.
+    """
 
     type: str
     buckets: int = 0
     hash_fields: tuple[str, ...] = ()
+    partitions: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +91,7 @@ class TableSpec:
     Rows whose `delete_field` reads `delete_marker` are deletes.
 
     `schema` maps the columns of the input, in order, to Spark SQL types. `services` is kept as written. `options` holds
-    `hoodie.*` and `lakehouse.*` keys as texts; `write_options` adds what `index` says.
+    `hoodie.*` and `lakehouse.*` keys as texts; `write_options` adds what `index` and `ingest` say.
     """
 
     table: str
@@ -106,15 +115,28 @@ class TableSpec:
     source: str = field(default="", compare=False)
 
     def write_options(self) -> dict[str, str]:
-        """Return `options` together with the options that `index` stands for."""
+        """Return `options` together with the options that `index` and event times of `ingest` stand for."""
+        chosen = {} if self.ingest is None else self.ingest.write_options(self.table, self.options)
         if self.index is None:
-            return dict(self.options)
-        chosen = {"hoodie.index.type": self.index.type}
+            return {**chosen, **self.options}
+        chosen["hoodie.index.type"] = self.index.type
         if self.index.buckets:
-            chosen["hoodie.bucket.index.num.buckets"] = str(self.index.buckets)
+            chosen[NUM_BUCKETS] = str(self.index.buckets)
+        if self.index.partitions:
+            chosen[EXPRESSIONS] = render_rules(self.index.partitions)
         if self.index.hash_fields:
-            chosen["hoodie.bucket.index.hash.field"] = ",".join(self.index.hash_fields)
+            chosen[HASH_FIELD] = ",".join(self.index.hash_fields)
         return {**chosen, **self.options}
+
+    def call_options(self) -> dict[str, str]:
+        """Return the options under which the table is opened: those of writes, and what `services` stands for."""
+        told = {key: value for key, value in self.write_options().items() if key not in CREATE_OPTIONS}
+        return {**service_options(self.services), **told}
+
+    def publication(self) -> PublishSpec | None:
+        """Return what `services.publish` declares, None where it is missing or not enabled."""
+        settings = self.services.get("publish")
+        return _publish(self.table, settings) if settings is not None and is_enabled(settings) else None
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the spec as YAML would hold it, without what is default; `parse_spec` of its YAML is equal."""
@@ -133,6 +155,7 @@ class TableSpec:
                 mapping[name] = getattr(self, name)
         if self.index is not None:
             index = {"type": self.index.type, "buckets": self.index.buckets, "hash_field": list(self.index.hash_fields)}
+            index["partitions"] = dict(self.index.partitions)
             mapping["index"] = {name: value for name, value in index.items() if value}
         if self.ingest is not None:
             mapping["ingest"] = ingest_mapping(self.ingest)
@@ -271,22 +294,36 @@ def _index(section: Section) -> IndexSpec | None:
         return _checked_index(section, IndexSpec(type=section.choice("index", INDEX_TYPES, "")))
     detail = section.section("index", "index")
     assert detail is not None, "the mapping was seen above"
-    detail.only(("type", "buckets", "hash_field"))
+    detail.only(("type", "buckets", "hash_field", "partitions"))
     return _checked_index(
         detail,
         IndexSpec(
             type=detail.choice("type", INDEX_TYPES, "SIMPLE"),
             buckets=detail.integer("buckets", 0),
             hash_fields=detail.names("hash_field"),
+            partitions=_partition_buckets(detail.section("partitions", "index.partitions")),
         ),
     )
+
+
+def _partition_buckets(section: Section | None) -> tuple[tuple[str, int], ...]:
+    rules = []
+    for pattern in section.lines if section is not None else ():
+        assert section is not None, "it has lines"
+        count = section.integer(pattern, 0)
+        try:
+            check_rule(pattern, count)
+        except UserError as error:
+            raise section.error(error.message, pattern) from error
+        rules.append((pattern, count))
+    return tuple(rules)
 
 
 def _checked_index(section: Section, index: IndexSpec) -> IndexSpec:
     if index.type == "BUCKET" and not index.buckets:
         raise section.error("index: the bucket index needs 'buckets', the file groups per partition.", "index")
-    if index.type != "BUCKET" and (index.buckets or index.hash_fields):
-        raise section.error("index: 'buckets' and 'hash_field' are for 'type: bucket' only.", "buckets")
+    if index.type != "BUCKET" and (index.buckets or index.hash_fields or index.partitions):
+        raise section.error("index: 'buckets', 'hash_field' and 'partitions' are for 'type: bucket' only.", "buckets")
     return index
 
 
@@ -301,9 +338,86 @@ def _schema(section: Section) -> dict[str, str]:
 
 def _services(section: Section) -> dict[str, Any]:
     detail = section.section("services", "services")
-    if detail is not None:
-        detail.only(SERVICES)
-    return section.plain("services")
+    services = section.plain("services")
+    if detail is None:
+        return services
+    detail.only((*SERVICES, "publish"))
+    for service in SERVICES:
+        settings = services.get(service) or {}
+        if not isinstance(settings, dict):
+            raise detail.error(f"services.{service}: {settings!r} is no mapping of settings.", service)
+        try:
+            service_settings(service, settings)
+        except UserError as error:
+            raise _at_setting(detail, service, error) from error
+    if "publish" in services:
+        try:
+            _publish(section.text("table"), services["publish"])
+        except UserError as error:
+            lines = detail.section("publish", "publish") if detail.is_mapping("publish") else None
+            setting = str(error.facts.get("setting") or error.facts.get("option", "").rpartition(".")[2])
+            if lines is not None and setting in lines.lines:
+                raise lines.error(error.message, setting) from error
+            raise detail.error(error.message, "publish") from error
+    return services
+
+
+def _publish(table: str, settings: Any) -> PublishSpec:
+    if not isinstance(settings, Mapping):
+        raise UserError(f"services.publish: {settings!r} is no mapping of settings", setting="publish")
+    is_enabled(settings)
+    return parse_publish(table, settings)
+
+
+def _at_setting(detail: Section, service: str, error: UserError) -> UserError:
+    """Return an error with the line of the setting that it names, or of its service."""
+    lines = detail.section(service, service)
+    named = {str(error.facts.get(fact, "")) for fact in ("setting", "option")}
+    for name in lines.lines if lines is not None else ():
+        if name in named or named & {*setting_options(service, {name: ""})}:
+            assert lines is not None, "it has lines"
+            return lines.error(error.message, name)
+    return detail.error(error.message, service)
+
+
+def _check_services(spec: TableSpec, section: Section) -> None:
+    """Refuse what contradicts itself, and services that a table of this kind cannot have."""
+    detail = section.section("services", "services")
+    if detail is None:
+        return
+    told = {service: spec.services.get(service) or {} for service in SERVICES}
+    try:
+        check_settings(told, {key: value for key, value in spec.options.items() if key not in CREATE_OPTIONS})
+    except UserError as error:
+        raise _at_setting(detail, str(error.facts.get("service", "")), error) from error
+    ttl = parse_options(service_options({"ttl": told["ttl"]})).ttl
+    if ttl.rule() is not None and not spec.partition_by:
+        raise detail.error("services.ttl: partitions expire, and the table has none: it needs 'partition_by'.", "ttl")
+    _check_pins(spec, ttl, detail)
+    wanted = str(told["clustering"].get("enabled", True)).lower() == "true"
+    if told["clustering"] and wanted and spec.index is not None and spec.index.type == "BUCKET":
+        raise detail.error(
+            "services.clustering: the bucket index says in which file a row is, so bucket tables are not clustered. "
+            "Leave it out, or say 'enabled: false'.",
+            "clustering",
+        )
+
+
+def _check_pins(spec: TableSpec, ttl: TtlPolicy, detail: Section) -> None:
+    """Refuse a retention that is shorter than what publication pins: the files would stay, and free nothing."""
+    published, rule = spec.publication(), ttl.rule()
+    if published is None or published.partitions != "table" or rule is None:
+        return
+    ages = [age for age in (rule.partition_age_s, rule.creation_age_s, rule.modification_age_s) if age is not None]
+    pinned = published.archive_after_s
+    if ages and (pinned is None or pinned > min(ages)):
+        told = "for ever" if pinned is None else f"for {duration_text(pinned)}"
+        raise detail.error(
+            f"services.ttl: partitions expire after {duration_text(min(ages))}, but services.publish pins published "
+            f"ones {told}, so their files would stay. Set services.publish.archive_after to at most that age, or raise "
+            "the age.",
+            "ttl",
+        )
 
 
 def _options(section: Section) -> dict[str, str]:
@@ -321,6 +435,9 @@ def _check(spec: TableSpec, section: Section) -> None:
     if spec.merge_mode == "EVENT_TIME_ORDERING" and not spec.ordering:
         raise section.error("merge_mode: EVENT_TIME_ORDERING needs 'ordering', the column to order by.", "merge_mode")
     _check_merging(spec, section)
+    _check_services(spec, section)
+    if spec.index is not None and spec.index.partitions and not spec.partition_by:
+        raise section.error("index: 'partitions' needs 'partition_by', and the table has none.", "index")
     if spec.index is not None and "hoodie.index.type" in spec.options:
         raise section.error("the index is declared twice: in 'index' and in 'options'. Keep one.", "options")
     if not spec.schema or (spec.ingest is not None and spec.ingest.select):

@@ -46,12 +46,14 @@ class Replaced:
 class VisibleTimeline:
     """The part of a timeline a query may believe: completed writes up to a bound, and the archive boundary.
 
-    `up_to` bounds archived instants, whose completion is taken to be their request. `compacting` are the requested
-    times of compactions that are pending: logs of layout 1 may bear them.
+    `up_to` bounds archived instants, which completed at the times in `archived`; of those that are not in it the
+    completion is taken to be the request (see `unplaced`). `compacting` are the requested times of compactions that are
+    pending: logs of layout 1 may bear them.
     """
 
     instants: Mapping[str, Instant]
     archived_before: str
+    archived: Mapping[str, str] = field(default_factory=dict)
     replaced: Mapping[Group, Instant] = field(default_factory=dict)
     up_to: str | None = None
     compacting: frozenset[str] = frozenset()
@@ -63,9 +65,9 @@ class VisibleTimeline:
         return instant < self.archived_before and (self.up_to is None or instant <= self.up_to)
 
     def completion(self, instant: str) -> str:
-        """Return when a visible instant became true; an archived one completed before all that is not archived."""
+        """Return when a visible instant became true."""
         known = self.instants.get(instant)
-        return instant if known is None else known.completion
+        return self.archived.get(instant, instant) if known is None else known.completion
 
 
 def visible_timeline(
@@ -86,7 +88,7 @@ def visible_timeline(
     compacting = timeline.where(action=Action.COMPACTION, pending=True, requested_up_to=up_to)
     return VisibleTimeline(
         instants=instants,
-        archived_before=_first_write(timeline),
+        archived_before=first_write(timeline),
         replaced=replaced,
         up_to=up_to,
         compacting=frozenset(instant.requested for instant in compacting),
@@ -132,6 +134,24 @@ def all_slices(
         group: _sliced(group, bases.get(group, {}), logs.get(group, []), visible, layout)
         for group in sorted(bases.keys() | logs.keys())
     }
+
+
+def unplaced(files: Iterable[DataFile], visible: VisibleTimeline, *, layout: int) -> frozenset[str]:
+    """Return the archived instants whose completion decides to which slice a log belongs.
+
+    They are those of logs that were begun before a base file of their group and may have been completed after.
+    """
+    if layout == LAYOUT_V6:
+        return frozenset()
+    newest: dict[Group, str] = {}
+    logs: list[LogFile] = []
+    for file in files:
+        if isinstance(file, BaseFile):
+            group = (file.partition, file.file_id)
+            newest[group] = max(file.instant, newest.get(group, ""))
+        elif file.instant not in visible.instants and visible.shows(file.instant):
+            logs.append(file)
+    return frozenset(log.instant for log in logs if log.instant < newest.get((log.partition, log.file_id), ""))
 
 
 def read_optimized(slices: Iterable[FileSlice]) -> tuple[FileSlice, ...]:
@@ -211,7 +231,8 @@ def _order(log: LogFile) -> tuple[str, int, str, str]:
     return log.instant, log.version, log.write_token, log.suffix
 
 
-def _first_write(timeline: Timeline) -> str:
+def first_write(timeline: Timeline) -> str:
+    """Return the requested time before which the writes that are not on the timeline are archived."""
     # A savepointed commit may outlive its neighbours in the archive, older and younger ones, so it does not tell where
     # the archive ends unless all are savepointed; without any write on the timeline nothing can be archived before it.
     times = {i.requested for i in timeline if i.action in _HOLDS_BACK_ARCHIVE}

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from lakehouse.storage.output import PassingOutput
-from lakehouse.storage.protocol import Files, InputFile, Level, OutputFile, Storage, Tagged
+from lakehouse.storage.protocol import Files, InputFile, Level, Names, OutputFile, Storage, Tagged
 from lakehouse.storage.ranged import TAIL_BYTES, RangeReader
 
 VERBS = ("LIST", "GET", "PUT", "HEAD", "DELETE")
@@ -88,6 +88,12 @@ class CountingStorage:
         files, names = self.inner.list_dir(prefix)
         self._count("LIST", _pages(len(files) + len(names)))
         return files, names
+
+    def list_names(self, prefix: str) -> Names:
+        """Count one LIST for every thousand files."""
+        names = self.inner.list_names(prefix)
+        self._count("LIST", _pages(len(names)))
+        return names
 
     def delete(self, path: str) -> bool:
         """Count one DELETE, and the HEAD that tells whether the file was there."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TypeVar
 
-from lakehouse.errors import RetryableError
+from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.storage.output import PassingOutput
-from lakehouse.storage.protocol import Files, InputFile, Level, OutputFile, Storage, Tagged
+from lakehouse.storage.protocol import Files, InputFile, Level, Names, OutputFile, Storage, Tagged
 
 T = TypeVar("T")
 
@@ -100,6 +100,10 @@ class FaultyStorage:
         """One step."""
         return self.step(f"list_dir {prefix}", lambda: self.inner.list_dir(prefix))
 
+    def list_names(self, prefix: str) -> Names:
+        """One step."""
+        return self.step(f"list_dir {prefix}", lambda: self.inner.list_names(prefix))
+
     def open_input(self, path: str) -> InputFile:
         """One step; reading the open file is none."""
         return self.step(f"open_input {path}", lambda: self.inner.open_input(path))
@@ -143,7 +147,12 @@ class FaultyStorage:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.mode is FaultMode.CRASH_BEFORE:
             raise SimulatedCrash(f"before step {self.fail_at}: {name}")
-        call()
+        try:
+            call()
+        except LakehouseError:
+            # An answer like any other, which the dead do not hear.
+            if self.mode is FaultMode.LOSE_REPLY:
+                raise
         if self.mode is FaultMode.KILL_AFTER:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.mode is FaultMode.LOSE_REPLY:

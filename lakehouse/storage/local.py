@@ -32,6 +32,7 @@ from lakehouse.storage.protocol import (
     Files,
     InputFile,
     Level,
+    Names,
     NotFoundError,
     OutputFile,
     Tagged,
@@ -138,6 +139,17 @@ class LocalStorage:
         """Return files and names of sub-directories, one level below `prefix`; empty directories of others show too."""
         files, directories = self._scan(check_prefix(prefix))
         return sorted(files, key=_by_path), sorted(directory.rpartition("/")[2] for directory in directories)
+
+    def list_names(self, prefix: str) -> Names:
+        """Return the names of the files one level below `prefix`, sorted, without a look at the files."""
+        with _translated(prefix):
+            try:
+                with os.scandir(self._base + check_prefix(prefix)) as entries:
+                    return sorted(entry.name for entry in entries if not entry.is_dir())
+            except OSError as error:
+                if error.errno in _ABSENT:
+                    return []
+                raise
 
     def delete(self, path: str) -> bool:
         """Remove the file and the directories it leaves empty; False when it was missing."""

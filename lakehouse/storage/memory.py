@@ -20,6 +20,7 @@ from lakehouse.storage.protocol import (
     Files,
     InputFile,
     Level,
+    Names,
     NotFoundError,
     OutputFile,
     Tagged,
@@ -143,6 +144,10 @@ class MemoryStorage:
             else:
                 files.append(file)
         return files, sorted(names)
+
+    def list_names(self, prefix: str) -> Names:
+        """Return the names of the files one level below `prefix`."""
+        return [file.name for file in self.list_dir(prefix)[0]]
 
     def delete(self, path: str) -> bool:
         """Remove the file; False when it was missing."""

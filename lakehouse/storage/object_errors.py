@@ -37,6 +37,7 @@ _USERS_FAULT = (
 )
 _PASSING_STATUS = (408, 409, 425, 429)
 RANGE_NOT_SATISFIABLE = 416
+NOT_IMPLEMENTED = 501
 
 
 class Fate(Enum):
@@ -72,7 +73,7 @@ def is_passing(error: BaseException) -> bool:
     if isinstance(error, (*_USERS_FAULT, FileNotFoundError)):
         return False
     status = status_of(error)
-    return status is None or status >= 500 or status in _PASSING_STATUS
+    return status is None or (status >= 500 and status != NOT_IMPLEMENTED) or status in _PASSING_STATUS
 
 
 def translate(error: BaseException, path: str, root: str) -> LakehouseError:

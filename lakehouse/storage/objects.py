@@ -42,6 +42,7 @@ from lakehouse.storage.protocol import (
     Files,
     InputFile,
     Level,
+    Names,
     NotFoundError,
     OutputFile,
     Tagged,
@@ -173,6 +174,10 @@ class ObjectStorage:
             level = obstore.list_with_delimiter(self._client(), plain or None)
         files = _without_directory_markers([_file_info(meta) for meta in level["objects"]], plain)
         return files, sorted(directory.rpartition("/")[2] for directory in level["common_prefixes"])
+
+    def list_names(self, prefix: str) -> Names:
+        """Return the names of the objects one level below `prefix`."""
+        return [file.name for file in self.list_dir(prefix)[0]]
 
     def delete(self, path: str) -> bool:
         """Remove the object; a request before asks whether it was there, because deleting does not tell."""

@@ -42,7 +42,8 @@ class FileInfo:
 
 # Classes whose verb is called `list` need another word for the type.
 Files = list[FileInfo]
-Level = tuple[Files, list[str]]
+Names = list[str]
+Level = tuple[Files, Names]
 Tagged = tuple[bytes, str]
 
 
@@ -128,7 +129,8 @@ class Storage(Protocol):
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
         """Write the file if its version is still `tag` (None: if there is none) and return the tag of the new version.
 
-        None: another version is there, or none at all, and nothing was written. The bytes must be such that no other
+        None: another version is there, or none at all, and nothing was written, or what was written unanswered has been
+        replaced since: what is there is what counts. The bytes must be such that no other
         caller can write them (they hold a fresh id): a lost reply is settled by reading back, and raises RetryableError
         or CommitStateUnknownError as `create` does. Writers of such a file use no other verb to change it.
         """
@@ -147,6 +149,10 @@ class Storage(Protocol):
 
     def list_dir(self, prefix: str) -> Level:
         """Return one level below `prefix`, sorted: its files, and the bare names of its sub-directories."""
+        ...
+
+    def list_names(self, prefix: str) -> Names:
+        """Return the bare names of the files one level below `prefix`, sorted; on disks cheaper than `list_dir`."""
         ...
 
     def delete(self, path: str) -> bool:

@@ -34,6 +34,10 @@ class Heartbeat:
             self._thread = threading.Thread(target=self._run, name=f"heartbeat-{instant}", daemon=True)
             self._thread.start()
 
+    def renew(self) -> None:
+        """Give a sign of life now."""
+        self._beat()
+
     def stop(self) -> None:
         """Stop renewing; the file stays until the write is tidied up."""
         self._stop.set()

@@ -17,13 +17,17 @@ from typing import cast
 
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.spec.options import TransactionPolicy
+from lakehouse.txn.agreement import agree
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.protocol import Held, Lock
 
 logger = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.05
-_LONGEST_POLL_SECONDS = 0.5
+#: First and longest pause between two looks at a lock: on disks, where a look costs next to nothing, and at stores and
+#: servers, where it is a request.
+_NEAR_POLL_SECONDS = (0.02, 0.06)
+_FAR_POLL_SECONDS = (0.05, 0.5)
+_NEAR_PROVIDERS = ("filesystem", "storage")
 _POLL_GROWTH = 1.1
 #: Providers that need packages which the core does not bring: the extra that does.
 _EXTRAS = {"zookeeper": "zookeeper", "hivemetastore": "hive"}
@@ -33,7 +37,10 @@ _registry = threading.Lock()
 
 @contextmanager
 def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
-    """Hold the table lock; raise RetryableError naming the holder if it is not free within the wait time."""
+    """Hold the table lock; raise RetryableError naming the holder if it is not free within the wait time.
+
+    Raises UserError where this lock cannot exclude the other writers of the table (see `lakehouse.txn.agreement`).
+    """
     with _registry:
         local = _in_process.setdefault(env.storage.root, threading.Lock())
     if not local.acquire(timeout=policy.lock_wait_ms / 1000):
@@ -43,6 +50,7 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
     try:
         lock = TableLock(env, policy)
         try:
+            agree(env, policy, lock.name)
             lock.acquire()
             yield lock
         finally:
@@ -61,10 +69,16 @@ class TableLock:
         self._renewal: threading.Thread | None = None
         self.token = 0
 
+    @property
+    def name(self) -> str:
+        """Return what messages call the lock."""
+        return self._lock.name
+
     def acquire(self) -> None:
         """Wait for the lock and take it; a lock whose holder died is taken over."""
         deadline = self._env.clock.now_ms() + self._policy.lock_wait_ms
-        pause = _POLL_SECONDS
+        is_near = self._policy.lock_provider in _NEAR_PROVIDERS and "://" not in self._env.storage.root
+        pause, longest = _NEAR_POLL_SECONDS if is_near else _FAR_POLL_SECONDS
         while isinstance(answer := self._lock.try_acquire(), Held):
             if self._env.clock.now_ms() > deadline:
                 raise RetryableError(
@@ -72,7 +86,7 @@ class TableLock:
                     f"{self._policy.lock_wait_ms} ms; try again later"
                 )
             self._env.clock.sleep(pause)
-            pause = min(pause * _POLL_GROWTH, _LONGEST_POLL_SECONDS)
+            pause = min(pause * _POLL_GROWTH, longest)
         self.token = answer
         if self._lock.renew_ms:
             self._renewal = threading.Thread(target=self._renew, name=f"lock-{self.token}", daemon=True)

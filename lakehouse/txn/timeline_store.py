@@ -6,7 +6,7 @@ each made by create-if-absent; the last one is the commit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,11 +15,13 @@ from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableE
 from lakehouse.format.metadata import decode_commit
 from lakehouse.format.names import instant_name, parse_instant
 from lakehouse.format.restore import decode_restore_plan
+from lakehouse.model.archive import ArchivedAction
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.state.table_config import TableConfig
 from lakehouse.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.txn.env import Env
+from lakehouse.txn.history import History
 
 _READERS = 8
 #: What may happen while a restore is pending.
@@ -33,22 +35,28 @@ class TimelineStore:
         self._env, self._config = env, config
         self._directory = ".hoodie" if config.layout == 1 else f".hoodie/{config.timeline_path}"
         self._commits: dict[str, CommitMetadata] = {}
+        self._archived: set[str] = set()
+        # What the names of the last listing stand for: the next one has most of them again.
+        self._parsed: dict[str, Instant | None] = {}
+        self._timeline = Timeline()
+        history = config.raw.get("hoodie.timeline.history.path", "history")
+        #: The archived timeline; that of layout 1 is not read.
+        self.history = None if config.layout == 1 else History(env.storage, f"{self._directory}/{history}")
         #: Files of the timeline that had no name yet when it was loaded last: of somebody at work, or killed at it.
         self.unfinished: tuple[FileInfo, ...] = ()
 
     def load(self) -> Timeline:
         """Return the timeline as it is on storage: one listing."""
-        furthest: dict[tuple[str, Action], Instant] = {}
-        files, _ = self._env.storage.list_dir(self._directory)
-        self.unfinished = tuple(file for file in files if is_temporary(file.name))
-        for file in files:
-            instant = parse_instant(file.name)
-            if instant is None:
-                continue
-            known = furthest.get(instant.key)
-            if known is None or instant.state > known.state:
-                furthest[instant.key] = instant
-        return Timeline(tuple(furthest.values()))
+        names = self._env.storage.list_names(self._directory)
+        self.unfinished = ()
+        if any(is_temporary(name) for name in names if name[0] == "."):
+            files, _ = self._env.storage.list_dir(self._directory)
+            self.unfinished = tuple(file for file in files if is_temporary(file.name))
+        known = self._parsed
+        parsed = {name: known[name] if name in known else parse_instant(name) for name in names}
+        if parsed.keys() != known.keys():
+            self._parsed, self._timeline = parsed, _furthest(parsed.values())
+        return self._timeline
 
     def commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
         """Return completed instants with their metadata, in the order given."""
@@ -56,25 +64,92 @@ class TimelineStore:
         missing = [instant for instant in wanted if self._path(instant) not in self._commits]
         if len(missing) > 1:
             with ThreadPoolExecutor(_READERS) as pool:
-                list(pool.map(self.commit, missing))
+                list(pool.map(self._fetch, [instant for instant in missing if instant.requested not in self._archived]))
+            self._fetch_archived([instant for instant in missing if self._path(instant) not in self._commits])
         return [(instant, self.commit(instant)) for instant in wanted]
 
     def commit(self, instant: Instant) -> CommitMetadata:
-        """Return the metadata of one completed commit, deltacommit or replacecommit.
+        """Return the metadata of one completed commit, deltacommit or replacecommit, archived ones included.
 
-        Raises RetryableError if it was rolled back, or archived, since its timeline was loaded.
+        Raises RetryableError if it was rolled back since its timeline was loaded.
         """
         path = self._path(instant)
-        if path not in self._commits:
-            try:
-                data = self._env.storage.get(path)
-            except NotFoundError as error:
+        if path not in self._commits and not self._fetch(instant):
+            self._fetch_archived([instant])
+            if path not in self._commits:
                 raise RetryableError(
                     f"{self._env.storage.root}: {instant.requested} was rolled back or archived meanwhile; run again",
                     instant=instant.requested,
-                ) from error
-            self._commits[path] = decode_commit(data)
+                )
         return self._commits[path]
+
+    def _fetch(self, instant: Instant) -> bool:
+        """Read the metadata of a commit; False if it is not on the timeline any more."""
+        path = self._path(instant)
+        try:
+            self._commits[path] = decode_commit(self._env.storage.get(path))
+        except NotFoundError:
+            return False
+        return True
+
+    def _fetch_archived(self, instants: Iterable[Instant]) -> None:
+        wanted = {instant.requested: instant for instant in instants}
+        if self.history is None:
+            return
+        for requested, action in self.history.actions(wanted).items():
+            if action.metadata and action.instant.key == wanted[requested].key:
+                self._commits[self._path(wanted[requested])] = decode_commit(action.metadata)
+
+    def archived(
+        self, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
+    ) -> Timeline:
+        """Return the archived writes within these bounds, the upper one inclusive; reads times alone, and lazily."""
+        if self.history is None:
+            return Timeline()
+        found = self.history.instants(
+            requested_from=requested_from, requested_up_to=requested_up_to, completed_after=completed_after
+        )
+        writes = Timeline(tuple(found)).writes()
+        self._archived.update(instant.requested for instant in writes)
+        return writes
+
+    def archived_commits(
+        self, instants: Sequence[Instant], containing: str = ""
+    ) -> list[tuple[Instant, CommitMetadata]]:
+        """Return archived writes with their metadata, in the order given, if it holds the text `containing`.
+
+        They are read anew each time: an archive may be large.
+        """
+        if self.history is None:
+            return []
+        held = self.history.actions((instant.requested for instant in instants), containing.encode())
+        pairs = [(instant, held.get(instant.requested)) for instant in instants]
+        return [(instant, decode_commit(found.metadata)) for instant, found in pairs if found and found.metadata]
+
+    def archived_actions(self, action: Action, after: str) -> list[ArchivedAction]:
+        """Return the archived actions of one kind that were requested after a time, with what they hold."""
+        if self.history is None:
+            return []
+        found = [i for i in self.history.instants(requested_from=after) if i.action is action and i.requested > after]
+        return list(self.history.actions(instant.requested for instant in found).values())
+
+    def pending_files(self, instant: Instant) -> list[Instant]:
+        """Return the states before completion that an instant has files of, as of the last load, in their order."""
+        found = [known for known in self._parsed.values() if known is not None and known.key == instant.key]
+        return sorted((known for known in found if not known.is_completed), key=lambda known: known.state)
+
+    def remove_archived(self, instants: Iterable[Instant], check: Callable[[], None]) -> None:
+        """Delete the files of completed instants that are in the archive, from the oldest on; call under the lock.
+
+        Their pending files go first, or a completed action would look like a pending one. Then one completed file goes
+        after the other, so that no reader finds an older instant where a younger one is gone.
+        """
+        gone = sorted(instants, key=lambda instant: instant.requested)
+        check()
+        self._env.storage.delete_many([self._path(state) for instant in gone for state in self.pending_files(instant)])
+        for instant in gone:
+            check()
+            self._env.storage.delete(self._path(instant))
 
     def read(self, instant: Instant, state: State) -> bytes | None:
         """Return the content of the file of one state, or None if it is absent."""
@@ -85,9 +160,16 @@ class TimelineStore:
 
     def draw(self, timeline: Timeline) -> str:
         """Return a time above everything on the timeline; call under the lock, create its file before releasing it."""
-        now = self._text(self._env.clock.now_ms())
+        now = self.time_text(self._env.clock.now_ms())
         latest = timeline.latest_time()[:17]
         return now if now > latest else _next(latest)
+
+    def time_text(self, now_ms: int) -> str:
+        """Return a time, in UTC milliseconds, as the timeline spells it: 17 digits in the table's zone."""
+        moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+        if self._config.timezone != "UTC":
+            moment = moment.astimezone()
+        return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
 
     def refuse_during_restore(self, timeline: Timeline) -> None:
         """Raise RetryableError naming the restore that is pending, if there is one: only it may go on."""
@@ -153,14 +235,16 @@ class TimelineStore:
         for state in states:
             self._env.storage.delete_many([self._path(replace(instant, state=state))])
 
-    def revert(self, instant: Instant, action: Action) -> Instant:
+    def revert(self, instant: Instant, action: Action, *, check: Callable[[], None] = lambda: None) -> Instant:
         """Make a completed instant pending again, as an `action`; from this line on it is not true any more.
 
-        A commit may have been a compaction, so the pending name is not that of the completed file. Call under the lock.
+        A commit may have been a compaction, so the pending name is not that of the completed file. Call under the lock,
+        which `check` looks at right before the completed file is deleted.
         """
         inflight = replace(instant, state=State.INFLIGHT, action=action, completed=None)
         # Without a pending file nobody would know any more that its data files belong to nothing.
         self._create(inflight, b"")
+        check()
         self._env.storage.delete_many([self._path(instant)])
         return inflight
 
@@ -206,11 +290,17 @@ class TimelineStore:
     def _path(self, instant: Instant) -> str:
         return f"{self._directory}/{instant_name(instant, layout=self._config.layout)}"
 
-    def _text(self, now_ms: int) -> str:
-        moment = datetime.fromtimestamp(now_ms / 1000, UTC)
-        if self._config.timezone != "UTC":
-            moment = moment.astimezone()
-        return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
+
+def _furthest(found: Iterable[Instant | None]) -> Timeline:
+    """Return each instant in the furthest of the states that it has a file of."""
+    furthest: dict[tuple[str, Action], Instant] = {}
+    for instant in found:
+        if instant is None:
+            continue
+        known = furthest.get(instant.key)
+        if known is None or instant.state > known.state:
+            furthest[instant.key] = instant
+    return Timeline(tuple(furthest.values()))
 
 
 def _next(time: str) -> str:

@@ -4,17 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetAlias
 
 from lakehouse.spec.job import JobCommand, JobReport
 from lakehouse.spec.table import TableSpec, asset_uri
 
 GROUP = "lakehouse"
+#: Every event of a published partition passes through it: who is interested in all publications waits for this.
+PUBLISHED = AssetAlias("lakehouse.published", group=GROUP)
 
 
 def table_asset(spec: TableSpec) -> Asset:
     """Return the asset of a table: named like the table, with a URI that stays when the location moves."""
     return Asset(name=spec.table, uri=asset_uri(spec), group=GROUP)
+
+
+def published_asset(target: str) -> Asset:
+    """Return the asset of a published table, `database.table` of the metastore: `hive://database/table`.
+
+    Each partition that appears is an event, with its name in `extra["partition"]`.
+    """
+    uri = _hive_uri(target)
+    return Asset(name=uri, uri=uri, group=GROUP)
+
+
+def partitions_asset(target: str) -> Asset:
+    """Return the asset of the partitions of a published table, for a PartitionedAssetTimetable: one run each.
+
+    The events of the partitions have their names as keys. Airflow starts no plain schedule by events with a key, so
+    these are events of an asset of their own.
+    """
+    uri = f"{_hive_uri(target)}/partitions"
+    return Asset(name=uri, uri=uri, group=GROUP)
+
+
+def _hive_uri(target: str) -> str:
+    return f"hive://{target.replace('.', '/')}"
 
 
 def event_extra(command: JobCommand, report: JobReport) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -27,6 +28,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse_airflow.assets import event_extra
+from lakehouse_airflow.catalog import catalog_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.spark_environment import REPORTS, provide_connection, spark_environment
 from lakehouse_airflow.window import data_interval
@@ -41,7 +43,8 @@ _CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 class LakehouseOperator(SparkSubmitOperator):
     """Run `lakehouse <verb> <action> --table <table>` in Spark's environment and return its report.
 
-    `table` is the path of a table spec or a table's location. With `by_interval` the job gets the run's data interval.
+    `table` is a table spec, a table's location or its name in the catalog; table services take a list of names, too.
+    With `by_interval` the job gets the run's data interval.
     The run's params `interval_start`, `interval_end`, `full_refresh` and `options` come first, where the DAG has them.
     Where Spark is comes from the environment (see `spark_environment`); the master, from the Airflow connection
     `conn_id`. The report is a local file, so the driver must run where the task runs: client mode.
@@ -60,7 +63,7 @@ class LakehouseOperator(SparkSubmitOperator):
         *,
         verb: str,
         action: str,
-        table: str,
+        table: str | Sequence[str],
         by_interval: bool = False,
         options: Mapping[str, str] | None = None,
         **kwargs: Any,
@@ -73,6 +76,7 @@ class LakehouseOperator(SparkSubmitOperator):
         self.table = table
         self.by_interval = by_interval
         self.options = dict(options or {})
+        self.force = False
         self._job_id: str | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -109,10 +113,15 @@ class LakehouseOperator(SparkSubmitOperator):
         submit: Popen[str] | None = self._hook._submit_sp if self._hook is not None else None
         return submit
 
+    def interval(self, context: Context) -> tuple[str, str] | None:
+        """Return the data interval that the job is about, None for none."""
+        return data_interval(context, by_interval=self.by_interval)
+
     def _command(self, context: Context) -> JobCommand:
         """Build the job's command from the rendered fields and the run. The run id is the same for every try."""
         instance, params = context["ti"], context.get("params") or {}
-        interval = data_interval(context, by_interval=self.by_interval) or (None, None)
+        interval = self.interval(context) or (None, None)
+        table, *also = [self.table] if isinstance(self.table, str) else self.table
         mapped = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
         run_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}{mapped}"
         report = _reports() / Path(*(re.sub(r"[^\w.:+@-]", "_", part) for part in run_id.split("/"))) / "report.json"
@@ -122,7 +131,10 @@ class LakehouseOperator(SparkSubmitOperator):
         return JobCommand(
             verb=self.verb,
             action=self.action,
-            table=self.table,
+            table=table,
+            also=tuple(also),
+            partitions=tuple(params.get("partitions") or ()),
+            force=self.force or bool(params.get("force")),
             interval_start=interval[0],
             interval_end=interval[1],
             run_id=run_id,
@@ -145,10 +157,11 @@ class LakehouseOperator(SparkSubmitOperator):
             self.application = self.application or spark.application
             self._spark_binary = self._spark_binary or spark.binary
             variables |= spark.variables
-        self.env_vars = {**variables, **(self.env_vars or {})}
+        self.env_vars = {**variables, **catalog_variables(os.environ), **(self.env_vars or {})}
         self.application_args = list(command.to_argv())
         if not _has_connection(self._conn_id):
             provide_connection(self._conn_id, os.environ)
+        _refuse_kubernetes_without_provider(self._conn_id)
         self.log.info("Job %s: %s", self._job_id, " ".join(self.application_args))
 
     def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
@@ -203,6 +216,17 @@ def _has_connection(connection_id: str) -> bool:
     except AirflowException:
         return False
     return True
+
+
+def _refuse_kubernetes_without_provider(connection_id: str) -> None:
+    """Raise UserError for a master on Kubernetes without the client; Spark's provider would fail by a NameError."""
+    host = BaseHook.get_connection(connection_id).host or ""
+    if host.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
+        raise UserError(
+            f"the connection {connection_id!r} names the master {host}, which needs the package "
+            "apache-airflow-providers-cncf-kubernetes in Airflow's environment",
+            connection=connection_id,
+        )
 
 
 def _text(value: Any) -> str:

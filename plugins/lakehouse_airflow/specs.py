@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from lakehouse.errors import UserError
+from lakehouse.spec.publish import PublishSpec
 from lakehouse.spec.table import TableSpec, load_spec
 
 #: Directories with specs, separated like PATH; without it, `tables` beside the DAG files.
@@ -53,7 +55,7 @@ def load_specs(directories: tuple[Path, ...]) -> Specs:
     for path in sorted(paths):
         try:
             spec = load_spec(path)
-            _check_schedule(spec)
+            _check_schedules(spec)
             if spec.table in good:
                 raise UserError(f"{path}: table {spec.table!r} is declared in {good[spec.table].source} already.")
         except UserError as error:
@@ -70,14 +72,31 @@ def timetable(spec: TableSpec) -> CronDataIntervalTimetable | None:
     return CronDataIntervalTimetable(spec.ingest.schedule, timezone="UTC")
 
 
-def _check_schedule(spec: TableSpec) -> None:
+def publish_timetable(publish: PublishSpec) -> CronDataIntervalTimetable | None:
+    """Return when a publication runs by the clock: by its cron expression in its own time zone; None for never."""
+    return CronDataIntervalTimetable(publish.schedule, timezone=publish.timezone) if publish.schedule else None
+
+
+def _check_schedules(spec: TableSpec) -> None:
     # Airflow itself would find a bad cron expression too late: while it stores the DAGs, for all of the file.
-    schedule = timetable(spec)
+    publish = spec.publication()
+    for setting, schedule in (
+        ("ingest.schedule", spec.ingest and spec.ingest.schedule),
+        ("services.publish.schedule", publish and publish.schedule),
+    ):
+        problem = _problem(schedule) if schedule else None
+        if problem is not None:
+            raise UserError(
+                f"{spec.source}: {setting}: {schedule!r} is no cron expression, such as '0 * * * *' or '@hourly': "
+                f"{problem}"
+            )
+
+
+@lru_cache
+def _problem(schedule: str) -> str | None:
+    """Return what is wrong with a cron expression. A look takes as long as a spec, and many share one."""
     try:
-        if schedule is not None:
-            schedule.validate()
+        CronDataIntervalTimetable(schedule, timezone="UTC").validate()
     except AirflowTimetableInvalid as error:
-        raise UserError(
-            f"{spec.source}: ingest.schedule: {spec.ingest and spec.ingest.schedule!r} is no cron expression, such as "
-            f"'0 * * * *' or '@hourly': {error}"
-        ) from error
+        return str(error)
+    return None

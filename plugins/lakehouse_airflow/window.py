@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakehouse.errors import UserError
@@ -32,6 +32,19 @@ def data_interval(context: Mapping[str, Any], *, by_interval: bool) -> tuple[str
     if not by_interval or start is None or end is None or start >= end:
         return None
     return _utc(START, start), _utc(END, end)
+
+
+def is_backfill(context: Mapping[str, Any]) -> bool:
+    """Whether the run is one of a backfill."""
+    run_type = str(getattr(context.get("dag_run"), "run_type", ""))
+    return run_type.rpartition(".")[2].lower() in ("backfill", "backfill_job")
+
+
+def whole_days(start: str, end: str) -> tuple[str, str]:
+    """Return the interval from the day of `start` up to the day of `end`, UTC; at least the day of `start`."""
+    first, last = (datetime.fromisoformat(bound).astimezone(UTC) for bound in (start, end))
+    first, last = (moment.replace(hour=0, minute=0, second=0, microsecond=0) for moment in (first, last))
+    return first.isoformat(), max(last, first + timedelta(days=1)).isoformat()
 
 
 def _utc(name: str, moment: str | datetime) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.airflow.publishing import SPARK_HOME, Shop
 from tests.support.fake_submit import FakeSubmit, install
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,16 @@ def database() -> None:
     from airflow.utils.db import initdb
 
     initdb()
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory, hive_uri: str) -> Shop:
+    """A place for tables and their specs, and a metastore."""
+    if not (SPARK_HOME / "bin" / "spark-submit").exists():
+        pytest.skip("missing: .venv with Spark; run 'make venvs'")
+    place = tmp_path_factory.mktemp("shop")
+    (place / "specs").mkdir()
+    return Shop(place=place, uri=hive_uri)
 
 
 @pytest.fixture

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
 
 from lakehouse.spec.table import load_spec
+from lakehouse_airflow.publish import POOL as PUBLISH_POOL
+from lakehouse_airflow.services import POOL
 
 ROOT = Path(__file__).resolve().parents[2]
+BESIDE = ("spark-master", "spark-worker", "hive-metastore", "s3", "otel-collector", "prometheus")
 AIRFLOW = ("init", "api-server", "scheduler", "dag-processor", "triggerer")
 
 
@@ -23,8 +27,10 @@ def services() -> dict[str, Any]:
 
 
 def test_every_part_of_airflow_is_there_and_has_a_health_check(services: dict[str, Any]) -> None:
-    assert set(services) == {"postgres", "demo-data", *AIRFLOW}
-    assert [name for name in ("postgres", *AIRFLOW[1:]) if "healthcheck" not in services[name]] == []
+    assert set(services) == {"postgres", "demo-data", *AIRFLOW, *BESIDE}
+    # The collector's image has nothing in it to ask with.
+    watched = {"postgres", *AIRFLOW[1:], *BESIDE} - {"otel-collector"}
+    assert [name for name in sorted(watched) if "healthcheck" not in services[name]] == []
 
 
 def test_all_parts_share_their_secrets_and_have_none_by_default(services: dict[str, Any]) -> None:
@@ -40,13 +46,38 @@ def test_parts_wait_for_the_migrated_database(services: dict[str, Any]) -> None:
     assert services["init"]["environment"]["_AIRFLOW_DB_MIGRATE"] == "true"
 
 
-def test_the_pools_that_specs_use_are_made(services: dict[str, Any]) -> None:
+def test_the_pools_that_specs_and_services_use_are_made(services: dict[str, Any]) -> None:
     pools = {
         spec.ingest.pool
         for spec in map(load_spec, sorted((ROOT / "dags" / "tables").glob("*.yaml")))
         if spec.ingest is not None
     }
-    assert pools == {services["init"]["command"][2]}
+    made = set(re.findall(r"pools set (\w+)", services["init"]["command"][2]))
+    assert made == {*pools, POOL, PUBLISH_POOL}
+
+
+def test_what_is_mounted_is_declared(services: dict[str, Any]) -> None:
+    whole = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    named = {v.split(":")[0] for s in services.values() for v in s.get("volumes", ()) if not v.startswith(".")}
+    assert named == set(whole["volumes"])
+    assert {c["source"] for s in services.values() for c in s.get("configs", ())} == set(whole["configs"])
+    for source in ("otel.yaml", "prometheus.yaml"):
+        assert isinstance(yaml.safe_load(whole["configs"][source]["content"]), dict)
+    ElementTree.fromstring(whole["configs"]["hive-site.xml"]["content"])
+
+
+def test_images_are_pinned(services: dict[str, Any]) -> None:
+    foreign = {service["image"] for service in services.values() if service["image"] != "lakehouse-airflow"}
+    assert [image for image in foreign if not re.search(r":[^:]*\d", image)] == []
+
+
+def test_jobs_find_the_catalog_that_the_database_is_made_with(services: dict[str, Any]) -> None:
+    whole = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    name = re.search(r"CREATE DATABASE (\w+)", whole["configs"]["catalog.sql"]["content"])
+    assert name is not None
+    for part in AIRFLOW:
+        assert services[part]["environment"]["LAKEHOUSE_CATALOG"].endswith(f"@postgres/{name[1]}")
+    assert "postgresql" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
 def test_the_image_keeps_pyspark_out_of_airflows_environment() -> None:

@@ -114,7 +114,8 @@ def test_a_broken_spec_shows_as_an_import_error_while_the_others_stand(airflow: 
     (error,) = airflow.call("importErrors")["import_errors"]
     assert error["filename"] == "spec_errors.py"
     assert "broken.yaml:2: unknown name 'locaton'" in error["stack_trace"]
-    assert set(dags(airflow)) == {"ingest.market.stock_ticks", "ingest.taxi.trips", "ingest.stopped"}
+    found = {dag for dag in dags(airflow) if dag.startswith("ingest.")}
+    assert found == {"ingest.market.stock_ticks", "ingest.taxi.trips", "ingest.stopped"}
     assert airflow.call("plugins/importErrors")["import_errors"] == []
 
 
@@ -144,8 +145,8 @@ def processes(job_id: str) -> list[str]:
 
 def test_a_backfill_brings_in_six_months_of_trips_once(airflow: Standalone, world: Path) -> None:
     dag_id = "ingest.taxi.trips"
-    words = ["backfill", "create", "--dag-id", dag_id, "--from-date", "2018-11-01"]
-    airflow.command(*words, "--to-date", "2019-04-30")
+    airflow.backfill(dag_id, "2018-11-01", "2019-04-30")
+    cancelled = ended(airflow, dag_id)
     airflow.command("dags", "unpause", "-y", dag_id)
     wait_s = int(timedelta(minutes=15).total_seconds())
     airflow.until(lambda: count(airflow, dag_id, "success") == MONTHS, "six months are in", timeout_s=wait_s)
@@ -158,9 +159,10 @@ def test_a_backfill_brings_in_six_months_of_trips_once(airflow: Standalone, worl
     }  # fmt: skip
 
     # A month again: its run finds its interval in a commit, and makes no other.
-    airflow.until(lambda: ended(airflow, dag_id) == 1, "the backfill ended", timeout_s=120)
-    airflow.command(*words, "--to-date", "2018-11-30", "--reprocess-behavior", "completed")
-    airflow.until(lambda: ended(airflow, dag_id) == 2, "the month ran again", timeout_s=wait_s)
+    airflow.until(lambda: ended(airflow, dag_id) > cancelled, "the backfill ended", timeout_s=120)
+    before = ended(airflow, dag_id)
+    airflow.backfill(dag_id, "2018-11-01", "2018-11-30", "--reprocess-behavior", "completed")
+    airflow.until(lambda: ended(airflow, dag_id) > before, "the month ran again", timeout_s=wait_s)
     assert rows_of(world / "tables" / "nyc_taxi") == 60_000
     again = airflow.call("assets/events?source_dag_id=" + dag_id)["asset_events"]
     assert {event["extra"]["instant"] for event in again} == {event["extra"]["instant"] for event in events}

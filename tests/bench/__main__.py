@@ -22,7 +22,12 @@ BENCHES = (
     "read",
     "compaction",
     "memory_compaction",
+    "clustering",
     "commits",
+    "isolation",
+    "decisions",
+    "night",
+    "sync",
 )
 
 

@@ -161,6 +161,14 @@ def test_one_level_has_files_and_bare_names_of_directories(each_store: Storage) 
     assert each_store.list_dir("f") == ([], [])
 
 
+def test_names_are_those_of_the_files_of_one_level(each_store: Storage) -> None:
+    for path in ("p=1/f", "p=2/deep/f", "p=2/b", "p=2/a", "g", "f"):
+        each_store.put(path, b"")
+    for prefix in ("", "p=1", "p=2/", "p=2/deep", "absent", "f"):
+        assert each_store.list_names(prefix) == [file.name for file in each_store.list_dir(prefix)[0]]
+    assert each_store.list_names("p=2") == ["a", "b"]
+
+
 def test_times_of_a_listing_do_not_run_backwards(each_store: Storage) -> None:
     each_store.put("first", b"")
     each_store.put("second", b"")
@@ -173,7 +181,7 @@ def test_a_long_listing_is_complete(each_store: Storage) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda path: each_store.put(path, b""), expected))
     assert paths(each_store, "many") == expected
-    assert len(each_store.list_dir("many")[0]) == 1100
+    assert len(each_store.list_dir("many")[0]) == len(each_store.list_names("many")) == 1100
     assert each_store.delete_many(expected) == 1100
     assert paths(each_store) == []
 

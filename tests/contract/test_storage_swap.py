@@ -89,7 +89,9 @@ def test_no_count_is_lost_among_threads(each_store: Storage) -> None:
     each_store.put("counter", b"0")
     with ThreadPoolExecutor(THREADS) as pool:
         assert sum(pool.map(lambda number: count(each_store, number), range(THREADS))) >= 0
-    assert int(each_store.get("counter").split()[0]) == THREADS * ROUNDS
+    counted = int(each_store.get("counter").split()[0])
+    # On a store behind a network a write that nobody answered may have been replaced by the next one; it counts twice.
+    assert counted >= THREADS * ROUNDS if each_store.root.startswith("s3://") else counted == THREADS * ROUNDS
 
 
 def test_no_count_is_lost_among_processes_on_one_disk(tmp_path: Path) -> None:

@@ -9,25 +9,28 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.model.instant import Action, State
 from lakehouse.storage.locate import open_storage
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.interop.test_we_write_hudis import BASE, PARTITIONED, WITHOUT_METADATA_TABLE, values
 from tests.support.referee import Referee, RefereeError
-from tests.support.tables import Shape, base_files, batch, make_table, row
+from tests.support.tables import Shape, base_files, batch, log_files, make_table, row
 
 pytestmark = pytest.mark.jvm
 
 ON_OURS = {"hoodie.table.name": "events", "hoodie.datasource.write.operation": "upsert", **WITHOUT_METADATA_TABLE}
-# A writer that dies when its files are written and its commit is not.
+# A writer that dies when its files are written and its commit is not, or when they are only named.
 DYING_WRITER = """
 import os, sys
 from lakehouse.operations import write
 from lakehouse.table import Table
 from tests.support.tables import batch, row
-write.complete = lambda *args: os._exit(9)
-Table.open(sys.argv[1]).upsert(batch([row("k0", p="a", ts=9, v="dead"), row("dead", p="new")]))
+location, verb, when, markers = sys.argv[1:]
+setattr(write, {"written": "complete", "named": "_write_task"}[when], lambda *args: os._exit(9))
+table = Table.open(location, options={"hoodie.write.markers.type": markers})
+getattr(table, verb)(batch([row("k0", p="a", ts=9, v="dead"), row("dead", p="new")]))
 """
 
 
@@ -64,19 +67,42 @@ def test_a_write_of_hudi_that_failed_is_undone_by_our_next_one(referee: Referee,
     assert assert_hudi_reads_like_us(referee, table).column("items").to_pylist() == [[3, None]] * 2
 
 
-def test_a_write_of_ours_that_died_is_undone_by_hudis_next_one(referee: Referee, tmp_path: Path) -> None:
-    table = on_disk(Shape(keys="simple"), tmp_path)
+@pytest.mark.parametrize(
+    ("type", "verb", "when", "markers"),
+    [
+        ("COPY_ON_WRITE", "upsert", "written", "TIMELINE_SERVER_BASED"),
+        ("COPY_ON_WRITE", "upsert", "named", "TIMELINE_SERVER_BASED"),
+        ("COPY_ON_WRITE", "bulk_insert", "written", "TIMELINE_SERVER_BASED"),
+        ("MERGE_ON_READ", "upsert", "written", "TIMELINE_SERVER_BASED"),
+        ("COPY_ON_WRITE", "upsert", "written", "DIRECT"),
+    ],
+)
+def test_a_write_of_ours_that_died_is_undone_by_hudis_next_one(
+    type: str, verb: str, when: str, markers: str, referee: Referee, tmp_path: Path
+) -> None:
+    table = on_disk(Shape(keys="simple", type=type), tmp_path)
     table.upsert(batch([row(f"k{i}", p="a", v="ours") for i in range(2)]))
     root = Path(__file__).resolve().parents[2]
-    died = subprocess.run([sys.executable, "-c", DYING_WRITER, table.location], cwd=root, check=False)
-    assert died.returncode == 9 and len(tuple(table.timeline.where(pending=True))) == 1
-    referee.write(table.location, batch([row("k0", p="a", ts=2, v="theirs")]), ON_OURS)
+    died = subprocess.run(
+        [sys.executable, "-c", DYING_WRITER, table.location, verb, when, markers], cwd=root, check=False
+    )
+    (dead,) = table.timeline.where(pending=True)
+    assert died.returncode == 9
+    left = {file.relative_to(table.location).as_posix() for file in Path(table.location).rglob(f"*{dead.requested}*")}
+    assert len([path for path in left if not path.startswith(".hoodie")]) == (2 if when == "written" else 0)
+    marked = {file.name for file in Path(table.location, ".hoodie/.temp", dead.requested).iterdir()}
+    assert ("MARKERS.type" in marked) == (markers != "DIRECT")
+    kind = {"hoodie.datasource.write.table.type": type}
+    referee.write(table.location, batch([row("k0", p="a", ts=2, v="theirs")]), ON_OURS | kind)
     assert_no_stray_file(table)
+    known = {instant.requested for instant, _ in table.commits()}
+    assert {log.instant for log in log_files(table.refresh().env.storage)} <= known
+    assert len(table.timeline.where(action=Action.ROLLBACK, state=State.COMPLETED)) == 1
     table.upsert(batch([row("k1", p="a", ts=2, v="ours 2")]))
     assert values(table) == {"k0": "theirs", "k1": "ours 2"}
     assert_hudi_reads_like_us(referee, table)
-    left = [d for d in (".staging", ".temp", ".heartbeat") if any(Path(table.location, ".hoodie", d).rglob("*.*"))]
-    assert left == []
+    left = {d for d in (".staging", ".temp", ".heartbeat") if any(Path(table.location, ".hoodie", d).rglob("*.*"))}
+    assert left == set()
 
 
 def test_overwrites_drops_and_clustering_of_hudi_are_read_alike(referee: Referee, tmp_path: Path) -> None:

@@ -1,91 +1,58 @@
-"""Real processes, killed by SIGKILL while they write to a local disk: the parent takes over and leaves no trace."""
+"""Real processes, killed by SIGKILL while they work on a local disk: the parent takes over and leaves no trace.
+
+LAKEHOUSE_KILLS=all pytest tests/property/test_kills.py     every step of every operation on every kind of table
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
-import shutil
-import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
 from lakehouse.storage.local import LocalStorage, temporary_name
 from lakehouse.storage.protocol import Storage
 from lakehouse.table import Table
-from lakehouse.txn.env import Env
+from tests.reliability.kills import TABLES, case_of, kill, moments, operations_of
 from tests.support.killed import (
     BASE,
+    INDEXES,
     LOGGED,
     RECOVERY,
-    SERVICES,
     VERBS,
     base_table,
     batch,
-    copy_of,
     insist,
-    killed,
     leftovers,
-    logged_table,
     open_as,
     rows_of,
-    run_verb,
     share,
-    writes_of,
 )
 
-#: Steps of a write that are tried, spread over the whole of it; the last ones come after the commit.
-SAMPLES = 6
+T = TypeVar("T")
+#: Every step of every operation on every kind of table, instead of a few that are spread over each.
+ALL = os.environ.get("LAKEHOUSE_KILLS") == "all"
+SAMPLES = 2
+ALL_TABLES = (*INDEXES, *LOGGED)
+#: Other tests share the machine; on a quiet one it is a fraction of a second.
+RECOVERY_S = 40
 DEAD, SURVIVOR = 101, 102
-COMMIT = re.compile(r"create .*/\d+_\d+\.(replace|delta)?commit")
-
-
-def made_for(storage: LocalStorage, index: str, verb: str) -> Storage:
-    """Fill a store with what the verb works on; a service finds its plan there."""
-    if index in LOGGED:
-        return logged_table(storage, index, verb if verb in SERVICES else "")
-    return base_table(storage, index)
 
 
 @pytest.mark.parametrize(
-    ("verb", "index"),
-    [
-        ("upsert", "SIMPLE"),
-        ("upsert", "BUCKET"),
-        ("bulk_insert", "SIMPLE"),
-        ("insert_overwrite", "BUCKET"),
-        ("upsert", "LOGS_SIMPLE"),
-        ("compaction", "LOGS_BUCKET"),
-    ],
+    ("operation", "index"),
+    [(operation, index) for index in (ALL_TABLES if ALL else TABLES.values()) for operation in operations_of(index)],
 )
-def test_a_killed_writer_is_known_to_be_dead_and_leaves_nothing(verb: str, index: str, tmp_path: Path) -> None:
-    base = tmp_path / "base"
-    before = writes_of(made_for(LocalStorage(str(base)), index, verb))
-    rehearsal = tmp_path / "rehearsal"
-    shutil.copytree(base, rehearsal)
-    storage = FaultyStorage(LocalStorage(str(rehearsal)))
-    run_verb(verb, Table.open(str(rehearsal), env=Env(storage=storage)))
-    commit = next(number for number, step in enumerate(storage.trace, start=1) if COMMIT.fullmatch(step))
-    steps = sorted({1 + (storage.steps - 1) * sample // (SAMPLES - 1) for sample in range(SAMPLES)} | {commit})
-    outcomes = set()
-    for step in steps:
-        mode = FaultMode.KILL_AFTER if step == commit or step % 2 else FaultMode.KILL_BEFORE
-        place = tmp_path / f"{step}"
-        shutil.copytree(base, place)
-        assert killed(str(place), index, verb, step, mode) == -signal.SIGKILL
-        table = LocalStorage(str(place))
-        done = writes_of(table) == before + 1
-        rows = VERBS[verb].after(BASE) if done and verb in VERBS else BASE
-        outcomes.add(done)
-        assert rows_of(table) == rows
-        if verb in SERVICES:
-            run_verb(verb, Table.open(str(place)))
-        Table.open(str(place)).upsert(batch(RECOVERY))
-        assert rows_of(table) == {**rows, **RECOVERY}
-        assert leftovers(table) == [], f"killed at {storage.trace[step - 1]}"
-    assert outcomes == {True, False}
+def test_whoever_is_killed_is_known_to_be_dead_and_leaves_nothing(operation: str, index: str, tmp_path: Path) -> None:
+    case = case_of(operation, index, tmp_path)
+    times = [kill(case, step, mode, tmp_path / f"{step}") for step, mode in moments(case, None if ALL else SAMPLES)]
+    assert max(times) < RECOVERY_S, f"recovered within {max(times):.1f} s"
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
@@ -110,16 +77,27 @@ def test_writers_that_race_for_one_table_are_told_to_retry_and_lose_nothing(kind
     assert leftovers(LocalStorage(place)) == []
 
 
+class DiesBefore(FaultyStorage):
+    """A store whose user dies before the first step of some name: how many come before it may differ."""
+
+    def __init__(self, inner: Storage, pattern: str) -> None:
+        super().__init__(inner)
+        self.pattern = pattern
+
+    def step(self, name: str, call: Callable[[], T]) -> T:
+        """Fail at a step of this name."""
+        if re.fullmatch(self.pattern, name):
+            self.fail_at = self.steps + 1
+        return super().step(name, call)
+
+
 @pytest.mark.parametrize("before", ["request", "commit"])
 def test_what_a_kill_in_the_middle_of_a_file_leaves_is_deleted_too(before: str, tmp_path: Path) -> None:
     place = tmp_path / "table"
     base_table(LocalStorage(str(place)), "SIMPLE")
     suffix = {"request": "commit.requested", "commit": "_[0-9]+.commit"}[before]
-    steps = FaultyStorage(copy_of(LocalStorage(str(place))))
-    VERBS["upsert"].run(open_as(steps, DEAD))
-    number = next(n for n, name in enumerate(steps.trace, start=1) if re.fullmatch(f"create .*{suffix}", name))
     with pytest.raises(SimulatedCrash):
-        VERBS["upsert"].run(open_as(FaultyStorage(LocalStorage(str(place)), number), DEAD))
+        VERBS["upsert"].run(open_as(DiesBefore(LocalStorage(str(place)), f"create .*{suffix}"), DEAD))
     (instant,) = [path.name for path in (place / ".hoodie/.heartbeat").iterdir()]
     lock = (place / ".hoodie/lock").read_bytes()
     unfinished = {

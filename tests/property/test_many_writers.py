@@ -168,6 +168,33 @@ def test_two_writers_of_different_columns_lose_no_cell_and_add_columns_in_the_or
     assert cells(storage)["c"] == {"x": 1, "y": 2, "w": "w", "z": 1.5}
 
 
+@pytest.mark.parametrize("index", ["BUCKET", "SIMPLE"])
+def test_different_columns_of_rows_that_are_written_whole_conflict(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    # A column that marks deletes: readers find it in whole rows only.
+    flagged = pa.table({"id": ["a", "b"], "x": [0, 0], "y": [0, 0], "_hoodie_is_deleted": [False, False]})
+    Table.create(
+        storage.root,
+        name="flagged",
+        record_key=["id"],
+        table_type="MERGE_ON_READ",
+        options=INDEXES[index] | CALLS,
+        env=Env(storage=storage, processes=Host(1)),
+    ).upsert(flagged)
+
+    def turn(store: Storage) -> None:
+        open_as(store, OTHER, **OPTIMISTIC, **PARTIAL).upsert(pa.table({"id": ["a"], "y": [2]}))
+
+    def write(store: Storage) -> None:
+        open_as(store, ONE, **OPTIMISTIC, **PARTIAL).upsert(pa.table({"id": ["a"], "x": [1]}))
+
+    probe = FaultyStorage(copy_of(storage))
+    write(probe)
+    first_data = next(n for n, step in enumerate(probe.trace, 1) if step.startswith("open_output"))
+    write(Interrupted(storage, first_data, turn, monkeypatch))
+    assert cells(storage) == {"a": {"x": 1, "y": 2}, "b": {"x": 0, "y": 0}}
+
+
 def test_the_same_column_of_the_same_group_conflicts_and_the_loser_comes_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

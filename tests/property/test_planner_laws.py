@@ -19,6 +19,7 @@ from lakehouse.plan.write import (
     plan_groups,
     plan_tags,
 )
+from lakehouse.spec.bucket_rules import BucketRules
 from tests.support.tables import SeededIds, examples
 
 PARTITIONS = ("", "a", "b/c")
@@ -193,7 +194,9 @@ def test_every_file_that_may_hold_a_key_is_looked_into_once(
 def test_a_bucket_is_one_group_whoever_writes_it(data: st.DataObject, looks_up: bool) -> None:
     entries, slices = data.draw(staged(bucket=True)), data.draw(stored(bucket=True))
     ids = SeededIds()
-    tasks = plan_buckets(entries, slices, 4, lambda bucket: bucket_file_id(bucket, ids.uuid()), looks_up=looks_up)
+    tasks = plan_buckets(
+        entries, slices, BucketRules(4), lambda bucket: bucket_file_id(bucket, ids.uuid()), looks_up=looks_up
+    )
     stored_ids = {(s.partition, bucket_of(s.file_id)): s.file_id for s in slices}
     wanted = {(e.partition, e.bucket) for e in entries if e.upserts or (e.partition, e.bucket) in stored_ids}
     assert [(task.partition, bucket_of(task.file_id)) for task in tasks] == sorted(wanted)

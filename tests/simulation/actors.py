@@ -8,7 +8,7 @@ from random import Random
 
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
 from lakehouse.operations.results import Committed
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.protocol import NotFoundError, Storage
 from lakehouse.table import Table
 from tests.simulation.invariants import Checker, rows_of
 from tests.simulation.model import Change, Key, Rows
@@ -24,6 +24,15 @@ _STORAGE_LOCK = {
     "hoodie.write.lock.storage.validity.timeout.secs": "10",
     "hoodie.write.lock.storage.renew.interval.secs": "1",
 }
+_DATABASE_LOCK = {"hoodie.write.lock.provider": "sqlalchemy", "lakehouse.lock.sqlalchemy.url": "sqlite://"}
+#: What is left is what the newest write reads, so whatever else is left out is missed at once; two commits stay.
+SERVING = {
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+    "hoodie.timeline.compaction.batch.size": "2",
+    "lakehouse.ttl.max.partitions": "1",
+}
 #: Keys that several writers may bring as new ones.
 _NEW: tuple[Key, ...] = (("a", "n0"), ("b", "n1"), ("c", "n2"))
 VERBS = ("upsert", "upsert", "upsert", "insert", "delete", "partial", "insert_overwrite", "delete_partitions")
@@ -33,7 +42,16 @@ SERVICES: dict[str, Callable[[Table], object]] = {
     "compaction": lambda table: table.services.compaction(force=True),
     "log compaction": lambda table: table.services.log_compaction(),
     "rollback": lambda table: table.rollback_failed(),
+    "clean": lambda table: table.services.clean(force=True),
+    "archive": lambda table: table.services.archive(force=True),
+    "plan clustering": lambda table: table.services.plan_clustering(force=True),
+    "clustering": lambda table: table.services.clustering(force=True),
+    "ttl": lambda table: table.services.ttl(),
 }
+COMPACTING = ("plan", "plan log", "compaction", "log compaction")
+#: Not of bucketed tables.
+CLUSTERING = ("plan clustering", "clustering", "clustering")
+UNDOING = ("savepoint", "savepoint", "delete savepoint", "undo", "undo", "restore", "restore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +68,16 @@ class Setting:
         return Table.open(storage.root, options=CALLS | self.options | options, env=process.env(storage))
 
 
-def options_of(random: Random) -> dict[str, str]:
-    """Draw what all actors must agree on: the provider of the lock."""
-    return dict(_STORAGE_LOCK) if random.random() < 0.25 else {}
+def options_of(random: Random, *, conditional: bool) -> dict[str, str]:
+    """Draw what all actors must agree on: the provider of the lock, and who gives way to whom.
+
+    Only a database will do without conditions.
+    """
+    drawn = random.random()
+    updates = {"hoodie.clustering.updates.strategy": random.choice(("reject", "give_way"))}
+    if not conditional or drawn > 0.9:
+        return _DATABASE_LOCK | updates
+    return _STORAGE_LOCK | updates if drawn < 0.25 else updates
 
 
 def change_of(random: Random, shape: Shape, number: int, *, non_blocking: bool) -> Change:
@@ -95,7 +120,7 @@ def write(setting: Setting, storage: Storage, process: Process, change: Change) 
     except LakehouseError as error:
         if not isinstance(error, RetryableError) and not (change.partitions and isinstance(error, UserError)):
             raise
-        if change.name in checker.committed:
+        if change.name in checker.committed and change.name not in checker.taken_back:
             checker.violated("HonestAnswers", f"{change.name} was told {error}, and is committed")
         return
     if isinstance(outcome, Committed) != (change.name in checker.committed):
@@ -116,23 +141,50 @@ def _call(table: Table, change: Change) -> object:
 def serve(setting: Setting, storage: Storage, process: Process, service: str) -> None:
     """Run a table service."""
     try:
-        SERVICES[service](setting.open(storage, process, **OPTIMISTIC))
+        SERVICES[service](setting.open(storage, process, **OPTIMISTIC, **SERVING))
     except (RetryableError, CommitStateUnknownError):
         return
-    except UserError as error:
-        # Somebody else completed the plan that was about to be claimed.
-        if "is completed" not in str(error):
-            raise
+
+
+def undo(setting: Setting, storage: Storage, process: Process, what: str) -> None:
+    """Keep a write, let go of one, or undo some."""
+    checker, random = setting.checker, process.world.random
+    try:
+        table = setting.open(storage, process, **OPTIMISTIC)
+        timeline = table.timeline
+        writes = [instant.requested for instant in timeline.writes().by_completion()[-3:]]
+        saved = sorted(timeline.savepoints())
+        pending = [instant.requested for instant in timeline.where(pending=True)]
+        force = random.random() < 0.2
+        if force and what in ("restore", "undo"):
+            checker.forceful.add(process)
+        if len(writes) < 2:
+            return
+        if what == "savepoint":
+            table.savepoint(random.choice(writes))
+        elif what == "delete savepoint" and saved:
+            table.delete_savepoint(random.choice(saved))
+        elif what == "undo":
+            table.rollback(random.choice([*writes[-1:], *writes[-1:], *pending]), force=force)
+        elif what == "restore":
+            begun = sorted(checker.restoring.values())
+            table.restore(random.choice(begun or saved or writes), force=force)
+    except (RetryableError, CommitStateUnknownError, UserError):
+        # What is in the way, or not there any more, is a good answer: what was done is judged where it is done.
+        return
 
 
 def look(setting: Setting, storage: Storage, process: Process) -> None:
     """Read the table, which must be as it was at some moment of the read."""
     checker = setting.checker
-    before = len(checker.versions) - 1
+    before, undone = len(checker.versions) - 1, checker.undone
     try:
         found = rows_of(setting.open(storage, process))
-    except RetryableError as error:
-        if not str(error).startswith(("refused", "no reply")):
+    except (RetryableError, NotFoundError) as error:
+        if not str(error).startswith(("refused", "no reply")) and checker.undone == undone:
             raise
+        return
+    # Who began before a write was undone may meet some of its files and miss others.
+    if checker.undone != undone:
         return
     checker.compare(found, checker.versions[before:])

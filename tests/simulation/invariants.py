@@ -3,8 +3,14 @@
 ConsistentRead            readers see the completed writes, one after the other in the order of their completion
 NoDuplicateKeys           no key shows up twice
 LegalTimeline             times are unique and rise, and every instant goes from requested to completed, once
-NoReferencedFileDeleted   what a completed write names is there, and stays as it is
-CompletedIsForever        what is completed is never taken back
+NoReferencedFileDeleted   what a completed write names is there, and stays as it is, unless a clean removes what only
+                          versions need that are over
+CompletedIsForever        what is completed is taken back by a rollback or a restore that said so, or never; what is
+                          archived leaves the timeline, and readers see no difference
+UndoneInOrder             what is taken back is the newest write there is, and readers see the rows before it
+RestoredAsTold            when a restore is completed, the rows are those of its target
+SavepointsStay            what a savepoint keeps is neither undone nor deleted
+LivingAreSpared           nobody rolls back who gives signs of life, unless by force
 OneExecutorPerPlan        a plan is completed once
 HonestAnswers             who was told "committed" is, who was told "try again" is not
 NothingLeftBehind         after recovery and one more write, nothing is left of those who died
@@ -12,21 +18,24 @@ NothingLeftBehind         after recovery and one more write, nothing is left of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lakehouse.format.metadata import decode_commit
 from lakehouse.format.names import parse_instant
+from lakehouse.format.restore import decode_restore_plan, decode_savepoint
 from lakehouse.format.rollback import decode_rollback_plan
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
+from lakehouse.operations.ttl import RULES_KEY
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
+from lakehouse.txn.history import History
 from tests.simulation.model import Change, Key, Row, Rows, after
 from tests.simulation.world import Process, Violation, World
 
 TIMELINE = ".hoodie/timeline/"
-_PLANNED = {Action.COMPACTION, Action.LOGCOMPACTION}
+_PLANNED = {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING}
 
 
 def read(storage: MemoryStorage) -> Rows:
@@ -47,13 +56,26 @@ def rows_of(table: Table) -> Rows:
 
 
 class Checker:
-    """Watches one store. `versions` are the rows after each completed write; `changes` what its writers are about."""
+    """Watches one store. `versions` are the rows that were true, one after the other; `changes` what writers bring.
 
-    def __init__(self, world: World, storage: MemoryStorage, rows: Rows, *, ordered: bool) -> None:
+    `stands` are the writes that are true, oldest first, with the rows after each; `before` are those of the first ones.
+    """
+
+    def __init__(self, world: World, storage: MemoryStorage, before: Sequence[Rows], *, ordered: bool) -> None:
         self.world, self.storage, self.ordered = world, storage, ordered
         self.changes: dict[str, Change] = {}
         self.committed: dict[str, int] = {}
-        self.versions: list[Rows] = [rows]
+        self.taken_back: set[str] = set()
+        self.forceful: set[Process] = set()
+        self.versions: list[Rows] = list(before[-1:])
+        self.cleaned: set[str] = set()
+        self.undone = 0
+        self.restoring: dict[str, str] = {}
+        self._stands: list[tuple[str, str, Rows]] = []
+        self._archived: set[str] = set()
+        self._reader: Table | None = None
+        self._to_undo: dict[str, set[str]] = {}
+        self._kept: dict[str, set[str]] = {}
         self._files = {file.path for file in storage.list("")}
         self._named: dict[str, str] = {}
         self._owners: dict[str, Process] = {}
@@ -64,6 +86,8 @@ class Checker:
             if instant is not None and instant.is_completed:
                 self._completed[instant.requested] = instant.completion
                 self._name(instant, storage.get(path))
+        first = sorted(self._completed.items(), key=lambda times: times[1])
+        self._stands = [(requested, "", rows) for (requested, _), rows in zip(first, before, strict=True)]
 
     @property
     def rows(self) -> Rows:
@@ -76,12 +100,13 @@ class Checker:
             self.violated("NoReferencedFileDeleted", f"{path}, which {self._named[path]} names, was written again")
         self._files.add(path)
         instant = parse_instant(path.removeprefix(TIMELINE)) if path.startswith(TIMELINE) else None
-        if instant is None:
+        if instant is None or (instant.action is Action.SAVEPOINT and not instant.is_completed):
             return
-        if instant.state is State.REQUESTED:
+        if instant.action is Action.SAVEPOINT:
+            self._keep(instant, data)
+        elif instant.state is State.REQUESTED:
             self._owners[instant.requested] = self.world.moving
-            if instant.action is Action.ROLLBACK:
-                self._spare(decode_rollback_plan(data, base_path=self.storage.root, table_version=9).target)
+            self._announce(instant, data)
             actions = self._requested.setdefault(instant.requested, set())
             actions.add(instant.action)
             if len(actions) > 1 or instant.requested in self._completed.values():
@@ -92,20 +117,33 @@ class Checker:
     def deleted(self, path: str) -> None:
         """Judge what was deleted."""
         self._files.discard(path)
+        if path in self._named and self.world.moving.name.endswith("clean"):
+            # What only older versions need. Who reads one of those may miss it from now on.
+            self.cleaned.add(path)
+            self.undone += 1
+            del self._named[path]
+            self.check_rows()
         if path in self._named:
             self.violated("NoReferencedFileDeleted", f"{path}, which {self._named[path]} names, was deleted")
+        keeping = [savepoint for savepoint, kept in self._kept.items() if path in kept]
+        if keeping:
+            self.violated("SavepointsStay", f"{path}, which the savepoint of {keeping[0]} keeps, was deleted")
         instant = parse_instant(path.removeprefix(TIMELINE)) if path.startswith(TIMELINE) else None
         if instant is None:
             return
-        if instant.is_completed:
-            self.violated("CompletedIsForever", f"{path} was deleted")
-        if instant.state is State.REQUESTED:
+        if instant.action is Action.SAVEPOINT:
+            self._kept.pop(instant.requested, None)
+        elif instant.is_completed:
+            self._take_back(instant, path)
+        elif instant.state is State.REQUESTED:
             # A write that ends before it wrote anything leaves no trace, and its time may be given again.
             self._requested.pop(instant.requested, None)
 
     def check_rows(self) -> None:
         """Compare what a reader sees with what the completed writes say."""
-        self.compare(read(self.storage), self.versions[-1:])
+        # One reader, who reads what does not change once; those that open the table anew are among the actors.
+        self._reader = self._reader or Table.open(self.storage.root, env=Env(storage=self.storage))
+        self.compare(rows_of(self._reader), self.versions[-1:])
 
     def compare(self, found: Rows, allowed: Iterable[Rows]) -> None:
         """Require that rows are those of one of some versions."""
@@ -133,6 +171,13 @@ class Checker:
         if completion <= max([requested, *self._completed.values()]):
             self.violated("LegalTimeline", f"{requested} was completed at {completion}, which is not the newest time")
         self._completed[requested] = completion
+        self._to_undo.pop(requested, None)
+        if instant.action is Action.RESTORE:
+            target = self.restoring.pop(requested)
+            known = [rows for write, _, rows in self._stands if write == target]
+            if known and known[0] != self.rows:
+                self.violated("RestoredAsTold", f"{requested} went back to {target}, and {self._stands[-1][0]} stands")
+            self.check_rows()
         if instant.action not in WRITE_ACTIONS:
             return
         metadata = self._name(instant, data)
@@ -140,11 +185,17 @@ class Checker:
         if missing:
             self.violated("NoReferencedFileDeleted", f"{requested} names {missing[0]}, which is not there")
         did = metadata.extra.get("did")
+        if RULES_KEY in metadata.extra:
+            # Which partitions expire is for the laws of its plan; here it counts that their rows go, and no others.
+            did = f"ttl {requested}"
+            partitions = tuple(metadata.replaced)
+            self.changes[did] = Change(name=did, verb="delete_partitions", partitions=partitions)
         if did is not None:
             self.committed[did] = self.committed.get(did, 0) + 1
             if self.committed[did] > 1:
                 self.violated("HonestAnswers", f"{did} was committed twice")
             self.versions.append(after(self.rows, self.changes[did], ordered=self.ordered))
+            self._stands.append((requested, did, self.rows))
         try:
             self.check_rows()
         except Violation:
@@ -152,8 +203,64 @@ class Checker:
         except Exception as error:
             self.world.fail(Violation("ConsistentRead", f"after {requested} nobody can read the table: {error!r}"))
 
+    def _announce(self, instant: Instant, data: bytes) -> None:
+        """Remember what is about to be undone."""
+        if instant.action is Action.ROLLBACK:
+            target = decode_rollback_plan(data, base_path=self.storage.root, table_version=9).target
+            self._to_undo[instant.requested] = {target}
+            self._spare(target)
+        elif instant.action is Action.RESTORE:
+            plan = decode_restore_plan(data)
+            self._to_undo[instant.requested] = {requested for requested, _ in plan.instants}
+            self.restoring[instant.requested] = plan.target or ""
+
+    def _keep(self, instant: Instant, data: bytes) -> None:
+        files = decode_savepoint(data).files
+        kept = {f"{partition}/{name}" for partition, names in files.items() for name in names}
+        if instant.requested not in self._completed:
+            self.violated("SavepointsStay", f"a savepoint keeps {instant.requested}, which was undone")
+        if kept - self._files:
+            self.violated("SavepointsStay", f"a savepoint of {instant.requested} keeps {min(kept - self._files)}")
+        self._kept[instant.requested] = kept
+
+    def _take_back(self, instant: Instant, path: str) -> None:
+        """Judge a completed file that was deleted: by a rollback, by a restore, or by mistake."""
+        requested = instant.requested
+        if self._is_archived(instant):
+            self._archived.add(requested)
+            self.check_rows()
+            return
+        self._completed.pop(requested, None)
+        if instant.action is Action.ROLLBACK:
+            return
+        if not any(requested in targets for targets in self._to_undo.values()):
+            self.violated("CompletedIsForever", f"{path} was deleted")
+        if requested in self._kept:
+            self.violated("SavepointsStay", f"{path} was deleted, and a savepoint keeps it")
+        self.undone += 1
+        self._named = {file: by for file, by in self._named.items() if by != requested}
+        if requested in {write for write, _, _ in self._stands}:
+            newest, did, _ = self._stands.pop()
+            if newest != requested:
+                self.violated("UndoneInOrder", f"{requested} was undone before {newest}, which is newer")
+            self.taken_back.add(did)
+            self.versions.append(self._stands[-1][2] if self._stands else {})
+        self.check_rows()
+
+    def named_by_archived(self) -> set[str]:
+        """Return the paths that archived writes name."""
+        return {path for path, by in self._named.items() if by in self._archived}
+
+    def _is_archived(self, instant: Instant) -> bool:
+        times = (instant.requested, instant.action, instant.completion)
+        history = History(self.storage, f"{TIMELINE}history")
+        found = history.instants(requested_from=instant.requested, requested_up_to=instant.requested)
+        return times in [(i.requested, i.action, i.completed) for i in found]
+
     def _spare(self, target: str) -> None:
         owner, moving = self._owners.get(target), self.world.moving
+        if moving in self.forceful:
+            return
         if owner is not None and owner is not moving and self.world.beats_for(owner, target):
             self.violated("LivingAreSpared", f"{moving.name} rolls back {target}, and {owner.name} is at it")
 

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 
 from lakehouse.engine import local
-from lakehouse.operations import load
-from lakehouse.txn import heartbeat, lock, timeline_store
+from lakehouse.operations import archive, clean, load
+from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.txn import agreement, heartbeat, history, lock, timeline_store
+from lakehouse.txn.env import Env
+from lakehouse.txn.lock import open_lock
+from lakehouse.txn.locks.lease import FileRegister, LeaseLock
+from lakehouse.txn.locks.notes import NoteCodec
+from lakehouse.txn.locks.protocol import Lock
 from tests.simulation.world import THREADING, here
 
 
@@ -38,17 +44,46 @@ class _Registries(dict[str, threading.Lock]):
     """The locks that threads of one process queue at; each simulated process has its own."""
 
     def setdefault(self, key: str, default: threading.Lock | None = None) -> threading.Lock:
-        return super().setdefault(f"{here().moving.pid} {key}", default or threading.Lock())
+        return super().setdefault(_own(key), default or threading.Lock())
+
+
+class _Known(dict[str, Any]):
+    """What a process has found out; each simulated process does so by itself."""
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(_own(key))
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(_own(key))
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(_own(key), value)
+
+
+def _own(key: object) -> str:
+    return f"{here().moving.pid} {key}"
+
+
+def _open_lock(env: Env, policy: LockPolicy) -> Lock:
+    """Return the lock of the provider; a database is a store of its own, which keeps conditions and fails alike."""
+    if policy.lock_provider != "sqlalchemy":
+        return open_lock(env, policy)
+    lease_ms = policy.lock_lease_ms
+    row = FileRegister(env.storage.beside(here().database), "row")  # type: ignore[attr-defined]
+    return LeaseLock(env, row, NoteCodec(env), name="row", lease_ms=lease_ms, renew_ms=lease_ms // 3)
 
 
 @contextmanager
 def simulated() -> Iterator[None]:
     """Run operations as processes of a simulation."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (local, load, timeline_store):
+        for module in (local, load, timeline_store, clean, history, archive):
             patch.setattr(module, "ThreadPoolExecutor", _Pool)
         patch.setattr(local, "os", SimpleNamespace(cpu_count=lambda: 2))
         patch.setattr(heartbeat, "threading", THREADING)
         patch.setattr(lock, "threading", THREADING)
         patch.setattr(lock, "_in_process", _Registries())
+        patch.setattr(lock, "open_lock", _open_lock)
+        patch.setattr(agreement, "_agreed", _Known())
+        patch.setattr(agreement, "_proved", _Known())
         yield

@@ -6,16 +6,30 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from lakehouse.model.instant import Action
 from lakehouse.operations.results import NothingToDo
+from lakehouse.operations.statistics import STATISTICS
 from lakehouse.txn.locks.storage import LOCK_PATH
-from tests.simulation.actors import SERVICES, Setting, change_of, look, options_of, serve, write
+from tests.simulation.actors import (
+    CLUSTERING,
+    COMPACTING,
+    UNDOING,
+    Setting,
+    change_of,
+    look,
+    options_of,
+    serve,
+    undo,
+    write,
+)
 from tests.simulation.invariants import Checker
 from tests.simulation.model import Change
 from tests.simulation.processes import simulated
 from tests.simulation.store import Plan, SimulatedStorage, plan_of
-from tests.simulation.tables import KINDS, PLANS, Shape, batch, prepared, row_of
+from tests.simulation.tables import KINDS, Shape, batch, plans_of, prepared, row_of
 from tests.simulation.world import HOUR_MS, Process, Violation, World
 from tests.support.killed import copy_of, leftovers
+from tests.support.unconditional import UnconditionalStorage
 
 Actor = Callable[[SimulatedStorage, Process], None]
 
@@ -28,29 +42,34 @@ class Run:
         self.world = World(seed)
         random = self.world.random
         self.shape = _shape(random)
-        stored, rows = prepared(self.shape)
-        self.storage = copy_of(stored)
-        self.checker = Checker(self.world, self.storage, rows, ordered=self.shape.ordered)
+        stored, versions = prepared(self.shape)
+        conditional = random.random() < 0.85
+        self.storage = copy_of(stored) if conditional else UnconditionalStorage(stored)
+        # Names of bulk files are digests of where they are, among other things.
+        self.storage.root = "memory://lake" if conditional else "s3://before-2024/lake"
+        self.checker = Checker(self.world, self.storage, versions, ordered=self.shape.ordered)
         self.setting = Setting(
             shape=self.shape,
             non_blocking=self.shape.kind.startswith("MOR_BUCKET") and random.random() < 0.6,
-            options=options_of(random),
+            options=options_of(random, conditional=conditional),
             checker=self.checker,
         )
         self.faults = plan_of(random)
+        #: Who acts, if that is not to be drawn.
+        self.cast: tuple[str, ...] = ()
         self.numbers = 0
 
     def play(self) -> None:
         """Let all act, die and recover."""
         with simulated():
-            for name in self._cast():
+            for name in self.cast or self._cast():
                 self._enter(name)
             self.world.play()
             self.world.now_ms += HOUR_MS
             doctor = self.world.process("doctor", "host")
             doctor.protected = True
             store = SimulatedStorage(self.storage, doctor, Plan((), 0), self.checker)
-            self.world.start(doctor, partial(self._recover, store, doctor))
+            self.world.start(doctor, partial(recover, self.setting, store, doctor))
             self.world.play()
 
     def _cast(self) -> list[str]:
@@ -58,13 +77,24 @@ class Run:
         random = self.world.random
         names = ["write"] * random.choice((1, 2, 2, 3))
         if self.shape.merges:
-            names += random.sample([s for s in SERVICES if s != "rollback"], random.choice((0, 1, 1, 2)))
-            if self.shape.plan and random.random() < 0.5:
-                names += [self.shape.plan] * 2
+            names += random.sample(COMPACTING, random.choice((0, 1, 1, 2)))
+        if self.shape.plan and random.random() < 0.5:
+            names += [self.shape.plan] * 2
+        if self.shape.is_clustered and random.random() < 0.25:
+            names += random.sample(CLUSTERING, random.choice((1, 1, 2)))
         if random.random() < 0.3:
             names.append("rollback")
         if random.random() < 0.4:
             names.append("read")
+        if random.random() < 0.25:
+            names.append("clean")
+        if random.random() < 0.2:
+            names.append("archive")
+        if random.random() < 0.3:
+            names += random.sample(UNDOING, random.choice((1, 2, 3)))
+        # Drawn apart, so that seeds that are recorded elsewhere stay as they are where it does not act.
+        if Random(f"ttl {self.seed}").random() < 0.15:
+            names.append("ttl")
         return names
 
     def _enter(self, name: str, restarted: int = 0) -> None:
@@ -91,33 +121,43 @@ class Run:
             write(self.setting, store, process, change)
         elif name == "read":
             look(self.setting, store, process)
+        elif name in UNDOING:
+            undo(self.setting, store, process, name)
         else:
             serve(self.setting, store, process, name)
 
-    def _recover(self, store: SimulatedStorage, process: Process) -> None:
-        """Roll back what is dead, run what is planned, write once as the only writer; nothing may be left."""
-        table = self.setting.open(store, process)
-        table.rollback_failed()
-        self.checker.check_rows()
-        if self.shape.merges:
-            for service in (table.services.compaction, table.services.log_compaction):
-                while not isinstance(service(), NothingToDo):
-                    pass
-        rows = {
-            ("a", "a0"): row_of(10_000, ordered=self.shape.ordered),
-            ("d", "d0"): row_of(9, ordered=self.shape.ordered),
-        }
-        self.checker.changes["last"] = Change(name="last", verb="upsert", rows=rows)
-        table.upsert(batch(rows), commit_metadata={"did": "last"})
-        # The file of Hudi's storage lock stays, as an object store cannot delete what it compares.
-        left = [path for path in leftovers(self.storage) if path != LOCK_PATH]
-        if left:
-            self.checker.violated("NothingLeftBehind", ", ".join(left))
+
+def recover(setting: Setting, store: SimulatedStorage, process: Process) -> None:
+    """Roll back what is dead, run what is planned, write once as the only writer; nothing may be left."""
+    checker, shape = setting.checker, setting.shape
+    table = setting.open(store, process)
+    for target in list(checker.restoring.values()):
+        table.restore(target)
+    table.rollback_failed()
+    for half in table.timeline.where(action=Action.SAVEPOINT, pending=True):
+        table.delete_savepoint(half.requested)
+    checker.check_rows()
+    services = [table.services.compaction, table.services.log_compaction] if shape.merges else []
+    for service in (*services, *([table.services.clustering] if shape.is_clustered else [])):
+        while not isinstance(service(), NothingToDo):
+            pass
+    rows = {
+        ("a", "a0"): row_of(10_000, ordered=shape.ordered),
+        ("d", "d0"): row_of(9, ordered=shape.ordered),
+    }
+    checker.changes["last"] = Change(name="last", verb="upsert", rows=rows)
+    table.upsert(batch(rows), commit_metadata={"did": "last"})
+    # The file of Hudi's storage lock stays, as an object store cannot delete what it compares.
+    # Statistics of partitions are kept from one ttl to the next.
+    gone = {LOCK_PATH, STATISTICS, *(f"missing {path}" for path in checker.cleaned), *checker.named_by_archived()}
+    left = [path for path in leftovers(checker.storage) if path not in gone]
+    if left:
+        checker.violated("NothingLeftBehind", ", ".join(left))
 
 
 def _shape(random: Random) -> Shape:
     kind = random.choice(KINDS)
-    plan = random.choice(("", *PLANS)) if kind.startswith("MOR") else ""
+    plan = random.choice(("", *plans_of(kind)))
     return Shape(kind, random.random() < 0.3, plan)
 
 

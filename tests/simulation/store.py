@@ -21,7 +21,8 @@ from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
 from lakehouse.storage.local import temporary_name
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.output import PassingOutput
-from lakehouse.storage.protocol import FileInfo, Files, Level, OutputFile
+from lakehouse.storage.protocol import FileInfo, Files, Level, NotFoundError, OutputFile
+from lakehouse.txn.locks.storage import LOCK_PATH
 from tests.simulation.world import BEGIN_MS, Process, World
 
 T = TypeVar("T")
@@ -32,6 +33,8 @@ LOCK_LEASE_MS, HEARTBEAT_MS, MISSES = 2_000, 1_000, 2
 LONG_MS, SHORT_MS = 12_000, 2_900
 _TIMELINE_WEIGHT = 5
 _TIMELINE, _SIGNS = ".hoodie/timeline/", ".hoodie/.heartbeat/"
+#: What holders of a lock read to know whether it is theirs still.
+_LOCKS = (".hoodie/lock", LOCK_PATH, "row")
 
 
 class Watcher(Protocol):
@@ -71,20 +74,29 @@ class SimulatedStorage(FaultyStorage):
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
         def call() -> bool:
+            is_repeated = self._holds(path, data)
             made = self.inner.create(path, data, unique=unique)
-            if made:
+            if made and not is_repeated:
                 self._wrote(path, data)
             return made
 
         def again() -> bool:
             # As the protocol has it: who finds its bytes, and is not the only one to write such, cannot know.
-            if call():
-                if not unique:
-                    raise CommitStateUnknownError(f"{path} was there when it was sent again")
-                return True
-            return False
+            if not call() and self._holds(path, data) and not unique:
+                raise CommitStateUnknownError(f"{path} was there when it was sent again")
+            return self._holds(path, data)
 
         return self._step("create", path, call, again, data)
+
+    def _holds(self, path: str, data: bytes) -> bool:
+        try:
+            return self.inner.get(path) == data
+        except NotFoundError:
+            return False
+
+    def beside(self, other: MemoryStorage) -> SimulatedStorage:
+        """Return another store as the same process sees it."""
+        return SimulatedStorage(other, self.process, self.plan, self.watcher)
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
         return self._step("replace_if", path, lambda: self.inner.replace_if(path, data, tag), None, data)
@@ -179,8 +191,9 @@ class SimulatedStorage(FaultyStorage):
         if kind == "stall":
             when = random.choice(("before", "after"))
             # Between the last look at the lock and the act it protects, only the length of the lease holds others off.
-            guarded = verb == "create" and path.startswith(_TIMELINE)
-            return "" if guarded and when == "before" else f"stall {when}"
+            guarded = verb in ("create", "delete") and path.startswith(_TIMELINE) and when == "before"
+            looked = verb in ("get", "get_tagged") and path in _LOCKS and when == "after"
+            return "" if guarded or looked else f"stall {when}"
         if kind == "refused":
             process.refusals = random.choice((0, 1, 4, 12))
         if kind == "full" and verb not in ("open_output", "close", "put"):

@@ -30,7 +30,6 @@ KINDS = (
     "MOR_BUCKET",
     "MOR_BUCKETS",
 )
-PLANS = ("", "compaction", "log compaction")
 #: Options of every call.
 CALLS = {
     "hoodie.log.compaction.blocks.threshold": "2",
@@ -41,6 +40,7 @@ CALLS = {
     "hoodie.write.num.retries.on.conflict.failures": "2",
     "hoodie.write.set.null.for.missing.columns": "true",
     "hoodie.parquet.compression.codec": "none",
+    "hoodie.clustering.plan.strategy.sort.columns": "v",
 }
 STORED: tuple[Key, ...] = tuple((p, f"{p}{i}") for p in ("a", "b") for i in range(3))
 
@@ -58,6 +58,17 @@ class Shape:
         """Whether it is merge-on-read."""
         return self.kind.startswith("MOR")
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether it may be clustered."""
+        return self.kind.endswith("SIMPLE")
+
+
+def plans_of(kind: str) -> tuple[str, ...]:
+    """Return the plans, or none, that a table of this kind may have."""
+    compacted = ("compaction", "log compaction") if kind.startswith("MOR") else ()
+    return ("", *compacted, "clustering") if kind.endswith("SIMPLE") else ("", *compacted)
+
 
 def batch(rows: Rows) -> pa.Table:
     """Return rows as a batch, with the columns of the first one."""
@@ -72,8 +83,8 @@ def row_of(value: int, *, ordered: bool) -> Row:
 
 
 @cache
-def prepared(shape: Shape) -> tuple[MemoryStorage, Rows]:
-    """Return a table of this shape, and its rows; runs work on copies."""
+def prepared(shape: Shape) -> tuple[MemoryStorage, tuple[Rows, ...]]:
+    """Return a table of this shape, and its rows after each of its writes; runs work on copies."""
     storage, world = MemoryStorage(), World(0)
     world.now_ms = BEGIN_MS - HOUR_MS
     index = shape.kind.rpartition("_")[2]
@@ -90,19 +101,23 @@ def prepared(shape: Shape) -> tuple[MemoryStorage, Rows]:
         )
         rows = {key: row_of(1, ordered=shape.ordered) for key in STORED}
         table.insert(batch(rows))
+        versions = [dict(rows)]
         if shape.merges:
             for value in (2, 3):
                 change = {key: row_of(value, ordered=shape.ordered) for key in STORED[: 5 - value]}
                 table.upsert(batch(change))
                 rows |= change
-        if shape.plan:
+                versions.append(dict(rows))
+        if shape.plan == "clustering":
+            table.services.plan_clustering(force=True)
+        elif shape.plan:
             table.services.plan_compaction(force=True, logs_only=shape.plan == "log compaction")
-    return storage, rows
+    return storage, tuple(versions)
 
 
 def shapes() -> Iterator[Shape]:
     """Yield all shapes that runs begin with."""
     for kind in dict.fromkeys(KINDS):
-        for plan in PLANS if kind.startswith("MOR") else PLANS[:1]:
+        for plan in plans_of(kind):
             for ordered in (False, True):
                 yield Shape(kind, ordered, plan)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.operations import commit, compaction, prepare, rollback, write
+from lakehouse.operations import clean, commit, compaction, executor, prepare, restore, rollback, write
 from lakehouse.operations.load import LoadedTable
 from lakehouse.operations.tidy import marked_files
 from lakehouse.state.view import VisibleTimeline
 from lakehouse.txn.heartbeat import Heartbeat
-from lakehouse.txn.lock import TableLock
+from lakehouse.txn.lock import TableLock, table_lock
 from lakehouse.txn.locks.lease import LeaseLock
 from lakehouse.txn.timeline_store import TimelineStore
 from tests.simulation.run import Run, failure_in
@@ -33,16 +35,22 @@ class _Never(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """What is broken, which runs could show it at all, and if a seed is not to choose them, the faults it takes."""
+    """What is broken; which runs could show it at all; faults and actors, if a seed is not to choose them.
+
+    `seed` is one that finds it. It is tried first, and if what seeds mean has changed since, others are.
+    """
 
     plant: Callable[[Patch], None]
     where: Callable[[Run], bool] = lambda _: True
     faults: Plan | None = None
+    cast: tuple[str, ...] = ()
+    seed: int = 0
 
     def run(self, seed: int) -> Run:
         """Return the run of a seed."""
         run = Run(seed)
         run.faults = self.faults or run.faults
+        run.cast = self.cast
         return run
 
 
@@ -107,9 +115,9 @@ def _plans_pending_logs(patch: Patch) -> None:
 def _unreported_of_all(patch: Patch) -> None:
     delete = compaction.delete_unreported
     patch.setattr(
-        compaction, "delete_unreported", lambda table, requested, stats, ours: delete(table, requested, stats)
+        compaction, "delete_unreported", lambda table, requested, stats, ours, known: delete(table, requested, stats)
     )
-    patch.setattr(compaction, "check_claim", _nothing)
+    patch.setattr(executor, "check_claim", _nothing)
 
 
 def _release_of_all(patch: Patch) -> None:
@@ -123,16 +131,31 @@ def _release_of_all(patch: Patch) -> None:
     patch.setattr(TableLock, "check", _nothing)
 
 
+def _restores_too_little(patch: Patch) -> None:
+    undone = restore.instants_to_roll_back
+    patch.setattr(restore, "instants_to_roll_back", lambda *told, **how: undone(*told, **how)[:-1])
+
+
+def _rolls_back_without_lock(patch: Patch) -> None:
+    @contextmanager
+    def unchecked(env: Any, policy: Any) -> Iterator[Any]:
+        with table_lock(env, policy):
+            yield SimpleNamespace(check=_nothing)
+
+    patch.setattr(rollback, "table_lock", unchecked)
+
+
 def _merges(run: Run) -> bool:
     return run.shape.merges
 
 
-def _plans(run: Run) -> bool:
-    return bool(run.shape.plan)
+def _compacts(run: Run) -> bool:
+    return run.shape.plan == "compaction"
 
 
 _STALLS = Plan(("stall",), 0.03)
 _LOSES = Plan(("lost",), 0.03)
+_QUIET = Plan((), 0)
 
 
 def _attribute(owner: Any, name: str, value: Any = _nothing) -> Callable[[Patch], None]:
@@ -140,28 +163,47 @@ def _attribute(owner: Any, name: str, value: Any = _nothing) -> Callable[[Patch]
 
 
 BUGS: dict[str, Bug] = {
-    "keys are not compared before the commit": Bug(_attribute(commit, "_may_share_keys", lambda *_: False)),
-    "conflicts are not looked for": Bug(_attribute(commit, "_conflict")),
-    "the lock is not taken": Bug(_no_lock),
-    "the lock is not checked before the commit": Bug(_attribute(TableLock, "check"), faults=_STALLS),
-    "the lock of another one is released": Bug(_release_of_all, faults=_STALLS),
-    "the commit comes before its data": Bug(_commit_before_data),
-    "an unknown reply counts as a failure": Bug(_unknown_is_failed, faults=_LOSES),
-    "a plan takes logs of pending commits": Bug(_plans_pending_logs, _merges),
-    "a claim is not checked": Bug(_attribute(compaction, "check_claim"), _plans, _STALLS),
-    "a late executor deletes what its successor wrote": Bug(_unreported_of_all, _plans, _STALLS),
-    "living writes are rolled back": Bug(_attribute(rollback, "living_writes", lambda *_: frozenset())),
-    "no sign of life is given": Bug(_attribute(Heartbeat, "_beat")),
-    "a write that was rolled back commits": Bug(_attribute(commit, "_refuse_if_rolled_back"), faults=_STALLS),
-    "the schema of the loser hides columns of the winner": Bug(
-        _attribute(commit, "_with_schema", lambda candidate, _: candidate.metadata)
+    "keys are not compared before the commit": Bug(
+        _attribute(commit, "_may_share_keys", lambda *_: False), cast=("write", "write", "write"), seed=92
     ),
-    "partial rows are written whole": Bug(_attribute(prepare, "brought_columns")),
+    "conflicts are not looked for": Bug(_attribute(commit, "_conflict"), cast=("write", "write", "write"), seed=2),
+    "the lock is not taken": Bug(_no_lock, seed=10),
+    "the lock is not checked before the commit": Bug(_attribute(TableLock, "check"), faults=_STALLS, seed=8),
+    "the lock of another one is released": Bug(_release_of_all, faults=_STALLS, seed=13),
+    "the commit comes before its data": Bug(_commit_before_data),
+    "an unknown reply counts as a failure": Bug(_unknown_is_failed, faults=_LOSES, seed=5),
+    "a plan takes logs of pending commits": Bug(_plans_pending_logs, _merges, seed=33),
+    "a claim is not checked": Bug(
+        _attribute(executor, "check_claim"), _compacts, _STALLS, ("compaction", "compaction", "compaction"), seed=63
+    ),
+    "a late executor deletes what its successor wrote": Bug(
+        _unreported_of_all, _compacts, _STALLS, ("compaction", "compaction"), seed=281
+    ),
+    "living writes are rolled back": Bug(_attribute(rollback, "living_writes", lambda *_: frozenset()), seed=12),
+    "no sign of life is given": Bug(_attribute(Heartbeat, "_beat"), seed=12),
+    "a write that was rolled back commits": Bug(_attribute(commit, "_refuse_if_rolled_back"), faults=_STALLS, seed=23),
+    "the schema of the loser hides columns of the winner": Bug(
+        _attribute(commit, "_with_schema", lambda candidate, _: candidate.metadata), seed=5
+    ),
+    "partial rows are written whole": Bug(_attribute(prepare, "brought_columns"), seed=5),
     "times are drawn without a look at the timeline": Bug(
         _attribute(TimelineStore, "draw", lambda store, _: store._text(store._env.clock.now_ms()))
     ),
     "readers see what is not committed": Bug(_attribute(VisibleTimeline, "shows", lambda *_: True)),
     "a rollback leaves the files": Bug(_attribute(rollback, "delete_files")),
+    "a clean spares nothing for savepoints": Bug(
+        _attribute(clean, "savepointed_paths", lambda _: frozenset()),
+        _merges,
+        _QUIET,
+        ("savepoint", "compaction", "write", "write", "clean", "clean"),
+        seed=189,
+    ),
+    "a restore leaves the oldest of what it is to undo": Bug(
+        _restores_too_little, cast=("write", "write", "restore"), seed=11
+    ),
+    "a rollback goes on after its lock was lost": Bug(
+        _rolls_back_without_lock, _merges, Plan(("stall",), 0.08), ("undo", "undo", "write", "write"), 300
+    ),
 }
 
 
@@ -178,7 +220,7 @@ def _tables_without_bugs() -> Iterator[None]:
 def test_the_simulation_finds_every_planted_bug(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug, runs = BUGS[name], 0
     bug.plant(monkeypatch)
-    for seed in range(MOST_SEEDS):
+    for seed in (bug.seed, *range(MOST_SEEDS)):
         run = bug.run(seed)
         if not bug.where(run):
             continue

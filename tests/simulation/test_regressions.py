@@ -6,16 +6,30 @@ import pytest
 
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.faults import FaultyStorage
+from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
 from lakehouse.storage.local import temporary_name
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.protocol import Files, Storage
 from lakehouse.txn.claim import check_claim, claim
 from lakehouse.txn.env import Env
 from lakehouse.txn.heartbeat import Heartbeat
-from tests.support.killed import BASE, Host, Interrupted, base_table, batch, copy_of, leftovers, open_as, rows_of
+from tests.support.archived import EAGERLY
+from tests.support.killed import (
+    BASE,
+    Host,
+    Interrupted,
+    base_table,
+    batch,
+    copy_of,
+    create,
+    leftovers,
+    open_as,
+    rows_of,
+)
 
 ONE, OTHER = 201, 202
+#: Archives that leave little, compacted or not.
+ARCHIVING = EAGERLY | {"hoodie.compact.inline.max.delta.commits": "2"}
 OPTIMISTIC = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
 
 
@@ -118,3 +132,49 @@ def test_a_writer_that_wakes_up_after_its_rollback_leaves_nothing(monkeypatch: p
         open_as(Late(storage, inflight, turn, monkeypatch), ONE, **OPTIMISTIC).bulk_insert(batch({("a", "a9"): 2}))
     assert rows_of(storage) == BASE
     assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "LOGS_BUCKET"])
+def test_an_incremental_reader_behind_an_archive_neither_loses_nor_doubles_rows(index: str) -> None:
+    storage = MemoryStorage()
+    create(storage, index)
+    table = open_as(storage, ONE, **ARCHIVING)
+    table.insert(batch({("a", "a0"): 0}))
+    checkpoint = table.timeline.writes().by_completion()[-1].completion
+    for number in range(1, 6):
+        table.upsert(batch({("a", f"a{number}"): number, ("b", "b0"): number}))
+    expected = sorted(["b0", *(f"a{number}" for number in range(1, 6))])
+
+    def read(store: Storage) -> list[str]:
+        found: list[str] = open_as(store, OTHER, [ONE]).incremental(checkpoint).to_arrow().column("id").to_pylist()
+        return sorted(found)
+
+    assert read(storage) == expected
+    probe = FaultyStorage(copy_of(storage))
+    open_as(probe, ONE, **ARCHIVING).services.archive()
+    assert len(open_as(probe.inner, OTHER).archived()) == 4
+    assert read(probe.inner) == expected
+    for step, called in enumerate(probe.trace, start=1):
+        if "/timeline/" in called and not called.startswith(("get", "list", "open_input")):
+            dying = copy_of(storage)
+            with pytest.raises(SimulatedCrash):
+                open_as(FaultyStorage(dying, step), ONE, **ARCHIVING).services.archive()
+            assert read(dying) == expected
+
+
+def test_a_reader_that_polls_while_others_write_and_archive_sees_each_commit_once() -> None:
+    storage = MemoryStorage()
+    create(storage, "SIMPLE")
+    writer, reader = open_as(storage, ONE, **ARCHIVING), open_as(storage, OTHER)
+    writer.insert(batch({("a", "a0"): 0}))
+    checkpoint = writer.timeline.writes().by_completion()[-1].completion
+    polled: list[str] = []
+    for number in range(1, 20):
+        writer.insert(batch({("a", f"n{number:02}"): number}))
+        if number % 3 == 0:
+            writer.services.archive(force=True)
+        if number % 7 == 0 or number == 19:
+            polled += reader.incremental(checkpoint).to_arrow().column("id").to_pylist()
+            checkpoint = reader.changes(checkpoint)[-1].completion
+    assert sorted(polled) == [f"n{number:02}" for number in range(1, 20)]
+    assert len(reader.archived()) > 10

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from lakehouse.storage.faults import SimulatedCrash
+from lakehouse.storage.memory import MemoryStorage
 from lakehouse.txn.env import Env
 
 #: Long before it, prepared tables were made.
@@ -160,6 +161,7 @@ class World:
         self.timers: list[_Timer] = []
         self.trace: list[str] = []
         self.modified: dict[str, int] = {}
+        self.database = MemoryStorage()
         self.stays = self.random.choice((0.3, 0.7, 0.9, 0.97))
         self.steps = 0
         self.failure: BaseException | None = None

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from lakehouse.errors import UserError
 from lakehouse.ingest import run as run_module
 from lakehouse.ingest.ride_hailing import generate
 from lakehouse.ingest.run import BAD_RECORDS, CHECKPOINT, DEAD_LETTERS, FILES, INTERVAL, RUN_ID, SCHEMA, run_ingest
+from lakehouse.plan.event_time import Watermark
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.table import PartitionField, TableSpec, load_spec
@@ -124,6 +123,32 @@ def test_a_late_file_with_an_old_time_and_a_file_written_again_are_ingested(inge
     assert ingestion.rows() == {1: "again", 2: "late"}
 
 
+def test_late_files_move_the_version_of_midnight_and_no_run_moves_the_watermark_back(ingestion: Ingestion) -> None:
+    ingestion.spec = replace(ingestion.spec, schema={"id": "bigint", "name": "string", "at": "timestamp"})
+    ingestion.change(event_time="at", lateness_s=600)
+    ingestion.land("a.json", {"id": 1, "name": "a", "at": "2025-02-28T20:00:00Z"})
+    evening = ingestion.run()
+    ingestion.land("b.json", {"id": 2, "name": "b", "at": "2025-03-01T00:30:00Z"})
+    night = ingestion.run()
+    before = ingestion.table.version_at("2025-03-01")
+    assert before.instant is not None and before.is_clean
+    assert before.instant.requested == evening.instant
+    assert before.first_later is not None and before.first_later.requested == night.instant
+    assert before.watermark == datetime(2025, 3, 1, 0, 20, tzinfo=UTC), "midnight is complete but for later files"
+    ingestion.land("late.json", {"id": 3, "name": "c", "at": "2025-02-28T23:50:00Z"}, {"id": 4, "name": "no time"})
+    late = ingestion.run()
+    after = ingestion.table.version_at("2025-03-01")
+    assert after.instant is not None and not after.is_clean
+    assert after.instant.requested == late.instant
+    assert ingestion.table.watermark().sources == {"t": before.watermark}
+    rows = ingestion.table.scan(["id"], as_of_event_time="2025-03-01").to_arrow()
+    assert sorted(rows.column("id").to_pylist()) == [1, 2, 3, 4]
+    ingestion.land("bad.json", "{not json")
+    ingestion.change(max_bad_records=1)
+    assert ingestion.run().bad_records == 1
+    assert ingestion.table.watermark() == Watermark(value=before.watermark, sources={"t": before.watermark})
+
+
 def test_an_interval_takes_its_own_files_and_is_in_its_commit(ingestion: Ingestion) -> None:
     ingestion.change(path="landing/{start:%Y-%m-%d}.json")
     ingestion.land("2026-01-01.json", {"id": 1, "name": "a"})
@@ -168,8 +193,8 @@ def test_bad_records_within_the_limit_are_counted_in_commit_and_report(ingestion
     report = ingestion.run(run_id="manual/2026:1")
     assert (report.rows, report.bad_records) == (1, 2)
     folder = Path(ingestion.extra()[DEAD_LETTERS])
-    assert folder.parent == ingestion.root / "table_dead_letters"
-    assert folder.name.startswith("manual_2026-1-")
+    assert folder.parent.parent == ingestion.root / "table_dead_letters"
+    assert folder.parent.name.startswith("manual_2026-1-")
     assert ingestion.extra()[BAD_RECORDS] == "2"
     letters = [json.loads(line) for file in folder.iterdir() for line in file.read_text().splitlines()]
     assert {letter["record"] for letter in letters} == {"nonsense", '{"id":null,"name":"no key"}'}
@@ -300,6 +325,34 @@ def test_a_lost_race_is_planned_anew(ingestion: Ingestion, monkeypatch: pytest.M
     assert len(ingestion.table.commits()) == 2
 
 
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_a_file_written_again_while_it_is_read_is_read_again(
+    ingestion: Ingestion, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingestion.change(operation="insert", format=format)
+    place = ingestion.landing / f"a.{format}"
+
+    def land(*ids: int) -> None:
+        if format == "json":
+            ingestion.land(place.name, *[{"id": key, "name": "a"} for key in ids])
+        else:
+            pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "name": ["a"] * len(ids)}), place)
+
+    land(1, 2)
+    original = run_module.write_batch
+    versions = [(3, 4, 5)]
+
+    def overtaken(*arguments: Any) -> Any:
+        if versions:
+            land(*versions.pop())
+        return original(*arguments)
+
+    monkeypatch.setattr(run_module, "write_batch", overtaken)
+    assert ingestion.run().inserts == 3
+    assert ingestion.run().status is JobStatus.NOTHING_TO_DO
+    assert ingestion.rows() == {3: "a", 4: "a", 5: "a"}
+
+
 @pytest.mark.s3
 def test_the_same_runs_on_s3(spark: SparkSession, s3_server: S3Server, tmp_path: Path) -> None:
     root = f"s3://{s3_server.bucket}/ingest-run"
@@ -383,58 +436,3 @@ def test_generated_rides_end_in_the_last_state_of_every_order(spark: SparkSessio
         order: (event["status"], event["fare"]) for order, event in newest.items()
     }
     assert len(rows) == len(newest)
-
-
-KILLED_RUN = """
-import os, signal, sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-from lakehouse.ingest import run
-from lakehouse.spec.job import JobCommand
-from lakehouse.spec.table import load_spec
-from lakehouse.txn.timeline_store import TimelineStore
-
-moment = sys.argv[2]
-def die(*arguments, **named):
-    os.kill(os.getpid(), signal.SIGKILL)
-def die_after(function):
-    def wrapped(*arguments, **named):
-        function(*arguments, **named)
-        die()
-    return wrapped
-if moment == "before the write":
-    run.write_batch = die
-elif moment == "before the commit":
-    TimelineStore.complete = die
-else:
-    TimelineStore.complete = die_after(TimelineStore.complete)
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-command = JobCommand(verb="ingest", action="run", table="x")
-run.run_ingest(spark, load_spec(Path(sys.argv[1])), command, environ=os.environ)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("moment", "left"), [("before the write", 2), ("before the commit", 2), ("after the commit", 0)]
-)
-def test_a_killed_run_is_repaired_by_the_next_one(ingestion: Ingestion, moment: str, left: int) -> None:
-    ingestion.change(operation="insert")
-    ingestion.land("a.json", {"id": 1, "name": "a"}, {"id": 2, "name": "a"})
-    spec = ingestion.root / "spec.yaml"
-    spec.write_text(
-        "table: t\nlocation: ${LAKEHOUSE_HOME}/table\nrecord_key: id\nschema: {id: bigint, name: string}\n"
-        "ingest: {path: landing, operation: insert}\n"
-    )
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED_RUN, str(spec), moment],
-        env={**os.environ, **ingestion.environ},
-        capture_output=True,
-        timeout=180,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
-    assert ingestion.run().inserts == left
-    assert ingestion.run().status is JobStatus.NOTHING_TO_DO
-    assert ingestion.rows() == {1: "a", 2: "a"}
-    assert len(ingestion.table.commits()) == 1

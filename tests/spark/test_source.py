@@ -117,3 +117,30 @@ def test_a_stream_delivers_every_commit_once_across_restarts(spark: Any, table: 
     delivered = spark.read.parquet(str(tmp_path / "out"))
     assert delivered.count() == 34
     assert sorted(row.ts for row in delivered.where("value = 9").collect()) == [28, 29, 30, 31]
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_an_event_time_is_read_with_the_late_events_in_it(spark: Any, tmp_path: Path, kind: str) -> None:
+    options = {"hoodie.payload.event.time.field": "at", "lakehouse.event_time.lateness": "1h"}
+    table = Table.create(str(tmp_path / "e"), name="e", record_key=["id"], table_type=kind, options=options)
+
+    def write(*events: tuple[str, str]) -> None:
+        table.upsert(spark.createDataFrame(list(events), "id string, at string").selectExpr("id", "timestamp(at) at"))
+
+    write(("a", "2025-02-28T20:00:00Z"), ("b", "2025-02-28T21:00:00Z"))
+    write(("c", "2025-03-01T03:00:00Z"))
+    times = [stat.event_time for _, metadata in table.commits() for stat in metadata.stats]
+    assert times == [(1_740_772_800_000, 1_740_776_400_000), (1_740_798_000_000, 1_740_798_000_000)]
+    assert str(table.watermark().value) == "2025-03-01 02:00:00+00:00"
+
+    def ids(**read: str) -> list[str]:
+        return sorted(row.id for row in _read(spark, table, **read).collect())
+
+    assert ids(**{"as.of.event.time": "2025-03-01"}) == ["a", "b"]
+    write(("late", "2025-02-28T23:00:00Z"))
+    assert ids(**{"as.of.event.time": "2025-03-01T00:00"}) == ["a", "b", "c", "late"]
+    assert ids(**{"as.of.event.time": "2025-02-28T20:00Z"}) == []
+    assert table.scan(["id"], as_of_event_time="2025-02-28T22:00").to_spark(spark).count() == 2
+    assert table.scan(["id"], as_of_event_time="2025-02-28T23:30").to_spark(spark).count() == 4
+    with pytest.raises(Exception, match="contradict; give one of them"):
+        ids(**{"as.of.event.time": "2025-03-01", "as.of.instant": "20250301"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.support.postgresql import HOST, free_port, wait_for_port
 
 MAIN = "org.apache.hadoop.hive.metastore.HiveMetaStore"
 TIMEOUT_S = 4
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def settings(place: Path) -> dict[str, str]:
@@ -40,17 +42,15 @@ def settings(place: Path) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="session")
-def hive_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A metastore, as `thrift://host:port`."""
-    java, spark = shutil.which("java"), find_spec("pyspark")
-    if java is None or spark is None or spark.origin is None:
-        pytest.skip("missing: java and pyspark, whose jars hold the Hive Metastore")
-    place, port = tmp_path_factory.mktemp("hive"), free_port()
+@contextmanager
+def metastore_at(place: Path, java: str) -> Iterator[str]:
+    """A metastore that keeps all below `place`, as `thrift://host:port`."""
+    jars, port = spark_jars(), free_port()
+    assert jars is not None, "they hold the Hive Metastore"
     rows = (f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings(place).items())
-    (place / "conf").mkdir()
+    (place / "conf").mkdir(parents=True)
     (place / "conf/hive-site.xml").write_text(f"<configuration>{''.join(rows)}</configuration>")
-    classes = f"{place}/conf:{Path(spark.origin).parent}/jars/*"
+    classes = f"{place}/conf:{jars}/*"
     with open(place / "log", "wb") as log:
         server = subprocess.Popen(
             [java, "-Xmx384m", f"-Dhive.log.dir={place}", "-cp", classes, MAIN, "-p", str(port)],
@@ -64,3 +64,21 @@ def hive_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(timeout=30)
+
+
+def spark_jars() -> Path | None:
+    """Return the folder of Spark's jars: of this environment, or else of the one beside it that has Spark."""
+    spark = find_spec("pyspark")
+    if spark is not None and spark.origin is not None:
+        return Path(spark.origin).parent / "jars"
+    return next(iter(_ROOT.glob(".venv/lib/python*/site-packages/pyspark/jars")), None)
+
+
+@pytest.fixture(scope="session")
+def hive_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A metastore, as `thrift://host:port`."""
+    java = shutil.which("java")
+    if java is None or spark_jars() is None:
+        pytest.skip("missing: java and pyspark, whose jars hold the Hive Metastore")
+    with metastore_at(tmp_path_factory.mktemp("hive") / "metastore", java) as uri:
+        yield uri

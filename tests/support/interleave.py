@@ -64,9 +64,12 @@ class _Player:
             self.stopped.set()
 
 
-def play(storage: Storage, actors: Sequence[Actor], choices: Sequence[int]) -> tuple[list[str], list[tuple[int, ...]]]:
+def play(
+    storage: Storage, actors: Sequence[Actor], choices: Sequence[int], *, any_numbers: bool = False
+) -> tuple[list[str], list[tuple[int, ...]]]:
     """Run the actors in the order of `choices`, then the one that went last; return steps taken and who could go when.
 
+    With `any_numbers` a choice is a number of any size that picks among those who can go.
     An error of an actor is raised when all have come to their ends.
     """
     players = [_Player(storage, actor) for actor in actors]
@@ -75,6 +78,8 @@ def play(storage: Storage, actors: Sequence[Actor], choices: Sequence[int]) -> t
     last = -1
     while ready := tuple(number for number, player in enumerate(players) if player.at is not None):
         chosen = choices[len(could)] if len(could) < len(choices) else last if last in ready else ready[0]
+        if any_numbers and len(could) < len(choices):
+            chosen = ready[chosen % len(ready)]
         could.append((chosen, *(number for number in ready if number != chosen)))
         taken.append(f"{chosen}: {players[chosen].at}")
         players[chosen].advance()

@@ -96,7 +96,7 @@ class Unanswered(FaultyStorage):
         self.deleted: list[str] = []
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-        if path.endswith(".commit"):
+        if path.endswith((".commit", ".replacecommit")):
             self.commit = path
             if self.lands:
                 self.inner.create(path, data)
@@ -274,7 +274,7 @@ def leftovers(storage: Storage) -> list[str]:
     for file in storage.list(""):
         partition, _, name = file.path.rpartition("/")
         is_data = parse_base_file(name, partition, 0) or parse_log_file(name, partition, 0)
-        is_stray = file.path not in named and is_data is not None
+        is_stray = file.path not in named and is_data is not None and not partition.startswith(".hoodie/timeline")
         if is_stray or is_temporary(file.path) or file.path.startswith((".hoodie/.", ".hoodie/lock")):
             left.append(file.path)
     return left

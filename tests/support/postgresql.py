@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,35 +37,66 @@ def binaries() -> Path:
     return Path(found).parent if found is not None else installed[-1].parent
 
 
+class Server:
+    """A server that can be stopped and started again; its data stay in `place`."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.programs = place, binaries()
+        self.user = SYSTEM_USER if os.geteuid() == 0 else None
+        if self.user is not None:
+            shutil.chown(place, self.user)
+        self.port = free_port()
+        self.url = f"postgresql+psycopg://{USER}@{HOST}:{self.port}/postgres"
+        flags = ["-U", USER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C"]
+        made = subprocess.run(
+            [self.programs / "initdb", "-D", place / "data", *flags],
+            user=self.user,
+            cwd=place,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stderr
+        self.process = self._started()
+
+    def start(self) -> None:
+        """Start the server again."""
+        self.process = self._started()
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """End the server: SIGTERM waits for clients, SIGINT sends them away, SIGQUIT asks nobody."""
+        self.process.send_signal(number)
+        self.process.wait(timeout=30)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        settings = {"listen_addresses": HOST, "port": self.port, "unix_socket_directories": self.place, "fsync": "off"}
+        flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        command = [self.programs / "postgres", "-D", self.place / "data", *flags]
+        with open(self.place / "log", "ab") as log:
+            process = subprocess.Popen(command, user=self.user, cwd=self.place, stderr=log)
+        wait_for_port(process, self.port, self.place / "log")
+        return process
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    """Run a server with an empty database; it ends, and its data go, with the block."""
+    place = Path(tempfile.mkdtemp(prefix="lakehouse-postgresql-"))
+    try:
+        running = Server(place)
+        try:
+            yield running
+        finally:
+            running.stop(signal.SIGINT)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def postgresql_url() -> Iterator[str]:
     """A server with an empty database, and its SQLAlchemy URL."""
-    programs = binaries()
-    place = Path(tempfile.mkdtemp(prefix="lakehouse-postgresql-"))
-    user = SYSTEM_USER if os.geteuid() == 0 else None
-    if user is not None:
-        shutil.chown(place, user)
-    data, port = place / "data", free_port()
-    made = subprocess.run(
-        [programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C"],
-        user=user,
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    settings = {"listen_addresses": HOST, "port": port, "unix_socket_directories": place, "fsync": "off"}
-    flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-    with open(place / "log", "wb") as log:
-        server = subprocess.Popen([programs / "postgres", "-D", data, *flags], user=user, cwd=place, stderr=log)
-    try:
-        wait_for_port(server, port, place / "log")
-        yield f"postgresql+psycopg://{USER}@{HOST}:{port}/postgres"
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
-        shutil.rmtree(place, ignore_errors=True)
+    with server() as running:
+        yield running.url
 
 
 def wait_for_port(server: subprocess.Popen[bytes], port: int, log: Path, seconds: float = 60) -> None:

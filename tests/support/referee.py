@@ -27,14 +27,15 @@ class RefereeError(AssertionError):
 class Referee:
     """Hudi in the hands of a test."""
 
-    def __init__(self, jar: Path, home: Path) -> None:
+    def __init__(self, jar: Path, home: Path, settings: Mapping[str, str] | None = None) -> None:
         self._home, self._numbers = home, itertools.count(1)
+        told = [f"{key}={value}" for key, value in (settings or {}).items()]
         kept = {k: v for k, v in os.environ.items() if k not in ("SPARK_HOME", "PYTHONPATH", "VIRTUAL_ENV")}
         python = {"PYSPARK_PYTHON": str(PYTHON), "PYSPARK_DRIVER_PYTHON": str(PYTHON), "SPARK_LOCAL_IP": "127.0.0.1"}
         self._log = home / "referee.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [PYTHON, Path(__file__).with_name("referee_worker.py"), jar, home],
+                [PYTHON, Path(__file__).with_name("referee_worker.py"), jar, home, *told],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -82,6 +83,19 @@ class Referee:
         """Run a query in which {table} is the table at location `table`."""
         return self._rows(self._statement(text, table, None, settings, ""))
 
+    def lock(self, provider: str, options: Mapping[str, str], *, wait_ms: int) -> bool:
+        """Take a lock as Hudi's class `provider` does, within the time; return whether it was got, to be unlocked."""
+        request = {"verb": "lock", "provider": provider, "options": dict(options), "wait_ms": wait_ms}
+        return bool(self._ask(request)["held"])
+
+    def load_classes(self, directory: Path) -> None:
+        """Let Hudi find the compiled classes of `directory` as if they were in its jar."""
+        self._ask({"verb": "classes", "directory": directory.as_uri() + "/"})
+
+    def unlock(self) -> None:
+        """Give the lock back."""
+        self._ask({"verb": "unlock"})
+
     def _statement(
         self, text: str, table: str, rows: pa.Table | None, settings: Mapping[str, str], output: str
     ) -> dict[str, Any]:
@@ -122,12 +136,17 @@ def _message(error: str) -> str:
     return "\n".join([*lines[:6], *(line for line in lines[6:] if line.startswith("Caused by:"))])
 
 
-@pytest.fixture(scope="session")
-def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
-    """Apache Hudi on Spark; mark tests that use it `jvm`."""
+def find_jar() -> Path:
+    """Return Hudi's jar; skip the test if it, or its Spark, is missing."""
     jars = sorted((ROOT / ".jars").glob(JARS))
     if not PYTHON.exists() or not jars:
         pytest.skip("missing: Apache Hudi's jar or its Spark; run `make referee`")
-    found = Referee(jars[-1], tmp_path_factory.mktemp("referee"))
+    return jars[-1]
+
+
+@pytest.fixture(scope="session")
+def referee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
+    """Apache Hudi on Spark; mark tests that use it `jvm`."""
+    found = Referee(find_jar(), tmp_path_factory.mktemp("referee"))
     yield found
     found.close()

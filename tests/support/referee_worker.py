@@ -18,8 +18,8 @@ EXTENSIONS = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
 
 
-def start(jar: str, home: str) -> SparkSession:
-    """Return a session of two threads with Hudi's bundle."""
+def start(jar: str, home: str, *told: str) -> SparkSession:
+    """Return a session of two threads with Hudi's bundle; `told` are further settings, as key=value."""
     settings = {
         "spark.jars": jar,
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
@@ -38,6 +38,7 @@ def start(jar: str, home: str) -> SparkSession:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **dict(setting.split("=", 1) for setting in told),
     }
     builder = SparkSession.builder.master("local[2]").appName("referee")
     for key, value in settings.items():
@@ -53,10 +54,20 @@ class Worker:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._names: dict[str, str] = {}
+        self._lock: Any = None
 
-    def run(self, request: dict[str, Any]) -> None:
-        """Run one request; rows it gives back go to the path `output`."""
-        if request["verb"] == "read":
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run one request and return its answer; rows it gives back go to the path `output`."""
+        if request["verb"] == "lock":
+            return {"held": self._take(request)}
+        if request["verb"] == "classes":
+            jvm = self._spark._jvm
+            loader = jvm.org.apache.hudi.common.config.TypedProperties().getClass().getClassLoader()
+            loader.addURL(jvm.java.net.URI(request["directory"]).toURL())
+        elif request["verb"] == "unlock":
+            self._lock.unlock()
+            self._lock.close()
+        elif request["verb"] == "read":
             reader = self._spark.read.format("hudi").options(**request["options"])
             _give(reader.load(request["location"]), request["output"])
         elif request["verb"] == "write":
@@ -64,6 +75,19 @@ class Worker:
             rows.write.format("hudi").options(**request["options"]).mode(request["mode"]).save(request["location"])
         else:
             self._sql(request)
+        return {}
+
+    def _take(self, request: dict[str, Any]) -> bool:
+        jvm = self._spark._jvm
+        properties = jvm.org.apache.hudi.common.config.TypedProperties()
+        for key, value in request["options"].items():
+            properties.setProperty(key, value)
+        hadoop = self._spark._jsc.hadoopConfiguration()
+        self._lock = getattr(jvm.org.apache.hudi.client.transaction.lock, request["provider"])(
+            jvm.org.apache.hudi.common.config.LockConfiguration(properties),
+            jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop),
+        )
+        return bool(self._lock.tryLock(request["wait_ms"], jvm.java.util.concurrent.TimeUnit.MILLISECONDS))
 
     def _sql(self, request: dict[str, Any]) -> None:
         for key, value in request["settings"].items():
@@ -97,8 +121,7 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
     """Answer requests until there are no more."""
     for line in requests:
         try:
-            worker.run(json.loads(line))
-            answer = {}
+            answer = worker.run(json.loads(line))
         except Exception as error:  # the caller raises it again
             traceback.print_exc()
             java = getattr(error, "java_exception", None)
@@ -120,7 +143,7 @@ def main() -> None:
     """Serve on the stdout we were given; whatever else prints goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    spark = start(*sys.argv[1:3])
+    spark = start(*sys.argv[1:])
     answers.write(json.dumps({"spark": spark.version}) + "\n")
     answers.flush()
     serve(Worker(spark), sys.stdin, answers)

@@ -14,12 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import psutil
 
 START_S = 180
+_PATIENCE_S = 30
 Answer = TypeVar("Answer")
 
 
@@ -33,8 +34,32 @@ class Standalone:
 
     def call(self, path: str, body: Mapping[str, Any] | None = None, *, method: str | None = None) -> Any:
         """Call the API and return its JSON; with a body the method is POST unless named."""
-        token = self._fetch("/auth/token", None, None, "GET")["access_token"]
-        return self._fetch(f"/api/v2/{path}", body, token, method or ("GET" if body is None else "POST"))
+        verb = method or ("GET" if body is None else "POST")
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                token = self._fetch("/auth/token", None, None, "GET")["access_token"]
+                return self._fetch(f"/api/v2/{path}", body, token, verb)
+            except HTTPError as error:
+                # Airflow cannot tell of an event while a run that it started waits in the queue, or while SQLite is
+                # locked; the same question has an answer later.
+                if verb != "GET" or error.code != 500 or time.monotonic() > deadline:
+                    raise
+            time.sleep(1)
+
+    def backfill(self, dag_id: str, first: str, last: str, *words: str) -> None:
+        """Create a backfill; where Airflow finds its SQLite locked half-way it is cancelled and made again."""
+        command = ["backfill", "create", "--dag-id", dag_id, "--from-date", first, "--to-date", last]
+        try:
+            self.command(*command, *words)
+        except AssertionError as error:
+            if "database is locked" not in str(error):
+                raise
+            for begun in self.call(f"backfills?dag_id={dag_id}")["backfills"]:
+                if not begun["completed_at"]:
+                    self.call(f"backfills/{begun['id']}/cancel", {}, method="PUT")
+            # Runs that were made stay, and are of the cancelled one.
+            self.command(*command, "--reprocess-behavior", "completed" if "completed" in words else "failed")
 
     def command(self, *words: str) -> str:
         """Run one `airflow` command beside it and return its output."""

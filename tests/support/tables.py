@@ -25,6 +25,7 @@ from hypothesis import Phase, settings
 from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.format.bloom import BloomFilter
 from lakehouse.format.delete_block import decode_deletes
+from lakehouse.format.hashing_config import INITIAL_INSTANT, hashing_config_path
 from lakehouse.format.log_blocks import BlockType, scan_blocks
 from lakehouse.format.names import parse_base_file, parse_instant, parse_log_file
 from lakehouse.model.commit import CommitMetadata, WriteStat
@@ -241,7 +242,7 @@ def log_files(storage: Storage) -> list[LogFile]:
 
 def strays(storage: Storage) -> list[str]:
     """Return the files that a table at rest does not have: staged rows, markers, heartbeats, locks, half-made files."""
-    known = {".hoodie/hoodie.properties", ".hoodie/holder.json"}
+    known = {".hoodie/hoodie.properties", ".hoodie/holder.json", hashing_config_path(INITIAL_INSTANT)}
     return [
         file.path
         for file in storage.list("")

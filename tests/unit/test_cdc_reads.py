@@ -15,6 +15,7 @@ from lakehouse.operations.cdc import ChangeScan, as_json
 from lakehouse.plan.cdc import ChangeCase
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
+from tests.support.archived import eager
 from tests.support.tables import DELETED, Shape, batch, make_env, row
 
 FULL = CdcMode.DATA_BEFORE_AFTER.value
@@ -260,17 +261,22 @@ def test_a_broken_change_log_is_no_empty_one() -> None:
         told(table)
 
 
-def test_changes_of_archived_commits_are_refused() -> None:
-    table = make()
-    for ts in range(4):
-        table.upsert(batch([row("a", ts=ts)]))
-    loaded = table.refresh()
-    storage = loaded.env.storage
-    first = table.commits()[0][0]
-    gone = [f.path for f in storage.list(".hoodie/timeline") if f.name.startswith(first.requested)]
-    storage.delete_many(gone)
-    storage.put(".hoodie/timeline/history/_version_", b"1")
-    with pytest.raises(UserError, match=f"archived. Begin at {first.requested}"):
-        told(table, "earliest")
-    assert [op for op, _, _ in told(table, first.completion)] == ["u", "u", "u"]
-    assert [op for op, _, _ in told(table)] == ["u"]
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("mode", MODES)
+def test_changes_of_archived_commits_are_told_while_their_files_are_there(mode: str, table_type: str) -> None:
+    table = make(mode, table_type=table_type)
+    for ts in range(6):
+        table.upsert(batch([row("a", ts=ts, v=f"{ts}")]))
+    times = [instant.completion for instant, _ in table.commits()]
+    before = {begin: told(table, begin) for begin in ("earliest", *times)}
+    eagerly = eager(table, **{"hoodie.compact.inline.max.delta.commits": "2"})
+    eagerly.services.archive(force=True)
+    assert len(table.archived()) == 4
+    assert {begin: told(table, begin) for begin in ("earliest", *times)} == before
+    if table_type == "MERGE_ON_READ":
+        eagerly.services.compaction(force=True)
+    table.upsert(batch([row("a", ts=7)]))
+    eagerly.services.clean(force=True)
+    if mode != FULL:
+        with pytest.raises(UserError, match="cleaned"):
+            told(table, "earliest")

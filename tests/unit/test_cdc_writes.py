@@ -21,7 +21,7 @@ from lakehouse.operations.rollback import roll_back_failed_writes
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.state.table_config import parse_table_config
 from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.protocol import OutputFile, Storage
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
 from tests.support.tables import DELETED, Shape, batch, make_env, row
@@ -197,7 +197,7 @@ def test_the_logs_of_a_failed_write_are_rolled_back(monkeypatch: pytest.MonkeyPa
     before = change_logs(table.refresh().env.storage)
     seen: list[list[str]] = []
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         seen.append(change_logs(table.refresh().env.storage))
         raise BrokenWriteError("died before the commit")
 
@@ -225,7 +225,8 @@ def test_the_logs_of_a_dead_write_go_with_the_next_rollback_even_without_markers
     assert change_logs(storage) == kept
 
 
-def test_a_log_of_a_repeated_task_is_deleted_before_the_commit() -> None:
+@pytest.mark.parametrize("markers", ["TIMELINE_SERVER_BASED", "DIRECT"])
+def test_a_log_of_a_repeated_task_is_deleted_before_the_commit(markers: str) -> None:
     env = make_env()
     table = make(FULL, env=env)
     table.upsert(batch([row("a")]))
@@ -235,19 +236,26 @@ def test_a_log_of_a_repeated_task_is_deleted_before_the_commit() -> None:
     class Repeating(FaultyStorage):
         """Leaves a second attempt's log beside the first, marker and all."""
 
-        def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-            if path.endswith(".cdc.marker.CREATE") and not strays:
-                marker = path.replace("_0-", "_7-")
-                stray = marker.partition("/.temp/")[2].partition("/")[2].removesuffix(".marker.CREATE")
-                strays.append(stray)
-                storage.put(stray, b"an attempt that lost")
-                storage.create(marker, b"")
-            return super().create(path, data, unique=unique)
+        def open_output(self, path: str) -> OutputFile:
+            if path.endswith(".cdc") and not strays:
+                strays.append(path.replace("_0-", "_7-"))
+                storage.put(strays[0], b"an attempt that lost")
+                directory = f".hoodie/.temp/{table.refresh().timeline.latest_time()}"
+                if markers == "DIRECT":
+                    storage.put(f"{directory}/{strays[0]}.marker.CREATE", b"")
+                else:
+                    storage.put(f"{directory}/MARKERS77", f"{strays[0]}.marker.CREATE\n".encode())
+            return super().open_output(path)
 
-    repeated = Table.open(env.storage.root, env=Env(storage=Repeating(storage), clock=env.clock, ids=env.ids))
+    repeated = Table.open(
+        env.storage.root,
+        options={"hoodie.write.markers.type": markers},
+        env=Env(storage=Repeating(storage), clock=env.clock, ids=env.ids),
+    )
     repeated.upsert(batch([row("a", ts=2)]))
     assert len(strays) == 1 and strays[0] not in change_logs(storage)
     assert change_logs(storage) == [path for stat in last_stats(table) for path in stat.cdc_files]
+    assert storage.list(".hoodie/.temp") == []
 
 
 DECLARED: Mapping[str, tuple[str | None, dict[str, str]]] = {

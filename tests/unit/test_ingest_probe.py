@@ -32,7 +32,7 @@ def _probe(files: Mapping[str, bytes], format: str, **options: str) -> tuple[Pro
         ("a.csv", b"a\tb c\td\n", {"sep": "\\t"}),
         ("a.csv", b"a||b c||d\n", {"delimiter": "||"}),
         ("a.csv", "a,b c,d\n".encode("utf-16"), {"encoding": "utf-16"}),
-        ("a.csv.gz", gzip.compress(b"a,b c,d\n" + b"1,2,3\n" * 100_000), {}),
+        ("a.csv.gz", gzip.compress(b"a,b c,d\n" + b"1,2,3\n" * 100_000, mtime=0), {}),
         ("a.csv.bz2", bz2.compress(b"a,b c,d\n1,2,3\n"), {}),
     ],
 )
@@ -59,8 +59,8 @@ def test_the_first_json_record_tells_its_names_and_empty_files_are_left_out() ->
     ("format", "name", "data", "message"),
     [
         ("csv", "a.csv.gz", b"a,b\n1,2\n", r"/landing/a.csv.gz is named .gz but is not: it begins with b'a,b"),
-        ("csv", "a.csv.gz", gzip.compress(b"a,b")[:3] + b"\xff" * 40, "/landing/a.csv.gz is damaged"),
-        ("json", "a.json", gzip.compress(b"{}"), "/landing/a.json is not text but compressed: add .gz"),
+        ("csv", "a.csv.gz", gzip.compress(b"a,b", mtime=0)[:3] + b"\xff" * 40, "/landing/a.csv.gz is damaged"),
+        ("json", "a.json", gzip.compress(b"{}", mtime=0), "/landing/a.json is not text but compressed: add .gz"),
         ("json", "a.json", b"PAR1....", "set ingest.format to parquet"),
         ("json", "a.json.zst", b"....", "files of kind .zst are not read"),
         ("parquet", "a.parquet", b'{"a": 1}', "/landing/a.parquet is not a parquet file: it begins with"),

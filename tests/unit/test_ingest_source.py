@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from lakehouse.errors import UserError
 from lakehouse.ingest.checkpoint import Checkpoint, SourceFile
-from lakehouse.ingest.paths import fill_interval, interval_text, resolve, split_path
+from lakehouse.ingest.paths import fill_interval, interval_text, split_path
 from lakehouse.ingest.source import list_source, plan_ingest
+from lakehouse.spec.location import resolve
 from lakehouse.storage.locate import open_storage
 
 JANUARY = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))

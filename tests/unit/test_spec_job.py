@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.errors import CommitStateUnknownError, RetryableError, UserError
-from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.jobs import exit_code
+from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus, combined
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 nouns = st.from_regex(r"[a-z][a-z_]{0,10}", fullmatch=True)
@@ -24,8 +25,9 @@ intervals = st.none() | st.tuples(moments, st.timedeltas(timedelta(microseconds=
 def commands(draw: st.DrawFn) -> JobCommand:
     interval = draw(intervals)
     keys = words.filter(lambda key: bool(key) and "=" not in key)
+    verb = draw(nouns)
     return JobCommand(
-        verb=draw(nouns),
+        verb=verb,
         action=draw(nouns),
         table=draw(words),
         interval_start=interval[0] if interval else None,
@@ -33,6 +35,9 @@ def commands(draw: st.DrawFn) -> JobCommand:
         run_id=draw(st.none() | words),
         report=draw(st.none() | words),
         full_refresh=draw(st.booleans()),
+        force=draw(st.booleans()),
+        also=() if verb == "ingest" else draw(st.lists(words, max_size=2).map(tuple)),
+        partitions=draw(st.lists(words, max_size=2).map(tuple)),
         options=draw(st.dictionaries(keys, words, max_size=3)),
     )
 
@@ -75,7 +80,7 @@ def test_the_words_of_a_command_are_those_people_type() -> None:
         ("ingest run --table", "--table needs a value"),
         ("ingest run --tabel x", "unknown argument '--tabel'. Did you mean '--table'?"),
         ("ingest run orders.yaml", "unknown argument 'orders.yaml'"),
-        ("ingest run --table x --table y", "--table was given twice"),
+        ("ingest run --table x --table y", "ingest works on one table; --table was given 2 times"),
         ("ingest run --table x --full-refresh=yes", "--full-refresh takes no value"),
         ("ingest run --table x --option a", "--option a: expected key=value"),
         ("ingest run --table x --option a=1 --option a=2", "each key once"),
@@ -100,12 +105,37 @@ def test_bounds_of_an_interval_without_a_zone_are_utc() -> None:
     )
 
 
+def test_a_service_may_be_told_several_tables_and_partitions() -> None:
+    words = "clustering run --table a.b --table a.c --partition x --partition y"
+    command = JobCommand.from_argv(words.split())
+    assert command.tables == ("a.b", "a.c") and command.partitions == ("x", "y")
+
+
+def failed(table: str, kind: str, *, retryable: bool) -> JobReport:
+    error = JobError(kind=kind, message="because", retryable=retryable)
+    return JobReport(status=JobStatus.FAILED, table=table, error=error)
+
+
+def test_a_batch_is_failed_if_one_table_is_and_worth_a_retry_if_one_failure_is() -> None:
+    done = JobReport(status=JobStatus.COMMITTED, table="a.a", files=2, bytes=10)
+    idle = JobReport(status=JobStatus.NOTHING_TO_DO, table="a.b", reason="too early")
+    assert combined([done, idle]).status is JobStatus.COMMITTED
+    assert combined([idle]).status is JobStatus.NOTHING_TO_DO
+    bad = combined([done, failed("a.c", "UserError", retryable=False), idle])
+    assert bad.error is not None and exit_code(bad.error) == 64 and not bad.error.retryable
+    assert bad.error.message == "1 of 3 tables: a.c: UserError: because"
+    both = combined([failed("a.c", "UserError", retryable=False), failed("a.d", "RetryableError", retryable=True)])
+    assert both.error is not None and exit_code(both.error) == 75 and both.error.retryable
+    assert (bad.files, bad.bytes, bad.parts[0]) == (2, 10, done)
+    assert exit_code(JobError(kind="MemoryError", message="", retryable=True)) == 70
+
+
 counts = st.integers(0, 10**15)
 errors = st.builds(JobError, kind=nouns, message=st.text(), retryable=st.booleans())
 
 
 @st.composite
-def reports(draw: st.DrawFn) -> JobReport:
+def reports(draw: st.DrawFn, inner: bool = False) -> JobReport:
     status = draw(st.sampled_from(JobStatus))
     return JobReport(
         status=status,
@@ -116,7 +146,9 @@ def reports(draw: st.DrawFn) -> JobReport:
         bytes=draw(counts),
         bad_records=draw(counts),
         seconds=draw(st.floats(0, 1e6)),
+        reason=draw(st.text()),
         error=draw(errors) if status is JobStatus.FAILED else None,
+        parts=() if inner else tuple(draw(st.lists(reports(inner=True), max_size=2))),
     )
 
 

@@ -57,7 +57,7 @@ ordering: updated_at
 partition_by: [region, "created:TIMESTAMP"]
 key_generator: custom
 merge_mode: event_time_ordering
-index: {type: bucket, buckets: 8, hash_field: [order_id]}
+index: {type: bucket, buckets: 8, hash_field: [order_id], partitions: {"region=eu": 32, "^region=u": 16}}
 schema: {order_id: string, line: int, updated_at: timestamp, region: string, created: bigint}
 ingest:
   source: files
@@ -82,7 +82,12 @@ options: {hoodie.parquet.max.file.size: 1000000}
     assert (spec.type, spec.record_key, spec.ordering) == ("MERGE_ON_READ", ("order_id", "line"), ("updated_at",))
     assert spec.partition_by == (PartitionField(name="region"), PartitionField(name="created", type="TIMESTAMP"))
     assert (spec.key_generator, spec.merge_mode) == (KeyGeneratorType.CUSTOM, "EVENT_TIME_ORDERING")
-    assert spec.index == IndexSpec(type="BUCKET", buckets=8, hash_fields=("order_id",))
+    assert spec.index == IndexSpec(
+        type="BUCKET",
+        buckets=8,
+        hash_fields=("order_id",),
+        partitions=(("region=eu", 32), ("^region=u", 16)),
+    )
     assert list(spec.schema) == ["order_id", "line", "updated_at", "region", "created"]
     assert spec.ingest == IngestSpec(
         path="s3://landing/{start:%Y/%m/%d}/",
@@ -105,8 +110,26 @@ options: {hoodie.parquet.max.file.size: 1000000}
         "hoodie.index.type": "BUCKET",
         "hoodie.bucket.index.num.buckets": "8",
         "hoodie.bucket.index.hash.field": "order_id",
+        "hoodie.bucket.index.partition.expressions": "region=eu,32;^region=u,16",
         "hoodie.parquet.max.file.size": "1000000",
     }
+
+
+def test_event_times_of_an_ingestion_are_options_of_all_writes() -> None:
+    spec = parse(f"{MINIMAL}ingest: {{path: landing, event_time: updated_at, lateness: 10m}}\n")
+    assert spec.ingest == IngestSpec(path="landing", event_time="updated_at", lateness_s=600)
+    expected = {
+        "hoodie.payload.event.time.field": "updated_at",
+        "lakehouse.event_time.lateness": "600s",
+        "lakehouse.event_time.source": spec.table,
+    }
+    assert spec.write_options() == expected
+    assert parse(yaml.safe_dump(spec.to_mapping())) == spec
+    named = parse(f"{MINIMAL}ingest: {{path: landing, event_time: updated_at, source_name: shop}}\n")
+    assert named.write_options()["lakehouse.event_time.source"] == "shop"
+    by_option = parse(f"{MINIMAL}ingest: {{path: landing}}\noptions: {{hoodie.payload.event.time.field: at}}\n")
+    assert by_option.write_options()["lakehouse.event_time.source"] == spec.table
+    assert parse(f"{MINIMAL}ingest: {{path: landing}}\n").write_options() == {}
 
 
 def test_merging_is_declared_in_names_of_its_own() -> None:
@@ -150,6 +173,7 @@ def test_a_timestamp_partition_may_say_how_it_is_read_and_written() -> None:
         ("ingest:\n  path: p\n  retries: -1", "6: retries: '-1' is not a whole number"),
         ("ingest: {path: p, retry_delay: soon}", "retry_delay: 'soon' is not a duration"),
         ("ingest: {path: p, timeout: 0}", "timeout: must be longer than 0"),
+        ("ingest: {path: p, lateness: 5m}", "name its column: event_time"),
         ("ingest: {path: p, replace: maybe}", "replace: 'maybe' is none of true, false"),
         ("ingest: {path: p, catchup: true}", "catchup needs 'schedule' and 'start_date'"),
         ("ingest: {path: p, start_date: 2026-31-01}", "start_date: '2026-31-01' is not a date"),
@@ -157,6 +181,9 @@ def test_a_timestamp_partition_may_say_how_it_is_read_and_written() -> None:
         ("ingest: {path: 'a/{start}'}", "'{start}' needs a date format"),
         ("ingest: files", "4: ingest: expected a mapping"),
         ("services: {compactoin: {}}", "unknown name 'compactoin' in services. Did you mean 'compaction'?"),
+        ("services: {compaction: 3}", "services.compaction: 3 is no mapping of settings"),
+        ("services: {compaction: {max_delta_comits: 3}}", "Did you mean 'max_delta_commits'?"),
+        ("services: {compaction: {deadline: soon}}", "services.compaction.deadline='soon' is no duration"),
         ("options: {hodie.index.type: BUCKET}", "unknown option 'hodie.index.type'. Did you mean 'hoodie.index.type'?"),
         ("options: {hoodie.parquet.block.size: big}", "option hoodie.parquet.block.size='big': expected int"),
         ("type: COPY", "type: 'COPY' is none of COPY_ON_WRITE, MERGE_ON_READ"),
@@ -177,6 +204,13 @@ def test_a_timestamp_partition_may_say_how_it_is_read_and_written() -> None:
         ("ordering: [a, b, a]", "ordering: column 'a' stands there twice"),
         ("index: bucket", "the bucket index needs 'buckets'"),
         ("index: {type: simple, buckets: 3}", "for 'type: bucket' only"),
+        ("index: {type: simple, partitions: {a: 3}}", "for 'type: bucket' only"),
+        ("index: {type: bucket, partitions: {a: 3}}", "the bucket index needs 'buckets'"),
+        ("index: {type: bucket, buckets: 2, partitions: {a: 3}}", "'partitions' needs 'partition_by'"),
+        ("index: {type: bucket, buckets: 2, partitions: {a: 0}}", "pattern 'a' asks for 0 buckets"),
+        ("index: {type: bucket, buckets: 2, partitions: {a: x}}", "'x' is not a whole number"),
+        ("index: {type: bucket, buckets: 2, partitions: {'a(': 3}}", "'a(' is no regular expression"),
+        ("index: {type: bucket, buckets: 2, partitions: {'a,b': 3}}", "pattern 'a,b' cannot stand"),
         ("index: simple\noptions: {hoodie.index.type: SIMPLE}", "the index is declared twice"),
         ("partition_by: [a, a]", "column 'a' stands there twice"),
         ("partition_by: ['a:DATE']", "'a:DATE' is neither a column nor 'column:TIMESTAMP'"),
@@ -274,10 +308,28 @@ ingests = st.builds(
 )
 
 
+def test_rules_of_buckets_come_back_in_their_order() -> None:
+    spec = parse(MINIMAL + "partition_by: p\nindex: {type: bucket, buckets: 2, partitions: {z: 9, a: 3}}\n")
+    assert spec.index == IndexSpec(type="BUCKET", buckets=2, partitions=(("z", 9), ("a", 3)))
+    assert parse(yaml.safe_dump(spec.to_mapping(), sort_keys=False)) == spec
+
+
 def indexes() -> st.SearchStrategy[IndexSpec]:
     plain = st.builds(IndexSpec, type=st.sampled_from(INDEX_TYPES[:2]))
     return plain | st.builds(IndexSpec, type=st.just("BUCKET"), buckets=st.integers(1, 99), hash_fields=columns)
 
+
+scheduling = {"enabled": st.booleans(), "priority": st.integers(0, 9), "deadline": st.sampled_from(("90m", "2d"))}
+compaction = {"max_delta_commits": st.integers(1, 99), "strategy": st.sampled_from(("UnBounded", "BoundedIO"))}
+services = st.fixed_dictionaries(
+    {},
+    optional={
+        "compaction": st.fixed_dictionaries({}, optional={**scheduling, **compaction}),
+        "publish": st.fixed_dictionaries(
+            {"database": st.just("sales")}, optional={"schedule": st.just("@hourly"), "success_file": st.booleans()}
+        ),
+    },
+)
 
 specs = st.builds(
     TableSpec,
@@ -292,7 +344,7 @@ specs = st.builds(
     partial_update=st.none() | st.just("IGNORE_DEFAULTS"),
     index=st.none() | indexes(),
     ingest=st.none() | ingests,
-    services=st.dictionaries(st.sampled_from(("clean", "ttl")), st.dictionaries(names, st.integers() | texts)),
+    services=services,
     options=st.fixed_dictionaries(
         {},
         optional={

@@ -17,6 +17,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
 from lakehouse.model.merge import MergeMode, MergeRule
 from lakehouse.plan.write import StagedRun
+from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options import WritePolicy
 from lakehouse.storage.memory import MemoryStorage
 
@@ -116,7 +117,7 @@ def test_rows_go_to_the_bucket_of_their_key_whatever_run_they_are_in() -> None:
     rows = [(f"k{n}", "x", n, None) for n in range(60)]
     homes = []
     for budget in (200, 1 << 30):
-        told = context(buckets=4, policy=WritePolicy(memory_budget_bytes=budget))
+        told = context(buckets=BucketRules(4), policy=WritePolicy(memory_budget_bytes=budget))
         found = contents(told, staged(told, rows, size=7))
         homes.append({row[KEY]: bucket for (_, bucket), part in found.items() for row in part})
     assert homes[0] == homes[1]

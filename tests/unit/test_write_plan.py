@@ -7,6 +7,7 @@ import pytest
 from lakehouse.errors import UserError
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.plan.write import Sizing, StagedEntry, TagResult, plan_buckets, plan_groups
+from lakehouse.spec.bucket_rules import BucketRules
 
 SIZING = Sizing(rows_per_file=10, bytes_per_row=10.0, max_file_bytes=100, small_file_bytes=60)
 
@@ -99,8 +100,8 @@ BUCKET_ID = "0000000{}-0000-4000-8000-000000000000-0"
 )
 def test_another_number_of_buckets_than_the_tables_is_refused(slices: list[FileSlice]) -> None:
     with pytest.raises(UserError, match="does not fit 2 buckets"):
-        plan_buckets([entry(1, bucket=0)], slices, 2, str, looks_up=True)
+        plan_buckets([entry(1, bucket=0)], slices, BucketRules(2), str, looks_up=True)
 
 
 def test_deletes_for_a_bucket_without_rows_make_no_group() -> None:
-    assert plan_buckets([entry(2, deletes=2, bucket=0)], [], 2, str, looks_up=True) == ()
+    assert plan_buckets([entry(2, deletes=2, bucket=0)], [], BucketRules(2), str, looks_up=True) == ()

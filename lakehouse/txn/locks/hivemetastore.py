@@ -8,12 +8,10 @@ holder gives no sign of life is dropped by the metastore after its own `hive.txn
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
-from pymetastore.hive_metastore import ThriftHiveMetastore
 from pymetastore.hive_metastore.ttypes import (
     CheckLockRequest,
     DataOperationType,
@@ -28,20 +26,14 @@ from pymetastore.hive_metastore.ttypes import (
     TxnAbortedException,
     UnlockRequest,
 )
-from thrift.protocol.TBinaryProtocol import TBinaryProtocol
-from thrift.Thrift import TException
-from thrift.transport.TSocket import TSocket
-from thrift.transport.TTransport import TBufferedTransport
 
-from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.storage.metastore_client import MetastoreClient
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.protocol import Held, lost
 
-T = TypeVar("T")
 _KEY = "hoodie.write.lock.hivemetastore.uris"
-_PORT = 9083
-_PATIENCE_MS = 60_000
+_PATIENCE_S = 60
 _RENEWALS_PER_LEASE = 3
 # The metastore has no such request, or not any more.
 _GONE = (NoSuchLockException, TxnAbortedException)
@@ -56,7 +48,6 @@ class HiveMetastoreLock:
     """See `Lock`. The connection lasts from the first question to the release."""
 
     def __init__(self, env: Env, policy: LockPolicy) -> None:
-        self._servers = [_server(uri.strip()) for uri in policy.hive_uris.split(",")]
         self._database, self._table = policy.hive_database, policy.hive_table
         self._name = f"{policy.hive_uris} {self._database}.{self._table}"
         self.renew_ms = policy.lock_lease_ms // _RENEWALS_PER_LEASE
@@ -65,8 +56,7 @@ class HiveMetastoreLock:
         self._number: int | None = None
         self._asked = False
         self._mutex = threading.Lock()
-        self._transport: Any = None
-        self._client: Any = None
+        self._client = MetastoreClient(policy.hive_uris, option=_KEY, timeout_s=_PATIENCE_S, name=self._name)
 
     @property
     def name(self) -> str:
@@ -75,18 +65,20 @@ class HiveMetastoreLock:
 
     def try_acquire(self) -> int | Held:
         """Stand in the queue, and ask whether it is our turn."""
-        with self._mutex, self._translated():
+        with self._mutex:
             if self._number is None and self._asked:
                 # The reply of a request was lost; the request may stand in the queue.
                 self._number = self._find()
             try:
                 if self._number is None:
                     self._asked = True
-                    answer = self._call(lambda client: client.lock(self._request()))
+                    answer = self._client.call(lambda client: client.lock(self._request()), *_GONE)
                     self._number = int(answer.lockid)
                 else:
                     number = self._number
-                    answer = self._call(lambda client: client.check_lock(CheckLockRequest(lockid=number)))
+                    answer = self._client.call(
+                        lambda client: client.check_lock(CheckLockRequest(lockid=number)), *_GONE
+                    )
             except _GONE:
                 self._number, self._asked = None, False
                 return Held("nobody for sure: our request was dropped")
@@ -117,22 +109,21 @@ class HiveMetastoreLock:
             try:
                 if not self._asked:
                     return
-                with self._translated():
-                    number = self._find() if self._number is None else self._number
-                    if number is not None:
-                        with suppress(*_GONE):
-                            self._call(lambda client: client.unlock(UnlockRequest(lockid=number)))
+                number = self._find() if self._number is None else self._number
+                if number is not None:
+                    with suppress(*_GONE):
+                        self._client.call(lambda client: client.unlock(UnlockRequest(lockid=number)), *_GONE)
                 self._number, self._asked = None, False
             finally:
-                self._close()
+                self._client.close()
 
     def _confirm(self, ask: Callable[[Any, int], bool]) -> None:
-        with self._mutex, self._translated():
+        with self._mutex:
             number = self._number
             if number is None:
                 raise lost(self._name, "nobody: it was never ours, or given back")
             try:
-                is_ours = self._call(lambda client: ask(client, number))
+                is_ours = self._client.call(lambda client: ask(client, number), *_GONE)
             except _GONE as error:
                 raise lost(self._name, f"the metastore's reaper, or somebody since: {error}") from error
             if not is_ours:
@@ -153,50 +144,5 @@ class HiveMetastoreLock:
     def _find(self) -> int | None:
         """Return the number of our request in the queue, by the id that only we know."""
         asked = ShowLocksRequest(dbname=self._database, tablename=self._table)
-        shown = self._call(lambda client: client.show_locks(asked))
+        shown = self._client.call(lambda client: client.show_locks(asked))
         return next((int(lock.lockid) for lock in shown.locks or () if lock.agentInfo == self._owner), None)
-
-    def _call(self, ask: Callable[[Any], T]) -> T:
-        """Ask on the open connection; one that broke is closed, and the next call opens another."""
-        if self._client is None:
-            self._open()
-        try:
-            return ask(self._client)
-        except _GONE:
-            raise
-        except BaseException:
-            self._close()
-            raise
-
-    def _open(self) -> None:
-        for host, port in self._servers[:-1]:
-            with suppress(TException, OSError):
-                return self._connect(host, port)
-        self._connect(*self._servers[-1])
-
-    def _connect(self, host: str, port: int) -> None:
-        socket = TSocket(host, port)
-        socket.setTimeout(_PATIENCE_MS)
-        transport = TBufferedTransport(socket)
-        transport.open()
-        self._transport = transport
-        self._client = ThriftHiveMetastore.Client(TBinaryProtocol(transport))
-
-    def _close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-        self._transport = self._client = None
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (TException, OSError) as error:
-            raise RetryableError(f"{self._name}: the metastore did not answer as it should: {error!r}") from error
-
-
-def _server(uri: str) -> tuple[str, int]:
-    parts = urlsplit(uri if "://" in uri else f"thrift://{uri}")
-    if parts.scheme != "thrift" or not parts.hostname:
-        raise UserError(f"option {_KEY}: {uri!r} is not thrift://host:port", option=_KEY)
-    return parts.hostname, parts.port or _PORT

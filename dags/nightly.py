@@ -1,0 +1,47 @@
+"""An example of a DAG of one's own: at night, yesterday's trips are laid out for their readers, then old files go.
+
+Operators and task functions of `lakehouse_airflow` are ordinary Airflow: chain them, give them callbacks, deadlines and
+pools. This one waits for nobody to unpause it; copy it and change the names.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, AsyncCallback, CronDataIntervalTimetable, DeadlineAlert, DeadlineReference
+
+from lakehouse_airflow.alerts import deadline_missed, task_failed
+from lakehouse_airflow.services import ServiceOperator
+
+TABLE = "default.ride_trips"
+
+
+with DAG(
+    dag_id="nightly.ride_trips",
+    description="Lay yesterday's trips out by zone, then remove old files",
+    doc_md=__doc__,
+    schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    default_args={"retries": 2, "retry_delay": timedelta(minutes=1), "on_failure_callback": task_failed},
+    deadline=DeadlineAlert(
+        reference=DeadlineReference.DAGRUN_QUEUED_AT,
+        interval=timedelta(hours=4),
+        callback=AsyncCallback(deadline_missed, kwargs={"what": TABLE}),
+    ),
+    tags=["lakehouse", "example"],
+) as dag:
+    laid_out = ServiceOperator(
+        task_id="lay_out",
+        service="clustering",
+        table=TABLE,
+        by_interval=True,
+        force=True,
+        options={
+            "hoodie.clustering.plan.strategy.sort.columns": "zone,pickup_at",
+            "hoodie.layout.optimize.strategy": "z-order",
+        },
+    )
+    cleaned = ServiceOperator(task_id="clean", service="clean", table=TABLE)
+    laid_out >> cleaned

@@ -1,0 +1,195 @@
+"""The catalog's database: which one, its sessions, and its schema.
+
+    LAKEHOUSE_CATALOG          the URL of the default catalog, such as postgresql+psycopg://user:password@host/lakehouse
+    LAKEHOUSE_CATALOG_<NAME>   that of the catalog <name>
+    neither                    SQLite in `LAKEHOUSE_HOME`/catalog.db, where LAKEHOUSE_HOME is set
+
+SQLite is for one host: its schema is brought up to date by whoever opens it. A database that is shared is changed by
+`lakehouse catalog upgrade`, and by nobody else.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.spec.location import HOME
+
+VARIABLE = "LAKEHOUSE_CATALOG"
+DEFAULT = "default"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_BUSY_S = 30
+_CONNECT_S = 10
+_IDLE_S = 20
+_MIGRATION_LOCK = 0x6C616B65
+
+
+def catalog_url(name: str, environ: Mapping[str, str]) -> str:
+    """Return the URL of a catalog: of a name by the environment, or `name` itself if it is one.
+
+    Raises UserError naming the variable that is missing.
+    """
+    if "://" in name:
+        return name
+    if not _NAME.fullmatch(name):
+        raise UserError(f"catalog {name!r} is neither a URL nor a name of letters, digits and '_'", catalog=name)
+    variable = VARIABLE if name == DEFAULT else f"{VARIABLE}_{name.upper()}"
+    if environ.get(variable):
+        return environ[variable]
+    if name == DEFAULT and environ.get(HOME):
+        return f"sqlite:///{os.path.abspath(environ[HOME])}/catalog.db"
+    raise UserError(
+        f"no catalog {name!r}: set {variable} to its URL, such as postgresql+psycopg://user@host/lakehouse or "
+        f"sqlite:////path/catalog.db{f', or set {HOME} for one in that directory' if name == DEFAULT else ''}",
+        catalog=name,
+    )
+
+
+def is_configured(environ: Mapping[str, str]) -> bool:
+    """Return whether there is a default catalog."""
+    return bool(environ.get(VARIABLE) or environ.get(HOME))
+
+
+class Database:
+    """Sessions on the catalog's database, with a schema that is up to date."""
+
+    def __init__(self, url: str) -> None:
+        self.engine = _engine(url)
+        self.where = self.engine.url.render_as_string(hide_password=True)
+        self.is_embedded = self.engine.dialect.name == "sqlite"
+        if self.is_embedded:
+            self.upgrade()
+        else:
+            self._require_schema()
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Run one transaction: committed at the end, rolled back by an error; a lost connection is retryable."""
+        with self._translated(), Session(self.engine) as session, session.begin():
+            yield session
+
+    def upgrade(self) -> str:
+        """Bring the schema to the newest revision, which is returned; two upgrades at once do it once."""
+        with self._translated():
+            return upgrade(self.engine)
+
+    def close(self) -> None:
+        """Close the connections that wait for their next use."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise RetryableError(f"catalog {self.where}: {error.orig}", catalog=self.where) from error
+        except SQLAlchemyError as error:
+            raise RetryableError(f"catalog {self.where}: {error}", catalog=self.where) from error
+
+    def _require_schema(self) -> None:
+        with self._translated(), self.engine.connect() as connection:
+            found = MigrationContext.configure(connection).get_current_revision()
+        newest = _script().get_current_head()
+        if found != newest:
+            self.close()
+            raise UserError(
+                f"catalog {self.where} has schema {found or 'none'}, and this version of lakehouse needs {newest}: run "
+                "`lakehouse catalog upgrade`",
+                catalog=self.where,
+            )
+
+
+def is_duplicate(error: RetryableError) -> bool:
+    """Return whether a transaction failed because another one had entered the same thing first."""
+    return isinstance(error.__cause__, IntegrityError)
+
+
+def is_outage(error: RetryableError) -> bool:
+    """Return whether it was the database that failed, which may be back soon."""
+    return isinstance(error.__cause__, SQLAlchemyError)
+
+
+def upgrade(engine: Engine) -> str:
+    """Run the migrations that a database lacks; return its revision."""
+    config = _config()
+    with engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _MIGRATION_LOCK})
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        connection.commit()
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _MIGRATION_LOCK})
+            connection.commit()
+    return str(_script().get_current_head())
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        if parsed.get_backend_name() == "sqlite" and parsed.database:
+            os.makedirs(os.path.dirname(os.path.abspath(parsed.database)), exist_ok=True)
+        # A server that is gone without a word must not hold up a run for the minutes that TCP would wait.
+        patience = {"connect_timeout": _CONNECT_S} if parsed.get_backend_name() == "postgresql" else {}
+        engine = create_engine(parsed, pool_pre_ping=True, connect_args=patience)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError, OSError) as error:
+        shown = re.sub(r"//([^:/@]*):[^@]*@", r"//\1:***@", url)
+        raise UserError(
+            f"catalog {shown!r} cannot be used: {error}. Write postgresql+psycopg://user@host/database or "
+            "sqlite:////path, and install the driver.",
+            catalog=shown,
+        ) from None
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    elif engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", _prepare_postgresql)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: Any) -> None:
+    del record
+    # Python's driver would begin transactions by itself, and late: two of them that read first and write then would
+    # both be refused.
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", f"busy_timeout={_BUSY_S * 1000}", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _prepare_postgresql(connection: Any, record: Any) -> None:
+    del record
+    # A process that is suspended within a transaction must not hold its rows for good; those who wait for them outlast
+    # the patience that its session has with it.
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET idle_in_transaction_session_timeout = {_IDLE_S * 1000}")
+        cursor.execute(f"SET lock_timeout = {_BUSY_S * 1000}")
+    connection.commit()
+
+
+def _begin_sqlite(connection: Any) -> None:
+    if not connection.connection.driver_connection.in_transaction:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return config
+
+
+def _script() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())

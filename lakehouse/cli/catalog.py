@@ -1,0 +1,160 @@
+"""What a catalog knows: `lakehouse table list | register | update | drop`, `policy ...`, `catalog upgrade`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sqlalchemy import create_engine
+
+from lakehouse.catalog.catalog import load_catalog
+from lakehouse.catalog.connect import DEFAULT, catalog_url, upgrade
+from lakehouse.cli.output import show
+from lakehouse.errors import UserError, nearest
+from lakehouse.spec.services import SERVICES
+from lakehouse.spec.table import load_spec
+
+#: Verbs of `lakehouse table` that are about names.
+CATALOG_VERBS = ("list", "register", "update", "drop")
+_VERBS = {"table": CATALOG_VERBS, "policy": ("set", "remove", "show"), "catalog": ("upgrade",)}
+
+
+def catalog_command(words: Sequence[str]) -> int:
+    """Run one command of this room."""
+    noun, verb = words[0], words[1] if len(words) > 1 else ""
+    if verb not in _VERBS[noun]:
+        known = ", ".join(_VERBS[noun])
+        raise UserError(f"lakehouse {noun} {verb!r} is unknown; verbs are {known}.{nearest(verb, _VERBS[noun])}")
+    return {
+        ("table", "list"): _list,
+        ("table", "register"): _register,
+        ("table", "update"): _update,
+        ("table", "drop"): _drop,
+        ("policy", "set"): _set,
+        ("policy", "remove"): _remove,
+        ("policy", "show"): _show,
+        ("catalog", "upgrade"): _upgrade,
+    }[(noun, verb)](words[2:])
+
+
+def _list(words: Sequence[str]) -> int:
+    parser = _parser("table list")
+    parser.add_argument("--namespace", help="only the tables of this one")
+    given = parser.parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        rows = [
+            {"table": entry.identifier, "type": entry.spec.type, "spec": entry.spec_version, "location": entry.location}
+            for entry in catalog.list_tables(given.namespace)
+        ]
+    show(rows, given.output)
+    return 0
+
+
+def _register(words: Sequence[str]) -> int:
+    parser = _parser("table register")
+    parser.add_argument("table", help="namespace.table")
+    parser.add_argument("location", help="where the Hudi table is")
+    given = parser.parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        table = catalog.register_table(given.table, given.location)
+    show({"registered": given.table, "location": table.location, "version": table.config.version}, given.output)
+    return 0
+
+
+def _update(words: Sequence[str]) -> int:
+    parser = _parser("table update")
+    parser.add_argument("--table", required=True, help="a table spec (YAML): the version that is in force from now on")
+    given = parser.parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        spec = load_spec(Path(given.table))
+        version = catalog.update_spec(spec)
+    show({"table": spec.table, "spec": version}, given.output)
+    return 0
+
+
+def _drop(words: Sequence[str]) -> int:
+    parser = _parser("table drop")
+    parser.add_argument("table", help="namespace.table")
+    parser.add_argument("--purge", action="store_true", help="delete its files, too")
+    given = parser.parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        catalog.drop_table(given.table, purge=given.purge)
+    show({"dropped": given.table, "files": "deleted" if given.purge else "left where they are"}, given.output)
+    return 0
+
+
+def _set(words: Sequence[str]) -> int:
+    parser = _policy("policy set")
+    parser.add_argument("settings", nargs="+", metavar="name=value", help="settings of the service")
+    given = parser.parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        catalog.set_policy(given.scope, given.service, _pairs(given.settings), pattern=given.pattern)
+    show({"set": given.scope, "service": given.service}, given.output)
+    return 0
+
+
+def _remove(words: Sequence[str]) -> int:
+    given = _policy("policy remove").parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        removed = catalog.remove_policy(given.scope, given.service, pattern=given.pattern)
+    show({"removed": removed, "scope": given.scope, "service": given.service}, given.output)
+    return 0
+
+
+def _show(words: Sequence[str]) -> int:
+    parser = _parser("policy show")
+    parser.add_argument("table", help="namespace.table")
+    parser.add_argument("--partition", help="as this partition is told")
+    given = parser.parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        rows = []
+        for service in SERVICES:
+            told = catalog.settings(given.table, service, partition=given.partition)
+            rows.append(
+                {
+                    "service": service,
+                    "enabled": told.enabled,
+                    "priority": told.priority,
+                    "deadline, s": told.deadline_s,
+                    "options": dict(told.options),
+                }
+            )
+    show(rows, given.output)
+    return 0
+
+
+def _upgrade(words: Sequence[str]) -> int:
+    given = _parser("catalog upgrade").parse_args(words)
+    engine = create_engine(catalog_url(given.catalog, os.environ))
+    try:
+        revision = upgrade(engine)
+    finally:
+        engine.dispose()
+    show({"catalog": engine.url.render_as_string(hide_password=True), "schema": revision}, given.output)
+    return 0
+
+
+def _pairs(settings: Sequence[str]) -> dict[str, Any]:
+    wrong = next((setting for setting in settings if "=" not in setting), None)
+    if wrong is not None:
+        raise UserError(f"{wrong!r}: expected name=value", setting=wrong)
+    return {name: yaml.safe_load(value) for name, _, value in (setting.partition("=") for setting in settings)}
+
+
+def _policy(command: str) -> argparse.ArgumentParser:
+    parser = _parser(command)
+    parser.add_argument("scope", help="a namespace, or namespace.table")
+    parser.add_argument("service", choices=SERVICES)
+    parser.add_argument("--pattern", default="", help="only for partitions whose path matches this regular expression")
+    return parser
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"lakehouse {command}")
+    parser.add_argument("--catalog", default=DEFAULT, help="name or URL of the catalog")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    return parser

@@ -1,0 +1,35 @@
+"""`lakehouse index check | build`: bloom filters of base files; under spark-submit executors read and write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from lakehouse.cli.output import show
+from lakehouse.cli.service_job import option_pairs, service_parser
+from lakehouse.cli.table import open_table
+from lakehouse.errors import UserError, nearest
+from lakehouse.operations.results import NothingToDo
+from lakehouse.spark.session import job_session
+
+_VERBS = ("check", "build")
+
+
+def index_command(words: Sequence[str]) -> int:
+    """Run one command of this room."""
+    verb = words[1] if len(words) > 1 else ""
+    if verb not in _VERBS:
+        raise UserError(f"lakehouse index {verb!r} is unknown; verbs are {', '.join(_VERBS)}.{nearest(verb, _VERBS)}")
+    given = service_parser(f"index {verb}").parse_args(words[2:])
+    spark = job_session(f"lakehouse index {verb} {given.table[:100]}") if "PYSPARK_GATEWAY_PORT" in os.environ else None
+    services = open_table(given.table, option_pairs(given.option)).services
+    if verb == "check":
+        bare = services.files_without_filter(spark=spark)
+        show({"without a bloom filter": len(bare), "files": [{"path": path} for path in bare]}, given.output)
+        return 0
+    outcome = services.build_index(spark=spark)
+    if isinstance(outcome, NothingToDo):
+        show({"built": 0, "reason": outcome.reason}, given.output)
+    else:
+        show({"built": len(outcome.metadata.stats), "instant": outcome.instant.requested}, given.output)
+    return 0

@@ -1,0 +1,211 @@
+"""`lakehouse publish due | plan | run | status | signal | withdraw`; `run` is a job, the others need no Spark.
+
+The table is a spec file or a name in a catalog: what is published of it stands in its `services.publish`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from lakehouse.catalog.catalog import load_catalog
+from lakehouse.cli.output import show
+from lakehouse.cli.service_job import option_pairs, service_parser
+from lakehouse.cli.table import catalog_name, open_table, spec_of
+from lakehouse.errors import UserError, nearest
+from lakehouse.jobs import describe, run_job
+from lakehouse.metastore.open import open_metastore
+from lakehouse.plan.event_time import milliseconds
+from lakehouse.publish.job import PublishJob
+from lakehouse.publish.plan import Asked
+from lakehouse.publish.run import due, run, signal, withdraw
+from lakehouse.publish.status import status
+from lakehouse.spark.session import job_session
+from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.location import resolve
+from lakehouse.spec.options import Policies, parse_options
+from lakehouse.spec.publish import PublishSpec
+from lakehouse.storage.locate import open_storage
+from lakehouse.table import Table
+from lakehouse.table_services import engine_of
+
+_VERBS = ("due", "plan", "run", "status", "signal", "withdraw")
+#: Flags of `run` that are not part of every job's command.
+_POINTERS, _NEWEST, _ARCHIVE = "--pointers-only", "--newest", "--archive-now"
+
+
+def publish_command(words: Sequence[str]) -> int:
+    """Run one command of this room."""
+    verb = words[1] if len(words) > 1 else ""
+    if verb not in _VERBS:
+        raise UserError(f"lakehouse publish {verb!r} is unknown; verbs are {', '.join(_VERBS)}.{nearest(verb, _VERBS)}")
+    if verb == "run":
+        flags = frozenset(words) & {_POINTERS, _NEWEST, _ARCHIVE}
+        plain = [word for word in words if word not in flags]
+        return run_job(JobCommand.from_argv(plain), lambda command: _work(command, flags))
+    return {"due": _due, "plan": _plan, "status": _status, "signal": _signal, "withdraw": _withdraw}[verb](words[2:])
+
+
+def open_publication(name: str, options: dict[str, str]) -> PublishJob:
+    """Open a table and its publication; raise UserError if nothing is declared of it."""
+    spec = spec_of(name)
+    if spec is None:
+        known = catalog_name(name)
+        if known is None:
+            raise UserError(
+                f"{name}: publication needs a table spec, or the name of a table in a catalog, for what is published "
+                "stands in services.publish"
+            )
+        with load_catalog(known[0]) as catalog:
+            spec = catalog.entry(known[1]).spec
+    declared = spec.publication()
+    if declared is None:
+        raise UserError(f"{name}: its spec declares no services.publish, so nothing is published of it")
+    policies = parse_options({**spec.call_options(), **options})
+    table = open_table(name, options)
+    return PublishJob(
+        table=table,
+        policies=policies,
+        spec=declared,
+        metastore=open_metastore(policies.sync, what=f"services.publish of {declared.target}", also=declared.metastore),
+        place=open_storage(_place(declared, table)),
+    )
+
+
+def _place(spec: PublishSpec, table: Table) -> str:
+    """Return where archived partitions lie: as the spec says, else beside the table."""
+    if spec.location:
+        return resolve(spec.location, os.environ, name="services.publish.location")
+    return f"{table.location.rstrip('/')}_published/{spec.target}"
+
+
+def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
+    started = time.perf_counter()
+    job = open_publication(command.table, dict(command.options))
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    spark = job_session(f"lakehouse publish {job.target}") if submitted else None
+    interval = command.interval
+    asked = Asked(
+        names=command.partitions,
+        interval_ms=None if interval is None else (milliseconds(interval[0]), milliseconds(interval[1])),
+        force=command.force,
+        ended=interval is not None,
+        newest=_NEWEST in flags,
+        archive=_ARCHIVE in flags,
+    )
+    policies: Policies = job.policies
+    try:
+        done = run(job, asked, engine=None if _POINTERS in flags else engine_of(spark, policies))
+    finally:
+        job.metastore.close()
+    names = tuple(sorted({*done.published, *done.archived}))
+    changed = {
+        "published": done.published,
+        "archived": done.archived,
+        "repaired": done.repaired,
+        "withdrawn": done.withdrawn,
+    }
+    report = JobReport(
+        status=JobStatus.COMMITTED if done.did_something else JobStatus.NOTHING_TO_DO,
+        table=job.table.name,
+        partitions=names,
+        reason="; ".join(f"{len(found)} {what}" for what, found in changed.items() if found)
+        or f"{done.waiting} partitions wait",
+        seconds=time.perf_counter() - started,
+    )
+    print(describe(report))
+    return report
+
+
+def _due(words: Sequence[str]) -> int:
+    given, job = _opened("publish due", words)
+    plan = due(job, _asked(given))
+    told = {
+        "table": job.target,
+        "due": not plan.is_empty,
+        "to publish": [planned.name for planned in plan.publish],
+        "to archive": list(plan.archive),
+        "begun": list(plan.begun),
+        "waiting": len(plan.waiting),
+    }
+    show(told, given.output)
+    return 0
+
+
+def _plan(words: Sequence[str]) -> int:
+    given, job = _opened("publish plan", words)
+    plan = due(job, _asked(given))
+    if given.output == "json":
+        show(asdict(plan), "json")
+        return 0
+    rows = [{"partition": name, "would be": "gone on with", "version": "", "why": "begun"} for name in plan.begun]
+    rows += [
+        {"partition": p.name, "would be": "published", "version": p.version.instant, "why": p.reason}
+        for p in plan.publish
+    ]
+    rows += [{"partition": n, "would be": "archived", "version": "", "why": "old enough"} for n in plan.archive]
+    rows += [{"partition": w.name, "would be": "-", "version": "", "why": w.reason} for w in plan.waiting]
+    show(rows, "text")
+    return 0
+
+
+def _status(words: Sequence[str]) -> int:
+    given, job = _opened("publish status", words)
+    rows = [asdict(row) for row in status(job, given.partition)]
+    show(rows, given.output)
+    return 0
+
+
+def _signal(words: Sequence[str]) -> int:
+    given, job = _opened("publish signal", words)
+    if not given.partition:
+        raise UserError("lakehouse publish signal needs --partition: what is ready")
+    names = signal(job, given.partition)
+    told: dict[str, Any] = {"ready": list(names)}
+    if given.run:
+        done = run(job, Asked(names=names))
+        told["published"] = list(done.published)
+    show(told, given.output)
+    return 0
+
+
+def _withdraw(words: Sequence[str]) -> int:
+    given, job = _opened("publish withdraw", words)
+    if not given.partition:
+        raise UserError("lakehouse publish withdraw needs --partition: what is to disappear")
+    show({"withdrawn": list(withdraw(job, given.partition))}, given.output)
+    return 0
+
+
+def _opened(command: str, words: Sequence[str]) -> tuple[argparse.Namespace, PublishJob]:
+    parser = service_parser(command)
+    parser.add_argument("--partition", action="append", default=[], help="name such as dt=2025-03-01; repeatable")
+    if command in ("publish due", "publish plan"):
+        parser.add_argument("--interval-start", help="partitions from here on, ISO 8601")
+        parser.add_argument("--interval-end", help="up to here, not included")
+        parser.add_argument("--force", action="store_true", help="those that are published already, too")
+        parser.add_argument(_NEWEST, action="store_true", help="at the newest version, whatever the event time")
+    if command == "publish signal":
+        parser.add_argument("--run", action="store_true", help="publish them at once")
+    given = parser.parse_args(words)
+    return given, open_publication(given.table, option_pairs(given.option))
+
+
+def _asked(given: argparse.Namespace) -> Asked:
+    command = JobCommand(
+        verb="publish",
+        action="plan",
+        table=given.table,
+        interval_start=given.interval_start,
+        interval_end=given.interval_end,
+    )
+    asked = Asked(names=tuple(given.partition), force=given.force, newest=given.newest)
+    if command.interval is None:
+        return asked
+    return replace(
+        asked, interval_ms=(milliseconds(command.interval[0]), milliseconds(command.interval[1])), ended=True
+    )

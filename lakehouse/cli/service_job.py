@@ -1,0 +1,68 @@
+"""`lakehouse <service> run`: one table, or several of a catalog in one process."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Sequence
+
+from lakehouse.catalog.catalog import load_catalog
+from lakehouse.cli.table import catalog_name, open_table
+from lakehouse.errors import UserError
+from lakehouse.jobs import describe, run_job
+from lakehouse.services.metrics import metrics
+from lakehouse.services.run import run_tables
+from lakehouse.services.runners import run_service, runner
+from lakehouse.spark.session import job_session
+from lakehouse.spec.job import JobCommand, JobReport, JobStatus, combined
+
+logger = logging.getLogger(__name__)
+
+
+def run_service_job(words: Sequence[str]) -> int:
+    """Run the service that `words` name; under spark-submit on Spark, else in threads of this process."""
+    return run_job(JobCommand.from_argv(words), _work)
+
+
+def service_parser(command: str) -> argparse.ArgumentParser:
+    """Return a parser of what all commands about a service take."""
+    parser = argparse.ArgumentParser(prog=f"lakehouse {command}")
+    parser.add_argument("--table", required=True, help="a table spec (YAML), a table's location, or namespace.table")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="hoodie.* option")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    return parser
+
+
+def option_pairs(options: Sequence[str]) -> dict[str, str]:
+    """Return what `--option key=value` said; raise UserError for one that says neither."""
+    pairs = dict(option.partition("=")[::2] for option in options)
+    wrong = next((option for option in options if "=" not in option), None)
+    if wrong is not None:
+        raise UserError(f"--option {wrong}: expected key=value")
+    return pairs
+
+
+def _work(command: JobCommand) -> JobReport:
+    names = [catalog_name(table) for table in command.tables]
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    spark = job_session(f"lakehouse {command.verb} {', '.join(command.tables)[:100]}") if submitted else None
+    known = [name for name in names if name is not None]
+    if len(known) < len(names):
+        if len(names) > 1:
+            unknown = command.tables[names.index(None)]
+            raise UserError(f"several tables in one run are names of a catalog, and {unknown!r} is none", table=unknown)
+        report = run_service(command.verb, open_table(command.table, command.options), command, spark)
+    else:
+        catalogs = {catalog for catalog, _ in known}
+        if len(catalogs) > 1:
+            raise UserError(f"the tables of one run are of one catalog, not of {', '.join(sorted(catalogs))}")
+        with load_catalog(catalogs.pop()) as catalog, metrics() as measures:
+            tables = [table for _, table in known]
+            reports = run_tables(catalog, command.verb, tables, command, runner(command.verb), spark, measures)
+        report = reports[0] if len(reports) == 1 else combined(reports)
+    for part in report.parts or (report,):
+        if part.status is JobStatus.NOTHING_TO_DO:
+            logger.info("table %s: nothing to do: %s", part.table, part.reason)
+    print(describe(report))
+    return report

@@ -1,0 +1,234 @@
+"""`lakehouse services due | explain | request | status`: what the scheduler decides, and why."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from lakehouse.catalog.catalog import Catalog, load_catalog
+from lakehouse.catalog.connect import DEFAULT
+from lakehouse.catalog.history import Decision, Run
+from lakehouse.cli.output import show
+from lakehouse.errors import LakehouseError, UserError, nearest
+from lakehouse.services.choose import Choice, Limits, batches
+from lakehouse.services.metrics import metrics
+from lakehouse.services.run import lease_key, state_of
+from lakehouse.services.schedule import decide
+from lakehouse.spec.quantities import duration_text, parse_duration, parse_size
+from lakehouse.spec.services import SERVICES
+
+_VERBS = ("due", "explain", "request", "status", "health")
+
+
+_HEALTH = (
+    "freshness_lag_s",
+    "file_groups",
+    "base_bytes",
+    "log_bytes",
+    "small_files",
+    "pending_plans",
+    "pending_writes",
+    "instants",
+)
+
+
+def services_command(words: Sequence[str]) -> int:
+    """Run one command of this room."""
+    verb = words[1] if len(words) > 1 else ""
+    if verb not in _VERBS:
+        known = ", ".join(_VERBS)
+        raise UserError(f"lakehouse services {verb!r} is unknown; verbs are {known}.{nearest(verb, _VERBS)}")
+    return {"due": _due, "explain": _explain, "request": _request, "status": _status, "health": _health}[verb](
+        words[2:]
+    )
+
+
+def _due(words: Sequence[str]) -> int:
+    parser = _parser("services due")
+    parser.add_argument("--service", action="append", choices=SERVICES, help="default: all")
+    parser.add_argument("--table", action="append", default=[], help="namespace.table; default: all")
+    parser.add_argument("--force", action="store_true", help="choose what is not due, too")
+    parser.add_argument("--max-runs", type=int, help="runs of a service at the same time")
+    parser.add_argument("--bytes-per-hour", help="bytes that runs of a service may move in an hour, such as 500GB")
+    parser.add_argument("--batch-tables", type=int, default=20, help="most tables that one process serves")
+    parser.add_argument("--batch-time", default="5m", help="most time that one process should take")
+    given = parser.parse_args(words)
+    services = given.service or list(SERVICES)
+    budget = None if given.bytes_per_hour is None else parse_size("--bytes-per-hour", given.bytes_per_hour)
+    limits = dict.fromkeys(services, Limits(runs=given.max_runs, bytes_per_hour=budget))
+    seconds = float(parse_duration("--batch-time", given.batch_time))
+    with load_catalog(given.catalog) as catalog, metrics() as measures:
+        choices = decide(catalog, services, tables=given.table, limits=limits, force=given.force)
+        measures.decisions(choices)
+    if given.output == "text":
+        show([_row(choice) for choice in choices], given.output)
+        return 0
+    packed = {
+        service: batches(
+            [c.candidate for c in choices if c.chosen and c.candidate.service == service],
+            max_tables=given.batch_tables,
+            max_seconds=seconds,
+        )
+        for service in services
+    }
+    show({"decisions": [_decision(choice) for choice in choices], "batches": packed}, given.output)
+    return 0
+
+
+def _explain(words: Sequence[str]) -> int:
+    parser = _parser("services explain")
+    parser.add_argument("table", help="namespace.table")
+    parser.add_argument("--service", action="append", choices=SERVICES, help="default: all")
+    given = parser.parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        told = {service: _explained(catalog, given.table, service) for service in given.service or SERVICES}
+    if given.output == "json":
+        show(told, given.output)
+        return 0
+    for service, lines in told.items():
+        print(f"\n{service}")
+        decided = lines.pop("decided")
+        show({**(decided if isinstance(decided, dict) else {"decided": decided}), **lines}, given.output)
+    return 0
+
+
+def _explained(catalog: Catalog, table: str, service: str) -> dict[str, Any]:
+    entry = catalog.entry(table)
+    settings = catalog.settings(table, service)
+    decisions = catalog.history.decisions(entry.id, service)
+    runs = catalog.history.runs(entry.id, service, limit=3)
+    holder = catalog.leases.holder(lease_key(entry.identifier, service))
+    return {
+        "settings": {"enabled": settings.enabled, "priority": settings.priority, **settings.options},
+        "decided": _told(decisions[0]) if decisions else "never: no `lakehouse services due` has looked at it",
+        "under way": None if holder is None else holder.owner,
+        "asked for": [dict(wish.parameters) for wish in catalog.history.open_requests(entry.id, service)],
+        "last runs": [_run(state_of(run, holder)) for run in runs],
+    }
+
+
+def _request(words: Sequence[str]) -> int:
+    parser = _parser("services request")
+    parser.add_argument("table", help="namespace.table")
+    parser.add_argument("service", choices=SERVICES)
+    parser.add_argument("--partition", action="append", default=[], help="only this partition; may be repeated")
+    parser.add_argument("--by", default="", help="who asks")
+    given = parser.parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        entry = catalog.entry(given.table)
+        parameters = {"partitions": given.partition} if given.partition else {}
+        number = catalog.history.request(entry.id, given.service, parameters, requested_by=given.by)
+    show({"requested": number, "table": entry.identifier, "service": given.service}, given.output)
+    return 0
+
+
+def _status(words: Sequence[str]) -> int:
+    given = _parser("services status").parse_args(words)
+    with load_catalog(given.catalog) as catalog:
+        rows = [
+            _state(catalog, entry.identifier, entry.id, service)
+            for entry in catalog.list_tables()
+            for service in SERVICES
+        ]
+    show([row for row in rows if row is not None], given.output)
+    return 0
+
+
+def _health(words: Sequence[str]) -> int:
+    parser = _parser("services health")
+    parser.add_argument("--table", action="append", default=[], help="namespace.table; default: all")
+    given = parser.parse_args(words)
+    rows = []
+    with load_catalog(given.catalog) as catalog, metrics() as measures:
+        for name in given.table or [entry.identifier for entry in catalog.list_tables()]:
+            try:
+                health = catalog.load_table(name).health()
+            except LakehouseError as error:
+                rows.append({"table": name, **dict.fromkeys(_HEALTH), "error": f"{type(error).__name__}: {error}"})
+                continue
+            measures.table(name, health)
+            found = {what: getattr(health, what) for what in _HEALTH}
+            lag = health.freshness_lag_s
+            rows.append({"table": name, **found, _HEALTH[0]: None if lag is None else round(lag, 1), "error": None})
+    show(rows, given.output)
+    return 0
+
+
+def _state(catalog: Catalog, table: str, table_id: int, service: str) -> dict[str, Any] | None:
+    decisions, runs = catalog.history.decisions(table_id, service), catalog.history.runs(table_id, service, limit=1)
+    if not decisions and not runs:
+        return None
+    last = state_of(runs[0], catalog.leases.holder(lease_key(table, service))) if runs else None
+    return {
+        "table": table,
+        "service": service,
+        "due": decisions[0].due if decisions else None,
+        "last run": None if last is None else str(last.state),
+        "at": None if last is None else _time(last.started_ms),
+        "reason": decisions[0].reason if decisions else "",
+    }
+
+
+def _row(choice: Choice) -> dict[str, Any]:
+    candidate = choice.candidate
+    return {
+        "table": candidate.table,
+        "service": candidate.service,
+        "due": candidate.assessment.due,
+        "runs now": choice.chosen,
+        "score": round(candidate.score, 3),
+        "why": choice.reason,
+    }
+
+
+def _decision(choice: Choice) -> dict[str, Any]:
+    candidate = choice.candidate
+    return {
+        **_row(choice),
+        "asked for": candidate.wanted,
+        "inputs": dict(candidate.assessment.inputs),
+        "predicted": {**asdict(candidate.assessment.cost), "seconds": round(candidate.seconds, 1)},
+        "deadline": None if candidate.deadline_ms is None else _time(candidate.deadline_ms),
+    }
+
+
+def _told(decision: Decision) -> dict[str, Any]:
+    return {
+        "at": _time(decision.decided_ms),
+        "due": decision.due,
+        "chosen": decision.chosen,
+        "why": decision.reason,
+        "score": round(decision.priority, 3),
+        "deadline": None if decision.deadline_ms is None else _time(decision.deadline_ms),
+        "inputs": dict(decision.inputs),
+        "predicted": dict(decision.predicted),
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    took = None if run.ended_ms is None else duration_text((run.ended_ms - run.started_ms) / 1000)
+    return {
+        "run": run.run_id,
+        "state": str(run.state),
+        "at": _time(run.started_ms),
+        "took": took,
+        "tries": run.tries,
+        "instant": run.instant,
+        "predicted": dict(run.predicted),
+        "actual": dict(run.actual),
+        "error": run.error,
+    }
+
+
+def _time(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"lakehouse {command}")
+    parser.add_argument("--catalog", default=DEFAULT, help="name or URL of the catalog")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    return parser

@@ -1,0 +1,39 @@
+"""`lakehouse table validate`: is a table what the format says, and what to do where it is not."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from lakehouse.cli.output import show
+from lakehouse.cli.service_job import option_pairs
+from lakehouse.cli.table import open_table
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.validation import INVARIANTS
+from lakehouse.spark.session import job_session
+
+
+def validate_command(words: Sequence[str]) -> int:
+    """Run `lakehouse table validate`, and return its exit code; under spark-submit executors read the files."""
+    given = _parse(words[2:])
+    submitted = given.deep and "PYSPARK_GATEWAY_PORT" in os.environ
+    spark = job_session(f"lakehouse table validate {given.table[:100]}") if submitted else None
+    report = open_table(given.table, option_pairs(given.option)).validate(deep=given.deep, spark=spark)
+    show(report.as_dict(), given.output)
+    return CorruptTableError.exit_code if report.corrupt else 0
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="lakehouse table validate",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Check every invariant of a table; exit code 65 if something is corrupt, 0 else. Nothing is "
+        "written.",
+        epilog="invariants:\n" + "\n".join(f"  {name:22}{known.holds}" for name, known in INVARIANTS.items()),
+    )
+    parser.add_argument("--table", required=True)
+    parser.add_argument("--deep", action="store_true", help="read every file of the newest slices, too")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="hoodie.* option")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    return parser.parse_args(words)

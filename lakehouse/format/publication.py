@@ -1,0 +1,99 @@
+"""The publications of a table as one JSON object, and manifests: the files of a version, one URL per line.
+
+A manifest is what `SymlinkTextInputFormat` of Hive, Presto, Trino and Athena reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.publication import Publication, PublishedPartition, Retired, Stage, Version
+
+_VERSION = 1
+
+
+def encode_publications(publications: Mapping[str, Publication], fresh_id: str) -> bytes:
+    """Return the object that holds the publications by `database.table`; `fresh_id` makes it differ from all others."""
+    tables = {name: _publication(publication) for name, publication in sorted(publications.items())}
+    return json.dumps({"id": fresh_id, "version": _VERSION, "tables": tables}, ensure_ascii=False).encode()
+
+
+def decode_publications(data: bytes, path: str) -> dict[str, Publication]:
+    """Return the publications in the object at `path`; raise CorruptTableError naming it if it is none."""
+    try:
+        found = json.loads(data)
+        if found["version"] != _VERSION:
+            raise ValueError(f"version {found['version']} is newer than {_VERSION}, which is known here")
+        return {str(name): _decoded(told) for name, told in found["tables"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptTableError(f"{path} does not tell what is published: {error!r}", path=path) from error
+
+
+def encode_manifest(urls: Iterable[str]) -> bytes:
+    """Return a manifest of these files."""
+    return "".join(f"{url}\n" for url in urls).encode()
+
+
+def decode_manifest(data: bytes) -> tuple[str, ...]:
+    """Return the URLs that a manifest names."""
+    return tuple(line for line in data.decode().split("\n") if line)
+
+
+def _publication(publication: Publication) -> dict[str, Any]:
+    return {
+        "partitions": {name: _partition(p) for name, p in sorted(publication.partitions.items())},
+        "signals": dict(sorted(publication.signals.items())),
+        "retired": [{"manifest": r.manifest, "copy": r.copy, "at_ms": r.at_ms} for r in publication.retired],
+    }
+
+
+def _partition(partition: PublishedPartition) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "stage": str(partition.stage),
+        "instant": partition.version.instant,
+        "completion": partition.version.completion,
+        "ready_ms": partition.ready_ms,
+        "files": partition.files,
+        "bytes": partition.size_bytes,
+    }
+    optional = {
+        "manifest": partition.manifest or None,
+        "before": None if partition.before is None else _partition(partition.before),
+        "copy": partition.copy or None,
+        "paths": None if partition.paths is None else list(partition.paths),
+        "event_time_ms": partition.event_time_ms,
+        "published_ms": partition.published_ms,
+        "needs_copy": partition.needs_copy or None,
+        "reason": partition.reason or None,
+    }
+    return told | {name: value for name, value in optional.items() if value is not None}
+
+
+def _decoded(told: Mapping[str, Any]) -> Publication:
+    return Publication(
+        partitions={str(name): _decoded_partition(p) for name, p in told["partitions"].items()},
+        signals={str(name): int(at_ms) for name, at_ms in told["signals"].items()},
+        retired=tuple(Retired(manifest=r["manifest"], copy=r["copy"], at_ms=int(r["at_ms"])) for r in told["retired"]),
+    )
+
+
+def _decoded_partition(told: Mapping[str, Any]) -> PublishedPartition:
+    paths, before = told.get("paths"), told.get("before")
+    return PublishedPartition(
+        stage=Stage(told["stage"]),
+        version=Version(instant=str(told["instant"]), completion=str(told["completion"])),
+        manifest=str(told.get("manifest", "")),
+        copy=str(told.get("copy", "")),
+        before=None if before is None else _decoded_partition(before),
+        paths=None if paths is None else tuple(map(str, paths)),
+        event_time_ms=told.get("event_time_ms"),
+        ready_ms=int(told["ready_ms"]),
+        published_ms=told.get("published_ms"),
+        files=int(told["files"]),
+        size_bytes=int(told["bytes"]),
+        needs_copy=bool(told.get("needs_copy", False)),
+        reason=str(told.get("reason", "")),
+    )

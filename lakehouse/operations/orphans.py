@@ -1,0 +1,75 @@
+"""Files that belong to nothing, found by listing the whole table, and taken away when they are old enough.
+
+Files are listed before the timeline is read, and a write is on the timeline before its files are there: so a file whose
+write is not there now belongs to one that is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from lakehouse.format.names import parse_base_file, parse_cdc_file, parse_log_file
+from lakehouse.operations.create import drop_metadata_table
+from lakehouse.operations.load import LoadedTable
+from lakehouse.operations.savepoint import savepointed_paths
+from lakehouse.plan.orphans import Found, Orphan, plan_orphans
+from lakehouse.spec.options import CleanPolicy
+from lakehouse.state.table_config import require_writable
+from lakehouse.state.view import visible_timeline
+from lakehouse.storage.protocol import FileInfo, is_temporary
+
+logger = logging.getLogger(__name__)
+_LISTERS = 8
+_HOUR_MS = 3_600_000
+
+
+def find_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
+    """Return the files that belong to nothing and are older than the policy's grace time; raise during a restore."""
+    require_writable(table.config, table.env.storage.root)
+    found = list(files_of_hudi(list_files(table)))
+    table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
+    return plan_orphans(
+        found,
+        table.timeline,
+        table.store.commit,
+        archived_before=visible_timeline(table.timeline, ()).archived_before,
+        kept=savepointed_paths(table),
+        older_than_ms=table.env.clock.now_ms() - policy.orphan_hours * _HOUR_MS,
+    )
+
+
+def remove_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
+    """Delete the files that belong to nothing and are older than the policy's grace time; return what they were."""
+    orphans = find_orphans(table, policy)
+    if orphans and table.config.metadata_partitions:
+        # It was made of a listing, and may list them.
+        drop_metadata_table(table.env)
+    table.env.storage.delete_many([orphan.path for orphan in orphans])
+    logger.info("%s: removed %d orphans", table.env.storage.root, len(orphans))
+    return orphans
+
+
+def list_files(table: LoadedTable) -> list[FileInfo]:
+    """Return all files of the table but those below `.hoodie`."""
+    storage = table.env.storage
+    files, directories = storage.list_dir("")
+    with ThreadPoolExecutor(_LISTERS) as pool:
+        below = pool.map(storage.list, [name for name in directories if name != ".hoodie"])
+        return files + [file for listing in below for file in listing]
+
+
+def files_of_hudi(files: Iterable[FileInfo]) -> Iterator[Found]:
+    """Yield the data files of a listing, and unfinished ones among them."""
+    for file in files:
+        partition, _, name = file.path.rpartition("/")
+        data = (
+            parse_base_file(name, partition, file.size_bytes)
+            or parse_log_file(name, partition, file.size_bytes)
+            or parse_cdc_file(name, partition, file.size_bytes)
+        )
+        # Anything else is not ours to judge.
+        if data is not None or is_temporary(name):
+            yield Found(path=file.path, size_bytes=file.size_bytes, modified_ms=file.modified_ms, data=data)

@@ -1,0 +1,192 @@
+"""Which completed actions leave the active timeline (format: timeline.md 5.3).
+
+    archived | c1 clean c2 c3 rollback c4 | c5 ... c24   c25(pending) ...      keep.min.commits = 20 stay
+               `---- first of these ----'
+
+Commits leave in the order of their requests, without a gap but for savepoints, up to the first bound:
+
+    a pending write    the last commit before it stays, and all that completed after it was requested: its writer has to
+                       find what it conflicts with, and files older than the timeline count as committed
+    the newest         the commit that completed last stays: times drawn later are above it
+    a savepoint        stays, and with it all later commits
+    a replacecommit    stays until a clean has removed the files that it replaced; without it they would come back
+    a compaction       the delta commits stay by which the next one is due
+Hudi's archiver has the same bounds, but for the second half of the first, the second, and that the newest clean stays:
+readers go by it to tell which past instants are still readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lakehouse.model.archive import ArchivePlan
+from lakehouse.model.clean import CleanPlan
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
+from lakehouse.spec.options import ArchivePolicy, CleanPolicy, CompactionPolicy
+
+#: Pending, these hold the archive back.
+_WRITING = WRITE_ACTIONS | {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING}
+_REPLACING = frozenset({Action.REPLACECOMMIT, Action.CLUSTERING})
+_COUNTING = ("NUM_COMMITS", "NUM_AND_TIME")
+#: Extra metadata of a clean plan: the savepoints at that time, comma separated.
+_SAVEPOINTED = "savepointed_timestamps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The first commit that stays, and why."""
+
+    requested: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveDue:
+    """Whether an archive is due, and the numbers that say so: completed commits, and actions it would take."""
+
+    due: bool
+    reason: str
+    commits: int
+    actions: int
+
+
+def too_few(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolicy, *, force: bool = False) -> str | None:
+    """Return why nothing is archived, if that follows from the number of commits alone."""
+    commits, (least, most) = len(timeline.writes()), commits_to_keep(timeline, policy, clean)
+    if commits <= (least if force else most):
+        return f"{commits} completed commits; {'at least' if force else 'up to'} {least if force else most} stay"
+    return None
+
+
+def commits_to_keep(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolicy) -> tuple[int, int]:
+    """Return how many commits stay, and how many make an archive due: more than the cleaner still has to see."""
+    commits = timeline.writes().instants
+    needed = _commits_for_clean(commits, clean)
+    if needed <= policy.min_commits:
+        return policy.min_commits, policy.max_commits
+    return needed, needed + policy.max_commits - policy.min_commits
+
+
+def _commits_for_clean(commits: Sequence[Instant], clean: CleanPolicy) -> int:
+    """Return the number of commits that a clean looks at, and two for safety, 0 if it does not go by commits."""
+    if clean.policy == "KEEP_LATEST_COMMITS":
+        return clean.commits_retained + 1 if len(commits) > clean.commits_retained else 0
+    if clean.policy == "KEEP_LATEST_BY_HOURS" and commits:
+        newest = datetime.strptime(commits[-1].requested[:14], "%Y%m%d%H%M%S")
+        since = f"{newest - timedelta(hours=clean.hours_retained):%Y%m%d%H%M%S}"
+        return sum(commit.requested >= since for commit in commits) + 1
+    return 0
+
+
+def plan_archive(
+    timeline: Timeline,
+    policy: ArchivePolicy,
+    clean: CleanPolicy,
+    bounds: Iterable[Bound],
+    *,
+    force: bool = False,
+) -> ArchivePlan:
+    """Return the actions that leave; none if too few commits are there (with `force`: no more than have to stay).
+
+    `bounds` are those that take more to know than the timeline.
+    """
+    reason = too_few(timeline, policy, clean, force=force)
+    if reason is not None:
+        return ArchivePlan(instants=(), kept=reason)
+    commits = timeline.writes().instants
+    first = min((*_bounds(timeline, policy), *bounds), key=lambda bound: bound.requested, default=None)
+    least, _ = commits_to_keep(timeline, policy, clean)
+    kept = f"{least} commits stay" if first is None else first.reason
+    saved = _savepoints(timeline)
+    chosen = [c for c in commits if (first is None or c.requested < first.requested) and c.requested not in saved]
+    free = chosen[: len(commits) - least]
+    taken: list[Instant] = []
+    pending = _first_pending(timeline)
+    latest = max(i.completion for i in timeline if i.is_completed)
+    for commit in free:
+        if pending is not None and commit.completion > pending.requested:
+            kept = f"{commit.requested} completed after {pending.requested} was requested, which is pending"
+            break
+        if commit.completion == latest:
+            kept = f"{commit.requested} completed last"
+            break
+        taken.append(commit)
+    if len(free) < len(chosen):
+        kept = f"{least} commits stay"
+    if not taken:
+        return ArchivePlan(instants=(), kept=kept)
+    along = [i for i in _beside(timeline) if i.requested < taken[-1].requested]
+    return ArchivePlan(instants=tuple(sorted((*taken, *along), key=lambda i: (i.requested, i.action))), kept=kept)
+
+
+def _bounds(timeline: Timeline, policy: ArchivePolicy) -> list[Bound]:
+    found = []
+    pending = _first_pending(timeline)
+    if pending is not None:
+        before = [commit for commit in timeline.writes() if commit.requested < pending.requested]
+        last = before[-1].requested if before else pending.requested
+        found.append(Bound(requested=last, reason=f"{pending.requested}.{pending.action} is pending"))
+    saved = _savepoints(timeline)
+    if saved and not policy.beyond_savepoint:
+        found.append(Bound(requested=min(saved), reason=f"a savepoint keeps {min(saved)}"))
+    return found
+
+
+def bound_of_compaction(timeline: Timeline, policy: CompactionPolicy) -> Bound | None:
+    """Return the bound of a merge-on-read table whose compactions are due by the number of delta commits."""
+    if policy.trigger not in _COUNTING:
+        return None
+    deltas = timeline.where(action=Action.DELTACOMMIT)
+    last = max(timeline.where(action=Action.COMMIT, state=State.COMPLETED), key=lambda i: i.requested, default=None)
+    since = [d for d in deltas if last is None or not d.is_completed or d.completion > last.requested]
+    start = last if last is not None else next(iter(deltas), None)
+    if start is None:
+        return None
+    if len(since) < policy.max_delta_commits:
+        return Bound(requested=start.requested, reason=f"delta commits since {start.requested} are not compacted yet")
+    # As many stay as make the next compaction due.
+    kept = since[len(since) - policy.max_delta_commits]
+    return Bound(requested=kept.requested, reason=f"delta commits since {kept.requested} make a compaction due")
+
+
+def bound_of_clean(timeline: Timeline, cleaned: tuple[Instant, CleanPlan] | None) -> Bound | None:
+    """Return the bound of replacecommits whose replaced files the last clean has not removed; it has `cleaned`."""
+    replacing = timeline.where(action=_REPLACING).instants
+    if cleaned is None:
+        oldest = "" if replacing else None
+    else:
+        clean, plan = cleaned
+        oldest = _spared_for_savepoint(timeline, plan)
+        if oldest is None:
+            # By versions of files, all that was replaced before goes.
+            oldest = clean.requested if plan.earliest is None else plan.earliest.requested
+    for instant in replacing:
+        if oldest is not None and instant.requested >= oldest:
+            return Bound(requested=instant.requested, reason=f"no clean has removed what {instant.requested} replaced")
+    return None
+
+
+def _spared_for_savepoint(timeline: Timeline, plan: CleanPlan) -> str | None:
+    """Return the first savepoint for whose sake the clean may have left files that were replaced since."""
+    saved = min((time for time in plan.extra.get(_SAVEPOINTED, "").split(",") if time), default=None)
+    if saved is None or plan.earliest is None or plan.earliest.requested <= saved:
+        return None
+    replaced = timeline.where(action=Action.REPLACECOMMIT, state=State.COMPLETED)
+    return saved if any(saved <= i.requested <= plan.earliest.requested for i in replaced) else None
+
+
+def _first_pending(timeline: Timeline) -> Instant | None:
+    return next(iter(timeline.where(action=_WRITING, pending=True)), None)
+
+
+def _savepoints(timeline: Timeline) -> frozenset[str]:
+    """Return the commits that savepoints keep, those of half-made ones as well."""
+    return frozenset(i.requested for i in timeline.where(action=Action.SAVEPOINT))
+
+
+def _beside(timeline: Timeline) -> list[Instant]:
+    """Return the completed cleans and rollbacks, without the newest clean."""
+    cleans = timeline.where(action=Action.CLEAN, state=State.COMPLETED).instants[:-1]
+    return [*cleans, *timeline.where(action=Action.ROLLBACK, state=State.COMPLETED)]

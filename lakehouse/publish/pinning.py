@@ -1,0 +1,107 @@
+"""The versions that are to be published: written down, and their files pinned by manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from lakehouse.errors import UserError
+from lakehouse.model.files import FileSlice
+from lakehouse.model.publication import Publication, PublishedPartition, Stage
+from lakehouse.operations.cleaned import require_uncleaned
+from lakehouse.operations.load import LoadedTable, load_visible
+from lakehouse.operations.pins import slices_at, taken_since
+from lakehouse.plan.restore import slice_paths
+from lakehouse.publish.job import PublishJob
+from lakehouse.publish.plan import Planned, PublishPlan
+from lakehouse.txn.publications import change_publication, manifest_path, put_manifests
+
+
+def begin(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> Publication:
+    """Write down what is to be published, and which manifests pin it."""
+
+    def told(publication: Publication) -> Publication:
+        for planned in plan.publish:
+            before = publication.partitions.get(planned.name)
+            if before is None or before.stage in (Stage.PUBLISHED, Stage.ARCHIVED, Stage.WITHDRAWN):
+                publication = publication.put(planned.name, _begun(job, planned, before))
+        return publication
+
+    return change_publication(loaded.env, job.target, told)
+
+
+def _begun(job: PublishJob, planned: Planned, before: PublishedPartition | None) -> PublishedPartition:
+    return PublishedPartition(
+        stage=Stage.PUBLISHING,
+        version=planned.version,
+        manifest=manifest_path(job.target, planned.name, planned.version.instant),
+        before=before if before is not None and before.is_shown else None,
+        paths=planned.paths,
+        event_time_ms=planned.event_time_ms,
+        ready_ms=planned.ready_ms,
+        reason=planned.reason,
+    )
+
+
+def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> frozenset[str]:
+    """Write the manifests of what is being published; return the names whose files a clean took, and drop them."""
+    mine = {n: p for n, p in publication.partitions.items() if p.stage is Stage.PUBLISHING and p.manifest}
+    if not mine:
+        return frozenset()
+    # Files of the state as it is loaded here: what a clean takes afterwards is looked up under the lock.
+    loaded = loaded.reload()
+    slices = slices_of_versions(loaded, mine.values())
+    chosen = {name: slices[p.version.completion, p.paths] for name, p in mine.items()}
+    files = {n: tuple(path for s in found or () for path in slice_paths(s)) for n, found in chosen.items()}
+    gone = {name for name, found in chosen.items() if found is None}
+    put_manifests(loaded.env, {mine[name].manifest: paths for name, paths in files.items() if name not in gone})
+    versions = {name: partition.version.instant for name, partition in mine.items()}
+    gone |= taken_since(loaded, job.policies.transaction, loaded.timeline, files, versions)
+
+    def told(now: Publication) -> Publication:
+        for name, partition in mine.items():
+            if now.partitions.get(name) != partition:
+                continue
+            if name in gone:
+                now = now.without(name) if partition.before is None else now.put(name, partition.before)
+                continue
+            found = chosen[name] or ()
+            size = sum((s.base.size_bytes if s.base is not None else 0) + s.total_log_bytes for s in found)
+            logs = any(s.logs for s in found)
+            now = now.put(name, replace(partition, files=len(files[name]), size_bytes=size, needs_copy=logs))
+        return now
+
+    change_publication(loaded.env, job.target, told)
+    return frozenset(gone)
+
+
+def slices_of_versions(
+    loaded: LoadedTable, partitions: Iterable[PublishedPartition]
+) -> dict[tuple[str, tuple[str, ...] | None], tuple[FileSlice, ...] | None]:
+    """Return the slices of versions, by completion and paths, None where a clean took some; one listing for all."""
+    wanted = {(p.version.completion, p.paths) for p in partitions}
+    paths = {path for _, paths in wanted for path in paths or ()}
+    whole = any(paths is None for _, paths in wanted)
+    found = slices_at(loaded, sorted({time for time, _ in wanted}), None if whole else sorted(paths))
+    return {
+        (time, paths): _uncleaned(
+            loaded, time, paths, [s for s in found[time] if paths is None or s.partition in paths]
+        )
+        for time, paths in wanted
+    }
+
+
+def _uncleaned(
+    loaded: LoadedTable, completion: str, paths: tuple[str, ...] | None, slices: Sequence[FileSlice]
+) -> tuple[FileSlice, ...] | None:
+    keep = None if paths is None else partial(_leads_to, paths)
+    try:
+        require_uncleaned(loaded, slices, load_visible(loaded, completed_up_to=completion), completion, keep=keep)
+    except UserError:
+        return None
+    return tuple(slices)
+
+
+def _leads_to(paths: tuple[str, ...], directory: str) -> bool:
+    return any(f"{path}/".startswith(f"{directory}/") for path in paths)

@@ -1,0 +1,160 @@
+"""`services.publish` of a table spec: the Hive-style partitions of a table, and when they appear.
+
+    services:
+      publish:
+        database: sales                  # of the metastore; made where it is missing
+        table: orders_daily              # default: the last part of the table's name
+        metastore: thrift://hms:9083     # default: hoodie.datasource.hive_sync.metastore.uris, or $LAKEHOUSE_METASTORE
+        partitions: date                 # each day shows the whole table as of its end; `table`: the table's partitions
+        ready: event_time                # or signal, or interval; several in a list: whichever comes first
+        schedule: "@daily"               # of its DAG, which the table's events start, too; "": only they do
+        archive_after: 7d                # pointers older than this become plain Parquet files
+
+A misspelt setting is an error that names the nearest one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lakehouse.errors import UserError, nearest
+from lakehouse.spec.quantities import parse_duration, parse_size
+
+SECTION = "services.publish"
+SOURCES = ("table", "date")
+GRANULARITIES = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
+SIGNALS = ("event_time", "signal", "interval")
+_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
+_FLAGS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSpec:
+    """What is published of one table.
+
+    `partitions` says whose: "table" shows each partition of the table, "date" the whole table, once per `granularity`
+    ("day" or "hour" in `timezone`), in the partition column `column`. `ready` names what makes a partition appear; any
+    of several does. With "date", the first period is that of `since`, else that of the first event. `archive_after_s`:
+    seconds after which pointers become files of their own, sorted by `sort_by` (default: the record key), up to
+    `file_bytes` each, below `location` (default: beside the table). `retain_s` is how long files that nobody is shown
+    any more stay for who reads them still. `success_file` leaves a `_SUCCESS` beside what is shown. `schedule` is the
+    cron expression, in `timezone`, of the runs in Airflow; without one only events of the table's asset start them.
+    """
+
+    database: str
+    table: str
+    metastore: str = ""
+    partitions: str = "table"
+    column: str = "dt"
+    granularity: str = "day"
+    timezone: str = "UTC"
+    since: str = ""
+    ready: tuple[str, ...] = ("event_time",)
+    archive_after_s: int | None = None
+    location: str = ""
+    sort_by: tuple[str, ...] = ()
+    file_bytes: int = 512 * 1024 * 1024
+    retain_s: int = 3600
+    success_file: bool = False
+    schedule: str = "@daily"
+
+    @property
+    def target(self) -> str:
+        """The table of the metastore as `database.table`."""
+        return f"{self.database}.{self.table}"
+
+
+_TEXTS = {field.name for field in fields(PublishSpec)} - {"archive_after_s", "retain_s", "file_bytes"}
+KNOWN = (*sorted(_TEXTS), "archive_after", "retain", "file_size", "enabled")
+
+
+def parse_publish(table: str, settings: Mapping[str, Any]) -> PublishSpec:
+    """Return what a section of settings declares for the table of this name.
+
+    Raises UserError naming the setting that is unknown, missing, or whose value does not fit.
+    """
+    for name in settings:
+        if name not in KNOWN:
+            raise _error(name, f"is unknown.{nearest(name, KNOWN)} Known: {', '.join(KNOWN)}")
+    given = {name: value for name, value in settings.items() if value is not None}
+    if not given.get("database"):
+        raise _error("database", "is needed: the database of the metastore in which the partitions appear")
+    texts = {name: _text(name, given[name]) for name in _TEXTS & given.keys() - {"ready", "sort_by", "success_file"}}
+    texts.setdefault("table", re.sub(r"[^A-Za-z0-9_]", "_", table.rpartition(".")[2]))
+    spec = PublishSpec(
+        **texts,
+        ready=_list("ready", given.get("ready", "event_time")),
+        sort_by=_list("sort_by", given.get("sort_by", [])),
+        success_file=_flag(given.get("success_file", False)),
+        archive_after_s=_seconds("archive_after", given, None),
+        retain_s=_seconds("retain", given, 3600) or 0,
+        file_bytes=parse_size(f"{SECTION}.file_size", str(given.get("file_size", "512MiB"))),
+    )
+    _check(spec)
+    return spec
+
+
+def is_enabled(settings: Mapping[str, Any]) -> bool:
+    """Return whether `enabled` is not false; raise UserError for a value that is neither."""
+    return _flag(settings.get("enabled", True), "enabled")
+
+
+def _check(spec: PublishSpec) -> None:
+    for name in ("database", "table", "column"):
+        if not _NAME.fullmatch(getattr(spec, name)):
+            raise _error(name, f"{getattr(spec, name)!r} is no name: letters, digits and _, at most 128")
+    _choice("partitions", spec.partitions, SOURCES)
+    _choice("granularity", spec.granularity, tuple(GRANULARITIES))
+    for signal in spec.ready:
+        _choice("ready", signal, SIGNALS)
+    if not spec.ready:
+        raise _error("ready", f"is empty; it is one or more of {', '.join(SIGNALS)}")
+    try:
+        ZoneInfo(spec.timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise _error("timezone", f"{spec.timezone!r} is unknown; zones are like UTC or Europe/Berlin") from None
+    if spec.since:
+        try:
+            datetime.strptime(spec.since, GRANULARITIES[spec.granularity])
+        except ValueError:
+            raise _error("since", f"{spec.since!r} is no {spec.granularity}, such as 2025-03-01") from None
+    if spec.file_bytes < 1 << 20:
+        raise _error("file_size", f"{spec.file_bytes} bytes is less than 1 MiB")
+
+
+def _error(setting: str, told: str) -> UserError:
+    return UserError(f"{SECTION}.{setting} {told}", setting=setting)
+
+
+def _choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise _error(name, f"{value!r} is none of {', '.join(known)}.{nearest(value, known)}")
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, list | dict):
+        raise _error(name, f"{value!r} is no text")
+    return str(value).strip()
+
+
+def _list(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, dict):
+        raise _error(name, f"{value!r} is no list")
+    parts = value if isinstance(value, list) else str(value).split(",")
+    return tuple(text for part in parts if (text := str(part).strip()))
+
+
+def _flag(value: Any, name: str = "success_file") -> bool:
+    found = _FLAGS.get(str(value).lower())
+    if found is None:
+        raise _error(name, f"{value!r} is neither true nor false")
+    return found
+
+
+def _seconds(name: str, given: Mapping[str, Any], default: int | None) -> int | None:
+    return parse_duration(f"{SECTION}.{name}", str(given[name])) if name in given else default

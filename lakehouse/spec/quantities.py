@@ -1,0 +1,55 @@
+"""Durations and sizes as people write them: `400d`, `36h`, `1d12h`, `5TB`, `512MiB`."""
+
+from __future__ import annotations
+
+import re
+
+from lakehouse.errors import UserError
+
+_SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_BYTES = {"": 1, "B": 1} | {
+    f"{letter}{kind}": base ** (power + 1)
+    for power, letter in enumerate("KMGTP")
+    for kind, base in (("B", 1000), ("iB", 1024))
+}
+_PARTS = re.compile(r"(?:\d+[wdhms])+")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+
+def parse_duration(name: str, text: str) -> int:
+    """Return the seconds of weeks, days, hours, minutes and seconds; raise UserError naming `name` for anything else.
+
+    There are no months and years: their lengths differ.
+    """
+    plain = text.strip().lower().replace(" ", "")
+    if not _PARTS.fullmatch(plain):
+        raise UserError(
+            f"{name}={text!r} is no duration; write numbers with units w, d, h, m or s, such as 400d, 36h or 1d12h",
+            option=name,
+        )
+    return sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"(\d+)([wdhms])", plain))
+
+
+def parse_size(name: str, text: str) -> int:
+    """Return the bytes of a size; kB to PB count by thousands, KiB to PiB by 1024, a bare number is bytes.
+
+    Raises UserError naming `name` for anything else.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    units = {unit.lower(): factor for unit, factor in _BYTES.items()}
+    if found is None or found[2].lower() not in units:
+        raise UserError(
+            f"{name}={text!r} is no size; write a number with one of B, kB, MB, GB, TB, PB (thousands) or KiB, MiB, "
+            "GiB, TiB, PiB, such as 5TB or 512MiB",
+            option=name,
+        )
+    factor = units[found[2].lower()]
+    return int(found[1]) * factor if found[1].isdigit() else int(float(found[1]) * factor)
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration for people: in the largest unit of which it is at least two."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if abs(seconds) >= 2 * size or (seconds and seconds % size == 0):
+            return f"{seconds / size:.10g}{unit}" if seconds % size == 0 else f"{seconds / size:.1f}{unit}"
+    return f"{seconds:.0f}s"

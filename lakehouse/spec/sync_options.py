@@ -1,0 +1,59 @@
+"""Options of metastore sync, with Hudi's names: which Hive Metastore is told of a table, and how it is called there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lakehouse.errors import UserError
+from lakehouse.spec.option import option
+
+METASTORE_URIS = "hoodie.datasource.hive_sync.metastore.uris"
+METASTORE_VARIABLE = "LAKEHOUSE_METASTORE"
+_PREFIX = "hoodie.datasource.hive_sync"
+_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
+ALL, RO, RT = "ALL", "RO", "RT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPolicy:
+    """Whether, where and as what a table is shown in a Hive Metastore."""
+
+    enabled: bool = option(
+        f"{_PREFIX}.enable",
+        False,
+        "Ingestion tells the metastore of the table after each commit; no commit fails by it.",
+    )
+    mode: str = option(f"{_PREFIX}.mode", "hms", "The metastore is asked over Thrift.", choices=("hms",))
+    uris: str = option(
+        METASTORE_URIS,
+        "",
+        "Hive Metastore: thrift://host:port, several comma separated; default $LAKEHOUSE_METASTORE.",
+    )
+    database: str = option(f"{_PREFIX}.database", "default", "Database of the metastore; made where it is missing.")
+    table: str = option(f"{_PREFIX}.table", "", "Name of the table in the metastore; default the table's own.")
+    strategy: str = option(
+        f"{_PREFIX}.table.strategy",
+        ALL,
+        "Merge-on-read: the tables <name>_ro (base files alone) and <name>_rt (all rows), or one of them, as <name>.",
+        choices=(ALL, RO, RT),
+    )
+    snapshot_with_table_name: bool = option(
+        "hoodie.meta.sync.sync_snapshot_with_table_name",
+        True,
+        "Merge-on-read, strategy ALL: all rows are shown as <name>, too.",
+    )
+    timestamps: bool = option(
+        f"{_PREFIX}.support_timestamp",
+        False,
+        "Hive declares times as timestamp instead of bigint; Spark does so in any case.",
+    )
+    timeout_s: int = option("lakehouse.sync.timeout_s", 60, "Seconds that an answer of the metastore may take.")
+
+    def __post_init__(self) -> None:
+        """Raise UserError for names that a metastore cannot hold."""
+        for key, name in ((f"{_PREFIX}.database", self.database), (f"{_PREFIX}.table", self.table or "t")):
+            if not _NAME.fullmatch(name):
+                raise UserError(f"option {key}={name!r} is no name: letters, digits and _, at most 128", option=key)
+        if self.timeout_s < 1:
+            raise UserError(f"option lakehouse.sync.timeout_s={self.timeout_s}: must be at least 1")

@@ -1,0 +1,48 @@
+"""Commands of `lakehouse` that need no Spark, run by Airflow's processes in Spark's environment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from lakehouse_airflow.catalog import catalog_variables
+from lakehouse_airflow.operators import FINAL_EXIT_CODES
+from lakehouse_airflow.processes import JOB
+from lakehouse_airflow.spark_environment import spark_environment
+
+log = logging.getLogger(__name__)
+
+
+def command_line(words: Sequence[str], environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments and the environment of the process that runs a command of lakehouse."""
+    spark = spark_environment(environ)
+    return [spark.variables["PYSPARK_PYTHON"], spark.application, *words], {**environ, **spark.variables}
+
+
+def run_command(words: Sequence[str], *, job_id: str | None = None) -> str:
+    """Run a command of lakehouse; return what it printed. With a `job_id`, `end_job` finds its process.
+
+    What it tells on its standard error is logged. Raises AirflowException if it fails, AirflowFailException if the same
+    command would fail again.
+    """
+    arguments, environ = command_line(words, os.environ)
+    environ |= catalog_variables(os.environ)
+    if job_id is not None:
+        environ[JOB] = job_id
+    done = subprocess.run(arguments, env=environ, capture_output=True, text=True, check=False)
+    for line in done.stderr.splitlines():
+        log.info("%s", line)
+    if done.returncode:
+        raise failure(words, done.returncode, done.stderr)
+    return done.stdout
+
+
+def failure(words: Sequence[str], exit_code: int, told: str) -> AirflowException:
+    """Return what to raise for a command that failed: its last line, final if a retry cannot help."""
+    reason = told.strip().rpartition("\n")[2] or f"exit code {exit_code}"
+    message = f"lakehouse {' '.join(words[:2])}: {reason}"
+    return AirflowFailException(message) if exit_code in FINAL_EXIT_CODES else AirflowException(message)

@@ -1,0 +1,285 @@
+"""Publication in Airflow: what its DAGs are, and that they publish a real table in a real Hive Metastore."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.asset import AssetEvent
+from airflow.sdk import Asset, AssetOrTimeSchedule
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException, TaskDeferred
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.triggers.base import TriggerEvent
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from lakehouse_airflow.assets import PUBLISHED
+from lakehouse_airflow.publish import POOL, PublishPartitionsOperator, whole_periods
+from lakehouse_airflow.publish_sensor import PartitionReadySensor, PartitionReadyTrigger
+from lakehouse_airflow.services import POOL as SPARK_POOL
+from tests.airflow.publishing import DAGS, ROOT, SPARK_HOME, SPEC, Shop
+
+LATE = """
+import sys
+from datetime import datetime
+import pyarrow as pa
+from lakehouse import Table
+
+place, name, time = sys.argv[1:]
+at = pa.array([datetime.fromisoformat(time)], pa.timestamp("us"))
+options = {"hoodie.payload.event.time.field": "at"}
+Table.open(f"{place}/{name}", options=options).upsert(pa.table({"id": ["late"], "at": at}))
+"""
+#: Prints the time at which a partition is in the metastore.
+WATCH = """
+import sys, time
+from lakehouse.metastore.hive import HiveMetastore
+
+metastore = HiveMetastore(sys.argv[1])
+print("watching", flush=True)
+while metastore.table("shop", sys.argv[2]) is None or sys.argv[3] not in metastore.partition_names("shop", sys.argv[2]):
+    time.sleep(0.02)
+print(time.time())
+"""
+
+
+@pytest.fixture
+def in_shop(shop: Shop, database: None, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    for name, value in shop.environment().items():
+        monkeypatch.setenv(name, value)
+    return shop
+
+
+def context(task: Any, **more: Any) -> dict[str, Any]:
+    """Return what Airflow hands to a task, of a run that begins now; `signals` are partitions that an event names."""
+    now = datetime.fromtimestamp(time.time(), UTC)
+    instance = SimpleNamespace(
+        dag_id="d", run_id="r", task_id=task.task_id, map_index=-1, xcom_push=lambda **_: None, start_date=now
+    )
+    event = SimpleNamespace(extra={"partitions": more.pop("signals", [])})
+    run = SimpleNamespace(run_type=more.pop("run_type", "manual"), start_date=now)
+    asset = Asset(name="sales.any", uri="lakehouse://sales.any")
+    events = {"triggering_asset_events": {asset: [event]}, "outlet_events": OutletEventAccessors()}
+    return {"ti": instance, "dag_run": run, "params": {}, **events, **more}
+
+
+def run_dag(name: str, logical_date: datetime | None = None, **conf: Any) -> dict[str, str]:
+    """Run the DAG of a table in this process; return the states of its tasks."""
+    run = DagBag(DAGS).dags[f"publish.sales.{name}"].test(run_conf=conf, logical_date=logical_date)
+    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+
+
+def events(name: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return what the events of a published table tell, and the keys of those of its partitions."""
+    with create_session() as session:
+        found = session.scalars(select(AssetEvent).where(AssetEvent.source_dag_id == f"publish.sales.{name}"))
+        told = [(event.asset.uri, event.partition_key, dict(event.extra)) for event in found]
+    plain = [extra for uri, _, extra in told if uri == f"hive://shop/{name}"]
+    return plain, [str(key) for uri, key, _ in told if uri == f"hive://shop/{name}/partitions"]
+
+
+@pytest.mark.slow
+def test_a_day_that_is_over_appears_and_is_told_of(in_shop: Shop) -> None:
+    in_shop.add("orders", "2026-03-01T10:00:00", "2026-03-02T01:00:00")
+    assert run_dag("orders", dry_run=True)["publish"] == "skipped"
+    assert in_shop.shown("orders") == {}
+    states = run_dag("orders")
+    assert states == {
+        "publish": "success",
+        "archive_due": "success",
+        "archive": "skipped",
+        "signals_accepted": "success",
+    }
+    ((name, parameters),) = in_shop.shown("orders").items()
+    plain, keys = events("orders")
+    assert (name, keys) == ("dt=2026-03-01", ["dt=2026-03-01"])
+    assert [(e["table"], e["partition"], e["instant"]) for e in plain] == [
+        ("shop.orders", name, parameters["lakehouse.instant"])
+    ]
+    assert run_dag("orders")["publish"] == "skipped", "nothing is new"
+    assert events("orders") == (plain, keys)
+
+
+@pytest.mark.slow
+def test_what_is_old_enough_becomes_files_of_its_own_by_a_spark_submit(in_shop: Shop) -> None:
+    in_shop.add("old", "2026-03-01T10:00:00", "2026-03-02T01:00:00", more=", archive_after: 1s")
+    done = {"publish": "success", "archive_due": "success", "archive": "success", "signals_accepted": "success"}
+    assert run_dag("old") == done
+    ((name, parameters),) = in_shop.shown("old").items()
+    assert (name, parameters["lakehouse.state"]) == ("dt=2026-03-01", "copy")
+    plain, keys = events("old")
+    assert [event["partition"] for event in plain] == keys == [name], "told of once"
+
+
+@pytest.mark.slow
+def test_a_signal_is_visible_within_five_seconds_and_never_before(
+    in_shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = in_shop.add("signalled", "2026-03-01T10:00:00", "2026-03-01T11:00:00", ready="signal")
+    first = PublishPartitionsOperator(task_id="publish", table=table, signals=True)
+    with pytest.raises(AirflowSkipException, match="nothing is ready"):
+        first.execute(context(first))
+    assert in_shop.shown("signalled") == {}
+    task = PublishPartitionsOperator(task_id="publish", table=table, signals=True)
+    watch = subprocess.Popen(
+        [SPARK_HOME / "bin" / "python", "-c", WATCH, in_shop.uri, "signalled", "dt=2026-03-01"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watch.stdout is not None, "stdout is a pipe"
+    with watch:
+        watch.stdout.readline()
+        started = time.time()
+        told = task.execute(context(task, signals=["dt=2026-03-01"]))
+        took = float(watch.stdout.readline()) - started
+    with capsys.disabled():
+        print(f"\nfrom signal to visible: {took:.2f} s")
+    assert took < 5
+    assert ([row["partition"] for row in told["published"]], told["refused"]) == (["dt=2026-03-01"], None)
+    # What is no partition is told of, and does not hold up the other.
+    wrong = PublishPartitionsOperator(task_id="publish", table=table, signals=True)
+    told = wrong.execute(context(wrong, signals=["dt=2026-3-2", "2026-03-01"]))
+    assert "'dt=2026-3-2' names no day" in told["refused"]
+    assert [row["partition"] for row in told["published"]] == ["dt=2026-03-01"], "signalled again, published again"
+
+
+@pytest.mark.slow
+def test_a_backfill_publishes_its_interval_again_and_nothing_else(in_shop: Shop) -> None:
+    table = in_shop.add("again", "2026-03-01T10:00:00", "2026-03-02T10:00:00", "2026-03-03T10:00:00")
+    task = PublishPartitionsOperator(task_id="publish", table=table)
+    told = task.execute(context(task))
+    assert [row["partition"] for row in told["published"]] == ["dt=2026-03-01", "dt=2026-03-02"]
+    before = in_shop.shown("again")
+    in_shop.python("-c", dedent(LATE), str(in_shop.place), "again", "2026-03-01T12:00:00")
+    # A schedule at three o'clock: the interval is that of the first of March all the same.
+    interval = {"data_interval_start": "2026-03-01T03:00:00", "data_interval_end": "2026-03-02T03:00:00"}
+    again = PublishPartitionsOperator(task_id="publish", table=table)
+    told = again.execute(context(again, run_type="backfill", **interval))
+    after = in_shop.shown("again")
+    assert [row["partition"] for row in told["published"]] == ["dt=2026-03-01"]
+    assert after["dt=2026-03-01"]["lakehouse.instant"] > before["dt=2026-03-01"]["lakehouse.instant"]
+    assert after["dt=2026-03-02"] == before["dt=2026-03-02"]
+
+
+@pytest.mark.slow
+def test_what_a_try_that_died_has_published_is_told_of_by_the_next(in_shop: Shop) -> None:
+    table = in_shop.add("died", "2026-03-01T10:00:00", "2026-03-02T10:00:00")
+    task = PublishPartitionsOperator(task_id="publish", table=table)
+    run = context(task)
+    in_shop.python("-m", "lakehouse", "publish", "run", "--table", table)
+    told = task.execute(run)
+    assert [row["partition"] for row in told["published"]] == ["dt=2026-03-01"]
+    (event,) = run["outlet_events"][PUBLISHED].asset_alias_events
+    assert (event.dest_asset_key.uri, event.extra["partition"]) == ("hive://shop/died", "dt=2026-03-01")
+
+
+@pytest.mark.slow
+def test_a_sensor_sees_what_is_published_waits_for_the_rest_and_refuses_what_cannot_come(in_shop: Shop) -> None:
+    table = in_shop.add("sensed", "2026-03-01T10:00:00", "2026-03-02T10:00:00", ready="event_time")
+
+    def sensor(partition: str, **more: Any) -> PartitionReadySensor:
+        return PartitionReadySensor(task_id="there", table=table, partition=partition, **{"deferrable": True, **more})
+
+    waiting = sensor("dt=2026-03-01", poke_interval=0.2)
+    with pytest.raises(TaskDeferred) as deferred:
+        waiting.execute(context(waiting))
+    path, given = deferred.value.trigger.serialize()
+    assert path == f"{PartitionReadyTrigger.__module__}.PartitionReadyTrigger"
+
+    async def first_event() -> TriggerEvent:
+        looking = asyncio.ensure_future(anext(PartitionReadyTrigger(**given).run()))
+        # Not before it is published.
+        done, _ = await asyncio.wait([looking], timeout=4)
+        assert not done
+        await asyncio.to_thread(in_shop.python, "-m", "lakehouse", "publish", "run", "--table", table)
+        return await asyncio.wait_for(looking, 30)
+
+    event = asyncio.run(first_event())
+    seen = waiting.execute_complete({}, event.payload)
+    assert seen["partition"] == "dt=2026-03-01"
+    assert seen["instant"] == in_shop.shown("sensed")["dt=2026-03-01"]["lakehouse.instant"]
+    there = sensor("dt=2026-03-01", deferrable=False)
+    assert there.execute(context(there)) == seen
+    wrong = sensor("day=2026-03-01")
+    with pytest.raises(AirflowFailException, match=r"names no day of shop\.sensed; write one like dt="):
+        wrong.execute(context(wrong))
+    never = sensor("dt=2026-03-09", deferrable=False, timeout=0.1, poke_interval=0.1)
+    with pytest.raises(AirflowSensorTimeout):
+        never.execute(context(never))
+
+
+@pytest.mark.slow
+def test_bad_input_fails_without_a_retry_and_says_what_to_do(in_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = in_shop.add("wrong", "2026-03-01T10:00:00")
+    task = PublishPartitionsOperator(task_id="publish", table=table, partitions=["march"])
+    with pytest.raises(AirflowFailException, match=r"'march' names no day of shop\.wrong"):
+        task.execute(context(task))
+    half = PublishPartitionsOperator(task_id="publish", table=table)
+    with pytest.raises(AirflowFailException, match="give both, or none"):
+        half.execute(context(half, params={"interval_start": "2026-03-01T00:00:00Z"}))
+    monkeypatch.delenv("LAKEHOUSE_METASTORE")
+    with pytest.raises(AirflowFailException, match="no metastore is named"):
+        half.execute(context(half))
+
+
+def test_each_publication_has_a_dag_with_a_form_slots_and_a_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_SPECS", str(tmp_path))
+    write = {
+        "daily": ", timezone: Europe/Berlin",
+        "asked": ', schedule: ""',
+        "off": ", enabled: false",
+        "bad": ", schedule: often",
+    }
+    for name, more in write.items():
+        (tmp_path / f"{name}.yaml").write_text(SPEC.format(name=name, place="lake", ready="signal", more=more))
+    bag = DagBag(DAGS)
+    assert sorted(d for d in bag.dags if d.startswith("publish.")) == ["publish.sales.asked", "publish.sales.daily"]
+    ((file, shown),) = bag.import_errors.items()
+    assert Path(file).name == "spec_errors.py" and "services.publish.schedule: 'often' is no cron expression" in shown
+    daily, asked = bag.dags["publish.sales.daily"], bag.dags["publish.sales.asked"]
+    assert isinstance(daily.timetable, AssetOrTimeSchedule) and daily.max_active_runs == 1
+    assert str(daily.timetable.timetable.timezone) == "Europe/Berlin"
+    assert set(daily.params) == {"partitions", "interval_start", "interval_end", "force", "newest", "dry_run"}
+    assert {task.task_id: task.pool for task in daily.tasks} == {
+        "publish": POOL,
+        "archive_due": POOL,
+        "archive": SPARK_POOL,
+        "signals_accepted": POOL,
+    }
+    assert DagSerialization.from_dict(DagSerialization.to_dict(daily)).timetable.can_be_scheduled
+    assert not isinstance(asked.timetable, AssetOrTimeSchedule)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "place", "granularity", "backfill", "expected"),
+    [
+        (("01T00", "02T00"), "UTC", "day", False, ("01T00", "02T00")),
+        (("01T03", "02T03"), "UTC", "day", False, ("01T00", "02T03")),
+        (("01T03", "02T03"), "UTC", "day", True, ("01T00", "02T00")),
+        (("01T10", "01T11"), "UTC", "day", False, ("01T00", "01T11")),
+        (("01T10", "01T11"), "UTC", "day", True, ("01T00", "02T00")),
+        (("01T10", "01T11"), "UTC", "hour", True, ("01T10", "01T11")),
+        (("01T23", "02T23"), "Europe/Berlin", "day", True, ("01T23", "02T23")),
+    ],
+)
+def test_intervals_are_of_whole_periods(
+    bounds: tuple[str, str], place: str, granularity: str, backfill: bool, expected: tuple[str, str]
+) -> None:
+    def full(pair: tuple[str, str]) -> tuple[str, str]:
+        start, end = (f"2026-03-{bound}:00:00+00:00" for bound in pair)
+        return start, end
+
+    found = whole_periods(*full(bounds), timezone=place, granularity=granularity, backfill=backfill)
+    assert found == full(expected)

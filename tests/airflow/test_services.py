@@ -1,0 +1,192 @@
+"""The DAGs of table services: what they are, and that they serve real tables of a real catalog through Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import AssetOrTimeSchedule, Connection
+from airflow.serialization.serialized_objects import DagSerialization
+
+from lakehouse_airflow.catalog import catalog_url
+from lakehouse_airflow.services import POOL, ServiceOperator, service_interval
+from tests.support.fake_submit import FakeSubmit
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARK_HOME = ROOT / ".venv"
+SERVICES = ("archive", "clean", "clustering", "compaction", "logcompaction", "ttl")
+
+
+@pytest.fixture(scope="module")
+def bag() -> DagBag:
+    return DagBag(ROOT / "dags")
+
+
+def test_every_service_has_a_dag_with_a_form_and_slots_of_its_own(bag: DagBag) -> None:
+    assert bag.import_errors == {}
+    assert sorted(dag_id for dag_id in bag.dags if dag_id.startswith("services.")) == [
+        f"services.{s}" for s in SERVICES
+    ]
+    for service in SERVICES:
+        dag = bag.dags[f"services.{service}"]
+        assert {task.pool for task in dag.tasks} == {POOL}
+        assert set(dag.params) >= {"tables", "partitions", "dry_run", "force", "interval_start", "interval_end"}
+        assert isinstance(dag.timetable, AssetOrTimeSchedule)
+        assert DagSerialization.from_dict(DagSerialization.to_dict(dag)).timetable.can_be_scheduled
+
+
+@pytest.mark.parametrize(
+    ("connection", "url"),
+    [
+        (
+            {"conn_type": "postgres", "host": "db", "port": 5433, "login": "me", "password": "a/b", "schema": "lake"},
+            "postgresql+psycopg://me:a%2Fb@db:5433/lake",
+        ),
+        ({"conn_type": "sqlite", "host": "/var/catalog.db"}, "sqlite:////var/catalog.db"),
+        ({"conn_type": "generic", "extra": '{"url": "sqlite:///x.db"}'}, "sqlite:///x.db"),
+    ],
+)
+def test_an_airflow_connection_names_the_catalog(connection: dict[str, Any], url: str) -> None:
+    assert catalog_url(Connection(conn_id="lakehouse_catalog", **connection)) == url
+
+
+def test_a_backfill_narrows_what_can_be_narrowed_and_other_runs_see_whole_tables() -> None:
+    bounds = {"data_interval_start": "2026-03-01T00:00:00", "data_interval_end": "2026-03-02T00:00:00"}
+    backfill = {"dag_run": SimpleNamespace(run_type="backfill"), **bounds}
+    expected = ("2026-03-01T00:00:00+00:00", "2026-03-02T00:00:00+00:00")
+    assert service_interval("clustering", backfill) == expected
+    assert service_interval("clean", backfill) is None
+    # Partitions are of whole days, whenever the runs are.
+    at_three = {**backfill, "data_interval_start": "2026-03-01T03:00:00", "data_interval_end": "2026-03-02T03:00:00"}
+    assert service_interval("clustering", at_three) == expected
+    quarter = {**backfill, "data_interval_start": "2026-03-01T03:00:00", "data_interval_end": "2026-03-01T03:15:00"}
+    assert service_interval("clustering", quarter) == expected
+    assert service_interval("clustering", {**backfill, "dag_run": SimpleNamespace(run_type="scheduled")}) is None
+    asked = {"params": {"interval_start": "2026-03-01", "interval_end": "2026-03-02"}}
+    assert service_interval("compaction", asked) == expected
+
+
+def test_one_job_serves_all_tables_of_a_batch(submit: FakeSubmit) -> None:
+    submit.plan(report=json.dumps({"status": "committed", "table": "a.b, a.c", "instant": "20260101000000001"}))
+    task = ServiceOperator(task_id="run", service="clustering", table=["a.b", "a.c"], pool="default_pool")
+    instance = SimpleNamespace(
+        task=task, dag_id="d", task_id="run", run_id="r", map_index=3, xcom_push=lambda key, value: None
+    )
+    context: Any = {"ti": instance, "params": {"partitions": ["x"], "force": True}, "outlet_events": {}}
+    task.execute(context)
+    words = submit.argv[submit.argv.index("clustering") :]
+    assert words[:6] == ["clustering", "run", "--table", "a.b", "--table", "a.c"]
+    assert words[6:8] == ["--partition", "x"] and "--force" in words
+    assert words[words.index("--run-id") + 1] == "d/r/run.3"
+
+
+MAKE = """
+import sys
+import pyarrow as pa
+from lakehouse import Table, load_catalog
+
+catalog = load_catalog()
+for name, kind in (("orders", "MERGE_ON_READ"), ("items", "COPY_ON_WRITE")):
+    place = f"{sys.argv[1]}/{name}"
+    table = Table.create(place, name=name, record_key=["id"], partition_by=["day"], table_type=kind)
+    for value in range(6):
+        table.upsert(pa.table({"id": ["a", "b"], "day": ["2026-03-01", "2026-03-02"], "v": [value] * 2}))
+    catalog.register_table(f"sales.{name}", place)
+catalog.set_policy("sales", "clean", {"commits_retained": 1})
+"""
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tables in a catalog: of one the logs are due for compaction, of the other old files may go."""
+    if not (SPARK_HOME / "bin" / "spark-submit").exists():
+        pytest.skip("missing: .venv with Spark; run 'make venvs'")
+    home = tmp_path_factory.mktemp("lake")
+    python(home, "-c", dedent(MAKE), str(home))
+    return home
+
+
+def python(home: Path, *words: str) -> str:
+    done = subprocess.run(
+        [SPARK_HOME / "bin" / "python", *words],
+        cwd=ROOT,
+        env={"LAKEHOUSE_HOME": str(home), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_dag(service: str, **conf: Any) -> dict[str, list[str]]:
+    """Run a DAG in this process; return the states of its tasks."""
+    # A DAG keeps the params of the run before.
+    run = DagBag(ROOT / "dags").dags[f"services.{service}"].test(run_conf=conf)
+    states: dict[str, list[str]] = {}
+    for instance in run.get_task_instances():
+        states.setdefault(instance.task_id, []).append(str(instance.state))
+    return states
+
+
+@pytest.mark.slow
+def test_due_services_run_and_are_explained(lake: Path, database: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake))
+    monkeypatch.setenv("LAKEHOUSE_SPARK_HOME", str(SPARK_HOME))
+    monkeypatch.setenv("LAKEHOUSE_REPORTS", str(lake / "reports"))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    files = set(lake.rglob("*.parquet"))
+    assert run_dag("compaction", dry_run=True) == {"due": ["success"], "run": ["skipped"]}
+    assert set(lake.rglob("*.parquet")) == files
+    assert run_dag("compaction") == {"due": ["success"], "run": ["success"]}
+    assert len(set((lake / "orders").rglob("*.parquet")) - files) == 2
+    assert run_dag("compaction") == {"due": ["success"], "run": ["skipped"]}
+    assert run_dag("clean", tables=["sales.items"]) == {"due": ["success"], "run": ["success"]}
+    assert len(list((lake / "items").rglob("*.parquet"))) < 12
+    words = ("-m", "lakehouse", "services", "explain", "sales.orders", "--service", "compaction", "--output", "json")
+    told = json.loads(python(lake, *words))["compaction"]
+    (last,) = told["last runs"]
+    assert last["state"] == "committed" and last["run"].startswith("services.compaction/")
+    assert last["predicted"]["files"] == 12 and last["actual"]["files"] == 2
+
+
+TRIPS = """
+import sys
+import pyarrow as pa
+from lakehouse import Table, load_catalog
+
+table = Table.create(f"{sys.argv[1]}/trips", name="ride_trips", record_key=["trip_id"], partition_by=["trip_date"])
+for n in range(3):
+    for day in ("2026-03-01", "2026-03-02"):
+        rows = {"trip_id": [f"{day}-{n}"], "trip_date": [day], "zone": [f"z{9 - n}"], "pickup_at": [n]}
+        table.bulk_insert(pa.table(rows))
+load_catalog().register_table("ride_trips", table.location)
+"""
+
+
+@pytest.mark.slow
+def test_a_dag_of_ones_own_lays_out_the_partitions_of_its_day(
+    lake: Path, database: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python(lake, "-c", dedent(TRIPS), str(lake))
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake))
+    monkeypatch.setenv("LAKEHOUSE_SPARK_HOME", str(SPARK_HOME))
+    monkeypatch.setenv("LAKEHOUSE_REPORTS", str(lake / "reports"))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    before = {path.name for path in (lake / "trips").rglob("*.parquet")}
+    dag = DagBag(ROOT / "dags").dags["nightly.ride_trips"]
+    # A run without a queue, as here, has no deadline: Airflow 3.3 fails to look it up.
+    dag.deadline = None
+    # By hand, the interval is the last one that was over.
+    run = dag.test(logical_date=datetime(2026, 3, 2, tzinfo=UTC))
+    assert {i.task_id: str(i.state) for i in run.get_task_instances()} == {"lay_out": "success", "clean": "skipped"}
+    new = [path for path in (lake / "trips").rglob("*.parquet") if path.name not in before]
+    assert [path.parent.name for path in new] == ["2026-03-01"]
+    assert len(list((lake / "trips" / ".hoodie" / "timeline").glob("*_*.replacecommit"))) == 1

@@ -1,0 +1,91 @@
+"""A decision pass over many small tables of one catalog: seconds, and storage requests per table.
+
+One table in ten has services that are due; the others were served and have nothing to do. The pass is measured on an
+empty memory of decisions and on a full one, since each pass forgets what is older than the newest fifty.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+from lakehouse.catalog.catalog import Catalog
+from lakehouse.catalog.connect import Database
+from lakehouse.services.schedule import decide
+from lakehouse.spec.services import SERVICES
+from lakehouse.storage.counting import VERBS, CountingStorage
+from lakehouse.storage.locate import open_storage
+from lakehouse.storage.protocol import Storage
+from lakehouse.table import Table
+from lakehouse.txn.env import SystemClock
+from tests.bench.data import KEY, ORDERING, PARTITION, orders
+from tests.bench.measure import Comparison, show_lines
+from tests.bench.setting import Setting
+
+TABLES = 1000
+TARGET_S = 10.0
+_ROWS = 200
+_DUE_EVERY = 10
+
+
+def run(setting: Setting) -> list[Comparison]:
+    """Print what passes take; the number of rows is that of none of the tables, which are small."""
+    home = Path(setting.fresh("decisions"))
+    home.mkdir(parents=True)
+    with Catalog(Database(f"sqlite:///{home}/catalog.db"), SystemClock()) as catalog:
+        register_copies(catalog, home, TABLES)
+        lines = [("pass", "tables", "chosen", "seconds", "cpu seconds", *(f"{verb} per table" for verb in VERBS))]
+        for name in ("first", *(f"number {n}" for n in range(2, 2 + setting.rounds))):
+            with counted() as stores:
+                wall, cpu = time.perf_counter(), time.process_time()
+                choices = decide(catalog, SERVICES)
+                took = f"{time.perf_counter() - wall:.2f}", f"{time.process_time() - cpu:.2f}"
+            chosen = str(sum(choice.chosen for choice in choices))
+            requests = {verb: sum(store.counts()[verb] for store in stores) / TABLES for verb in VERBS}
+            lines.append((name, str(TABLES), chosen, *took, *(f"{requests[verb]:.2f}" for verb in VERBS)))
+    show_lines(lines)
+    return []
+
+
+def register_copies(catalog: Catalog, home: Path, count: int, *, due_every: int = _DUE_EVERY) -> None:
+    """Enter tables as `bench.t<number>`: copies of one with nothing to do, every `due_every`th of one with backlog."""
+    idle, busy = small_table(home / "idle", 3), small_table(home / "busy", 8)
+    for number in range(count):
+        source = busy if number % due_every == 0 else idle
+        target = home / f"t{number}"
+        shutil.copytree(source, target)
+        catalog.register_table(f"bench.t{number}", str(target))
+
+
+def small_table(target: Path, writes: int) -> Path:
+    """Make a merge-on-read table of 20 partitions by so many upserts of all its rows."""
+    table = Table.create(
+        str(target),
+        name="small",
+        record_key=[KEY],
+        partition_by=[PARTITION],
+        ordering=ORDERING,
+        table_type="MERGE_ON_READ",
+    )
+    for version in range(writes):
+        table.upsert(orders(np.arange(_ROWS), version=version))
+    return target
+
+
+@contextmanager
+def counted() -> Iterator[list[CountingStorage]]:
+    """Count the requests of all tables that are opened meanwhile."""
+    stores: list[CountingStorage] = []
+
+    def counting(location: str, *options: dict[str, str]) -> Storage:
+        stores.append(CountingStorage(open_storage(location, *options)))
+        return stores[-1]
+
+    with patch("lakehouse.table.open_storage", counting):
+        yield stores

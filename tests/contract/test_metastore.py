@@ -1,0 +1,273 @@
+"""One suite over both metastores: a Hive Metastore over Thrift, and the one in memory."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pymetastore.hive_metastore import ThriftHiveMetastore
+from thrift.transport.TTransport import TTransportException
+
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.metastore.hive import HiveMetastore
+from lakehouse.metastore.memory import MemoryMetastore
+from lakehouse.metastore.names import partition_name, partition_values, same_location
+from lakehouse.metastore.protocol import Column, Format, HivePartition, HiveTable, Metastore
+
+PARQUET = Format(
+    input_format="org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
+    output_format="org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
+    serde="org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
+    serde_properties={"path": "somewhere"},
+)
+COLUMNS = (Column(name="id", type="bigint"), Column(name="note", type="struct<a:int,b:array<string>>", comment="why"))
+DAY_HOUR = (Column(name="dt", type="string"), Column(name="hour", type="string"))
+ODD = ("a=b/c:d%e", "ü ö'\"#[]{}^?*\\", "2025-03-01 00:00:00.0", "x\ty")
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(params=["memory", "hive"])
+def metastore(request: pytest.FixtureRequest) -> Iterator[Metastore]:
+    """Either metastore, with pages of three partitions."""
+    made: Metastore
+    if request.param == "memory":
+        made = MemoryMetastore(page=3)
+    else:
+        made = HiveMetastore(request.getfixturevalue("hive_uri"), timeout_s=30, page=3)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def table(metastore: Metastore, tmp_path: Path) -> HiveTable:
+    """A table of days and hours, in a database of its own."""
+    wanted = HiveTable(
+        database=f"sales_{next(_numbers)}",
+        name="orders",
+        columns=COLUMNS,
+        partition_columns=DAY_HOUR,
+        location=str(tmp_path / "orders"),
+        format=PARQUET,
+        parameters={"made.by": "us"},
+    )
+    assert metastore.create_database(wanted.database)
+    assert metastore.create_table(wanted)
+    return wanted
+
+
+def part(table: HiveTable, *values: str, columns: tuple[Column, ...] = COLUMNS) -> HivePartition:
+    """Return a partition at the place that its name says."""
+    names = [column.name for column in table.partition_columns]
+    return HivePartition(
+        values=values,
+        location=f"{table.location}/{partition_name(names, values)}",
+        format=PARQUET,
+        columns=columns,
+        parameters={"ready": "yes"},
+    )
+
+
+def test_a_database_is_created_once(metastore: Metastore) -> None:
+    name = f"once_{next(_numbers)}"
+    assert metastore.create_database(name)
+    assert not metastore.create_database(name)
+
+
+def test_a_table_is_read_back_as_it_was_created(metastore: Metastore, table: HiveTable) -> None:
+    found = metastore.table(table.database, table.name)
+    assert found is not None
+    assert (found.columns, found.partition_columns, found.format) == (COLUMNS, DAY_HOUR, PARQUET)
+    assert same_location(found.location, table.location)
+    assert {"made.by": "us", "EXTERNAL": "TRUE"}.items() <= found.parameters.items()
+
+
+def test_names_of_tables_have_no_case(metastore: Metastore, table: HiveTable) -> None:
+    found = metastore.table(table.database.upper(), "Orders")
+    assert found is not None and found.name == "orders"
+    assert not metastore.create_table(replace(table, name="ORDERS"))
+
+
+def test_a_table_that_is_there_is_not_created_again(metastore: Metastore, table: HiveTable) -> None:
+    assert not metastore.create_table(replace(table, columns=COLUMNS[:1]))
+    found = metastore.table(table.database, table.name)
+    assert found is not None and found.columns == COLUMNS
+
+
+def test_what_is_not_there_is_none(metastore: Metastore, table: HiveTable) -> None:
+    assert metastore.table(table.database, "other") is None
+    assert metastore.table("nowhere", "orders") is None
+
+
+def test_a_table_needs_its_database(metastore: Metastore, table: HiveTable) -> None:
+    with pytest.raises(UserError, match=r"nowhere\.orders cannot be created"):
+        metastore.create_table(replace(table, database="nowhere"))
+
+
+def test_calls_on_a_table_that_is_not_there_name_it(metastore: Metastore, table: HiveTable) -> None:
+    place = (table.database, "other")
+    for call in (
+        lambda: metastore.partition_names(*place),
+        lambda: metastore.partitions(*place, ["dt=1/hour=2"]),
+        lambda: metastore.add_partitions(*place, [part(table, "1", "2")]),
+        lambda: metastore.alter_partitions(*place, [part(table, "1", "2")]),
+        lambda: metastore.drop_partitions(*place, ["dt=1/hour=2"]),
+        lambda: metastore.alter_table(replace(table, name="other")),
+    ):
+        with pytest.raises(UserError, match=rf"there is no table {table.database}\.other"):
+            call()
+
+
+def test_new_columns_reach_the_partitions(metastore: Metastore, table: HiveTable) -> None:
+    metastore.add_partitions(table.database, table.name, [part(table, "1", "2")])
+    wider = (*COLUMNS, Column(name="price", type="decimal(10,2)"))
+    metastore.alter_table(replace(table, columns=wider, parameters={"seen": "yes"}))
+    found = metastore.table(table.database, table.name)
+    assert found is not None and found.columns == wider
+    assert found.parameters["seen"] == "yes" and "made.by" not in found.parameters
+    (partition,) = metastore.partitions(table.database, table.name, ["dt=1/hour=2"])
+    assert partition.columns == wider
+
+
+def test_a_dropped_table_leaves_its_files(metastore: Metastore, table: HiveTable) -> None:
+    kept = Path(table.location) / "kept"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("rows")
+    assert metastore.drop_table(table.database, table.name)
+    assert not metastore.drop_table(table.database, table.name)
+    assert metastore.table(table.database, table.name) is None
+    assert kept.read_text() == "rows"
+
+
+def test_partitions_are_read_back_by_name_in_the_order_asked(metastore: Metastore, table: HiveTable) -> None:
+    wanted = [part(table, f"2025-03-0{day}", "07") for day in range(1, 9)]
+    metastore.add_partitions(table.database, table.name, wanted)
+    names = metastore.partition_names(table.database, table.name)
+    assert names == tuple(f"dt=2025-03-0{day}/hour=07" for day in range(1, 9))
+    asked = [*reversed(names), "dt=2026-01-01/hour=00"]
+    found = metastore.partitions(table.database, table.name, asked)
+    assert [partition.values for partition in found] == [one.values for one in reversed(wanted)]
+    assert found[-1].columns == COLUMNS and found[-1].format == PARQUET
+    assert same_location(found[-1].location, wanted[0].location)
+    assert found[-1].parameters["ready"] == "yes"
+
+
+@pytest.mark.parametrize("value", ODD)
+def test_reserved_characters_round_trip(metastore: Metastore, table: HiveTable, value: str) -> None:
+    metastore.add_partitions(table.database, table.name, [part(table, value, "0")])
+    (name,) = metastore.partition_names(table.database, table.name)
+    assert name == partition_name(["dt", "hour"], [value, "0"])
+    assert partition_values(name) == (value, "0")
+    (found,) = metastore.partitions(table.database, table.name, [name])
+    assert found.values == (value, "0")
+    metastore.drop_partitions(table.database, table.name, [name])
+    assert metastore.partition_names(table.database, table.name) == ()
+
+
+def test_an_empty_value_is_the_default_partition(metastore: Metastore, table: HiveTable) -> None:
+    name = partition_name(["dt", "hour"], ["", "0"])
+    metastore.add_partitions(table.database, table.name, [part(table, "__HIVE_DEFAULT_PARTITION__", "0")])
+    assert metastore.partition_names(table.database, table.name) == (name,)
+
+
+def test_partitions_that_are_there_are_left_as_they_are(metastore: Metastore, table: HiveTable) -> None:
+    one, two = part(table, "1", "0"), part(table, "2", "0")
+    metastore.add_partitions(table.database, table.name, [one])
+    elsewhere = replace(one, location=f"{table.location}/elsewhere")
+    metastore.add_partitions(table.database, table.name, [elsewhere, two])
+    found = metastore.partitions(table.database, table.name, ["dt=1/hour=0", "dt=2/hour=0"])
+    assert len(found) == 2 and same_location(found[0].location, one.location)
+
+
+def test_partitions_are_altered(metastore: Metastore, table: HiveTable) -> None:
+    wanted = [part(table, str(day), "0") for day in range(5)]
+    metastore.add_partitions(table.database, table.name, wanted)
+    moved = [replace(one, location=f"{one.location}_2", parameters={"ready": "again"}) for one in wanted]
+    metastore.alter_partitions(table.database, table.name, moved)
+    found = metastore.partitions(table.database, table.name, metastore.partition_names(table.database, table.name))
+    assert all(same_location(one.location, other.location) for one, other in zip(found, moved, strict=True))
+    assert {one.parameters["ready"] for one in found} == {"again"}
+
+
+def test_who_alters_what_is_gone_tries_again_and_the_batch_is_left(metastore: Metastore, table: HiveTable) -> None:
+    one = part(table, "1", "0")
+    metastore.add_partitions(table.database, table.name, [one])
+    moved = replace(one, location=f"{one.location}_2")
+    with pytest.raises(RetryableError, match="dt=2/hour=0 is gone"):
+        metastore.alter_partitions(table.database, table.name, [moved, part(table, "2", "0")])
+    (found,) = metastore.partitions(table.database, table.name, ["dt=1/hour=0"])
+    assert same_location(found.location, one.location)
+
+
+def test_what_is_gone_counts_as_dropped_and_files_stay(metastore: Metastore, table: HiveTable) -> None:
+    wanted = [part(table, str(day), "0") for day in range(5)]
+    metastore.add_partitions(table.database, table.name, wanted)
+    kept = Path(wanted[0].location) / "kept"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("rows")
+    metastore.drop_partitions(table.database, table.name, ["dt=0/hour=0", "dt=9/hour=0"])
+    metastore.drop_partitions(table.database, table.name, [f"dt={day}/hour=0" for day in range(4)])
+    assert metastore.partition_names(table.database, table.name) == ("dt=4/hour=0",)
+    assert kept.read_text() == "rows"
+
+
+def test_a_partition_needs_all_its_values(metastore: Metastore, table: HiveTable) -> None:
+    short = replace(part(table, "1", "2"), values=("1",))
+    with pytest.raises(UserError, match="cannot be added"):
+        metastore.add_partitions(table.database, table.name, [short])
+
+
+def test_a_metastore_that_is_down_is_worth_another_try() -> None:
+    with pytest.raises(RetryableError, match=r"thrift://127\.0\.0\.1:1"):
+        HiveMetastore("thrift://127.0.0.1:1").table("sales", "orders")
+
+
+def test_a_metastore_that_is_slow_is_worth_another_try() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"thrift://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(RetryableError, match=uri):
+            HiveMetastore(uri, timeout_s=0.2).partition_names("sales", "orders")
+
+
+def test_a_lost_reply_is_worth_another_try_which_ends_right(
+    hive_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metastore = HiveMetastore(hive_uri, timeout_s=30)
+    database = f"lossy_{next(_numbers)}"
+    wanted = HiveTable(
+        database=database,
+        name="orders",
+        columns=COLUMNS,
+        partition_columns=DAY_HOUR,
+        location=str(tmp_path / "orders"),
+        format=PARQUET,
+    )
+    metastore.create_database(database)
+    metastore.create_table(wanted)
+    receive = ThriftHiveMetastore.Client.recv_add_partitions_req
+
+    def lose(self: ThriftHiveMetastore.Client) -> None:
+        receive(self)
+        raise TTransportException(message="the reply was lost")
+
+    with monkeypatch.context() as lossy:
+        lossy.setattr(ThriftHiveMetastore.Client, "recv_add_partitions_req", lose)
+        with pytest.raises(RetryableError, match="the reply was lost"):
+            metastore.add_partitions(database, "orders", [part(wanted, "1", "2")])
+    metastore.add_partitions(database, "orders", [part(wanted, "1", "2")])
+    assert metastore.partition_names(database, "orders") == ("dt=1/hour=2",)
+    metastore.close()
+
+
+def test_the_next_server_is_asked_when_the_first_is_down(hive_uri: str) -> None:
+    metastore = HiveMetastore(f"thrift://127.0.0.1:1, {hive_uri}", timeout_s=30)
+    assert metastore.table("nowhere", "orders") is None
+    metastore.close()
+
+
+def test_what_is_no_address_is_refused() -> None:
+    with pytest.raises(UserError, match=r"hive_sync\.metastore\.uris"):
+        HiveMetastore("http://one:9083")

@@ -1,0 +1,93 @@
+"""Archived timelines that Apache Hudi 1.2.0 wrote: decoded, and encoded again into what Hudi's writer made of them.
+
+Two tables of sixteen writes each, with hoodie.keep.min.commits=4, keep.max.commits=5, clean.commits.retained=2 and
+timeline.compaction.batch.size=2; an insert_overwrite and a clustering on copy on write, compactions on merge on read.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse.format.clean import decode_clean_metadata
+from lakehouse.format.compaction import decode_compaction_plan
+from lakehouse.format.history import decode_manifest, encode_manifest, read_actions, read_instants, write_actions
+from lakehouse.format.metadata import decode_commit, decode_requested_replace
+from lakehouse.model.archive import ArchivedAction
+from lakehouse.model.commit import Operation
+from lakehouse.model.instant import WRITE_ACTIONS, Action
+from lakehouse.storage.local import LocalStorage
+from lakehouse.txn.history import History
+
+HERE = Path(__file__).parent / "history"
+TABLES = ("cow", "mor")
+
+
+def files_of(table: str) -> list[Path]:
+    return sorted((HERE / table).glob("*.parquet"))
+
+
+def actions_of(table: str) -> list[ArchivedAction]:
+    return [action for path in files_of(table) for action in read_actions(path)]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_manifests_are_read_and_lead_to_the_files(table: str) -> None:
+    text = (HERE / table / "manifest_10").read_bytes()
+    files = decode_manifest(text)
+    assert [(HERE / table / file.name).stat().st_size for file in files] == [file.size_bytes for file in files]
+    assert decode_manifest(encode_manifest(files)) == files
+    history = History(LocalStorage(str(HERE)), table)
+    assert history.files() == list(files)
+    every = history.instants()
+    assert every == sorted((i for path in files_of(table) for i in read_instants(path)), key=lambda i: i.requested)
+    assert history.instants(completed_after=every[3].completion, requested_up_to=every[9].requested) == [
+        i for i in every[:10] if i.completion > every[3].completion
+    ]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_what_was_archived_decodes(table: str) -> None:
+    actions = actions_of(table)
+    for action in actions:
+        assert action.metadata is not None and action.instant.completed is not None
+        if action.instant.action in WRITE_ACTIONS:
+            assert decode_commit(action.metadata).stats
+        else:
+            decode_clean_metadata(action.metadata)
+    kinds = Counter(action.instant.action for action in actions)
+    assert kinds.keys() == {Action.COMMIT, Action.REPLACECOMMIT, Action.CLEAN} | (
+        {Action.DELTACOMMIT} if table == "mor" else set()
+    )
+    planned = [action for action in actions if action.plan is not None]
+    assert {action.instant.action for action in actions if action not in planned} <= {
+        Action.COMMIT if table == "cow" else Action.DELTACOMMIT
+    }
+    for action in planned:
+        assert action.metadata is not None and action.plan is not None
+        if action.instant.action is Action.COMMIT:
+            assert decode_compaction_plan(action.plan).operations
+        elif action.instant.action is Action.REPLACECOMMIT:
+            clusters = decode_commit(action.metadata).operation == Operation.CLUSTER
+            # Of an insert_overwrite it is what the inflight file said.
+            assert decode_requested_replace(action.plan) if clusters else decode_commit(action.plan)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_same_actions_make_the_same_file(table: str) -> None:
+    for path in files_of(table):
+        buffer = io.BytesIO()
+        write_actions(buffer, read_actions(path))
+        theirs, ours = pq.ParquetFile(path), pq.ParquetFile(buffer)
+        assert ours.schema.equals(theirs.schema) and ours.metadata.metadata == theirs.metadata.metadata
+        assert ours.read().equals(theirs.read())
+        chunks = [file.metadata.row_group(0).column(0) for file in (theirs, ours)]
+        assert chunks[0].compression == chunks[1].compression
+        assert (chunks[0].statistics.min, chunks[0].statistics.max) == (
+            chunks[1].statistics.min,
+            chunks[1].statistics.max,
+        )

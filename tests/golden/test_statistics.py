@@ -1,0 +1,67 @@
+"""Statistics of partitions, folded from the commits that other writers made, are those of a listing of their tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse.errors import UnsupportedError
+from lakehouse.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
+from lakehouse.model.statistics import TableStatistics
+from lakehouse.operations.load import LoadedTable, load_slices, load_table
+from lakehouse.operations.statistics import load_statistics
+from lakehouse.state.statistics import fold, partition_statistics
+from lakehouse.storage.local import LocalStorage
+from lakehouse.txn.env import Env
+from tests.support.fixture_tables import FixtureTable, load_fixture_tables
+
+PARQUET = [table for table in load_fixture_tables() if table.entry["base_file_format"] == "PARQUET"]
+TABLES = [pytest.param(table, id=table.name) for table in PARQUET if table.version in (8, 9)]
+OLD = next(table for table in PARQUET if table.version == 6)
+
+
+def loaded(fixture: FixtureTable, directory: Path) -> tuple[Path, LoadedTable]:
+    path = fixture.unpack(directory)
+    return path, load_table(Env(storage=LocalStorage(str(path))))
+
+
+def listed(table: LoadedTable) -> dict[str, tuple[int, int]]:
+    """Bytes and files of the newest slices."""
+    size: Counter[str] = Counter()
+    files: Counter[str] = Counter()
+    for s in load_slices(table):
+        size[s.partition] += (s.base.size_bytes if s.base else 0) + s.total_log_bytes
+        files[s.partition] += (s.base is not None) + len(s.logs)
+    return {partition: (size[partition], files[partition]) for partition in size}
+
+
+def told(statistics: TableStatistics) -> dict[str, tuple[int, int]]:
+    return {s.partition: (s.size_bytes, s.files) for s in partition_statistics(statistics)}
+
+
+@pytest.mark.parametrize("fixture", TABLES)
+def test_commits_of_others_fold_to_a_listing_of_their_table(fixture: FixtureTable, tmp_path: Path) -> None:
+    path, table = loaded(fixture, tmp_path)
+    wanted = listed(table)
+    assert told(load_statistics(table)) == wanted
+    # From the commits alone, one after the other; all of them are on the timelines of these tables.
+    folded = TableStatistics()
+    for pair in table.store.commits(table.timeline.writes().by_completion()):
+        folded = fold(folded, [pair], table.timeline)
+    assert told(folded) == wanted
+    for found in partition_statistics(folded):
+        slices = load_slices(table, [found.partition])
+        if not any(s.logs for s in slices):
+            assert found.rows == sum(pq.read_metadata(path / s.base.path).num_rows for s in slices if s.base)
+        made = path / found.partition / PARTITION_METADATA_NAME
+        if made.exists():
+            assert parse_partition_metadata(made.read_bytes())[0] == found.created
+
+
+def test_tables_that_know_no_completion_times_are_refused(tmp_path: Path) -> None:
+    _, table = loaded(OLD, tmp_path)
+    with pytest.raises(UnsupportedError, match="completion times"):
+        load_statistics(table)

@@ -1,0 +1,132 @@
+"""Partitions with other numbers of buckets: Apache Hudi goes by our rules, and we go by those it changed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from lakehouse.format.hashing_config import (
+    HASHING_CONFIGS,
+    HashingConfig,
+    decode_hashing_config,
+    encode_hashing_config,
+)
+from lakehouse.index.bucket import bucket_of
+from lakehouse.operations.load import load_slices
+from lakehouse.spec.bucket_rules import EXPRESSIONS
+from lakehouse.storage.locate import open_storage
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+from tests.interop.agreement import assert_hudi_reads_like_us
+from tests.support.referee import Referee
+from tests.support.tables import Shape, batch, make_table, row
+
+pytestmark = pytest.mark.jvm
+
+RULE = r"^p=a,4;\Wb$|c,1"
+COUNTS = {"p=a": 4, "p=b": 1, "p=c": 1, "p=d": 2}
+#: What a writer of Hudi's says itself; it finds the rule in the table.
+HUDI = {
+    "hoodie.table.name": "events",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.hive_style_partitioning": "true",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.datasource.write.operation": "upsert",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.bucket.index.num.buckets": "2",
+    "hoodie.metadata.enable": "false",
+    # Hudi keeps what it computed of rules in a map that two tasks of one process may break.
+    "hoodie.upsert.shuffle.parallelism": "1",
+}
+PLAIN = {"hoodie__metadata__enable": "false", "hoodie__upsert__shuffle__parallelism": "1"}
+
+
+def groups(table: Table) -> dict[str, set[str]]:
+    """Return the file groups of every partition."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for file_slice in load_slices(table.refresh()):
+        found[file_slice.partition].add(file_slice.file_id)
+    return dict(found)
+
+
+def counts(table: Table) -> dict[str, int]:
+    """Return the number of file groups of every partition; each must be another bucket, and all there are."""
+    for file_ids in groups(table).values():
+        assert {bucket_of(file_id) for file_id in file_ids} == set(range(len(file_ids)))
+    return {partition: len(file_ids) for partition, file_ids in groups(table).items()}
+
+
+def values(table: Table) -> dict[str, str | None]:
+    """Return v by id; every key must stand in the table once."""
+    rows = table.scan(["id", "v"]).to_arrow().to_pylist()
+    assert max(Counter(r["id"] for r in rows).values()) == 1
+    return {r["id"]: r["v"] for r in rows}
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_hudi_puts_rows_into_our_buckets_and_we_go_by_those_it_rescaled(
+    kind: str, referee: Referee, tmp_path: Path
+) -> None:
+    shape = Shape(type=kind, hive_style=True, url_encode=False, index="BUCKET", buckets=2, options={EXPRESSIONS: RULE})
+    table = make_table(shape, env=Env(storage=open_storage(str(tmp_path / "table"))))
+    rows = [row(f"k{n}", p="abcd"[n // 20], v="ours") for n in range(80)]
+    expected = {r["id"]: "ours" for r in rows}
+    table.upsert(batch(rows))
+    assert counts(table) == COUNTS
+    before = groups(table)
+
+    changes = [r | {"ts": 2, "v": "hudi"} for r in rows[::7]] + [
+        row(f"n{n}", p="ad"[n % 2], v="hudi") for n in range(9)
+    ]
+    referee.write(table.location, batch(changes), {**HUDI, "hoodie.datasource.write.table.type": kind})
+    expected |= {r["id"]: "hudi" for r in changes}
+    assert values(table) == expected
+    assert groups(table) == before, "Hudi found every bucket where it was"
+    referee.sql(
+        "UPDATE {table} SET v = 'sql', ts = 3 WHERE id = 'k5'", table=table.location, hoodie__metadata__enable="false"
+    )
+    expected["k5"] = "sql"
+    table.upsert(batch(r | {"ts": 4, "v": "again"} for r in rows[::11]))
+    expected |= {r["id"]: "again" for r in rows[::11]}
+    assert (values(table), groups(table)) == (expected, before)
+    assert_hudi_reads_like_us(referee, table)
+    found = referee.query("SELECT v FROM {table} WHERE id = 'k7'", table=table.location)
+    assert found.to_pylist() == [{"v": "hudi"}], "Hudi prunes by buckets what it reads"
+
+    call = (
+        "CALL partition_bucket_index_manager(table => '{table}', overwrite => 'p=a,1;p=d,5', bucket_number => 2, "
+        "dry_run => false)"
+    )
+    referee.query(call, table=table.location, **PLAIN)
+    assert values(table) == expected
+    table.upsert(batch(r | {"ts": 5, "v": "last"} for r in rows))
+    expected |= {r["id"]: "last" for r in rows}
+    assert values(table) == expected
+    assert counts(table) == {"p=a": 1, "p=b": 2, "p=c": 2, "p=d": 5}
+    assert_hudi_reads_like_us(referee, table)
+    storage = open_storage(table.location)
+    written = [storage.get(file.path) for file in storage.list(HASHING_CONFIGS) if not file.name.startswith(".")]
+    decoded = [decode_hashing_config(data, "a rule") for data in written]
+    assert [config.expressions for config in decoded] == [RULE, "p=a,1;p=d,5"]
+    assert [encode_hashing_config(config) for config in decoded] == written
+    assert decoded[0] == HashingConfig(expressions=RULE, default=2)
+
+
+def test_a_table_of_hudis_whose_writers_all_say_the_rule_is_written_by_those_who_say_it(
+    referee: Referee, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "table")
+    rows = [row(f"k{n}", p="abcd"[n // 20], v="hudi") for n in range(80)]
+    referee.write(location, batch(rows), {**HUDI, EXPRESSIONS: RULE}, mode="overwrite")
+    # Hudi writes no rule of its own accord: here it is an option of every writer, as the index itself is.
+    said = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2", EXPRESSIONS: RULE}
+    table = Table.open(location, options=said)
+    before = groups(table)
+    assert counts(table) == COUNTS
+    table.upsert(batch([*(r | {"ts": 2, "v": "ours"} for r in rows[::3]), row("n1", p="a", v="ours")]))
+    assert values(table) == {r["id"]: "ours" if n % 3 == 0 else "hudi" for n, r in enumerate(rows)} | {"n1": "ours"}
+    assert groups(table) == before
+    assert_hudi_reads_like_us(referee, table)

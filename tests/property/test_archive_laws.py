@@ -1,0 +1,241 @@
+"""Archiving changes nothing that a reader sees, whatever happened to the table, and wherever an archiver dies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.errors import LakehouseError, RetryableError, UserError
+from lakehouse.operations.archive import Archived
+from lakehouse.operations.results import NothingToDo
+from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage
+from lakehouse.table import Table
+from tests.support.archived import EAGERLY, assert_same, eager, every_write, seen
+from tests.support.killed import CHANGING, Interrupted, batch, copy_of, create, open_as, points, share_of
+from tests.support.tables import Shape, examples, make_table, row
+from tests.support.tables import batch as rows_batch
+
+DEAD, SURVIVOR = 101, 102
+KINDS = ("SIMPLE", "LOGS_BUCKET")
+#: Of the steps at which an archiver may die every so many-th is taken.
+SHARES = {"SIMPLE": 4, "LOGS_BUCKET": 8}
+
+
+def table_with_a_past(storage: Storage, index: str) -> Storage:
+    """Fill a store with a table of ten writes, a rollback, cleans, and on merge on read compactions."""
+    create(storage, index)
+    table = open_as(storage, DEAD, **EAGERLY)
+    for number in range(7):
+        rows = batch({("a", f"a{number % 4}"): number, ("b", f"b{number % 3}"): number})
+        table.upsert(rows, commit_metadata={"number": str(number)} if number < 2 else None)
+        if number == 2:
+            table.insert_overwrite(batch({("b", "b8"): 1}))
+            table.rollback(table.upsert(batch({("a", "a9"): 1})).instant.requested)  # type: ignore[union-attr]
+        if number in (3, 5):
+            if table.config.is_merge_on_read:
+                table.services.compaction(force=True)
+            table.services.clean(force=True)
+    return storage
+
+
+@cache
+def past(index: str) -> Storage:
+    """A store with such a table; tests work on copies."""
+    return table_with_a_past(MemoryStorage(), index)
+
+
+@cache
+def expected(index: str) -> Mapping[str, Any]:
+    return seen(open_as(copy_of(past(index)), SURVIVOR), ranges=False)
+
+
+@cache
+def trace(index: str) -> tuple[str, ...]:
+    storage = FaultyStorage(copy_of(past(index)))
+    assert isinstance(open_as(storage, DEAD, **EAGERLY).services.archive(), Archived)
+    return tuple(storage.trace)
+
+
+def settled(storage: Storage, index: str, pid: int = SURVIVOR) -> None:
+    """Check that readers see what they saw, that the next archive ends the work, and that writers go on."""
+    table = open_as(storage, pid, [DEAD], **EAGERLY)
+    assert_same(seen(table, ranges=False), expected(index))
+    outcome = table.services.archive(force=True)
+    assert_same(seen(table, ranges=False), expected(index))
+    assert len(table.timeline.writes()) == 2, outcome
+    assert isinstance(table.services.archive(force=True), NothingToDo)
+    before = len(every_write(table))
+    table.upsert(batch({("a", "a0"): 99}))
+    assert len(every_write(table)) == before + 1
+    files = {file.name for file in storage.list(".hoodie/timeline/history")}
+    history = table.refresh().store.history
+    assert history is not None and {file.name for file in history.files()} <= files
+
+
+@pytest.mark.parametrize("index", KINDS)
+def test_after_a_crash_at_any_step_readers_see_the_same_and_the_next_archive_ends_it(index: str) -> None:
+    for step, mode in share_of(points(trace(index)), index, SHARES[index]):
+        storage = copy_of(past(index))
+        with pytest.raises(SimulatedCrash):
+            open_as(FaultyStorage(storage, step, mode), DEAD, **EAGERLY).services.archive()
+        settled(storage, index)
+
+
+@pytest.mark.parametrize("index", KINDS)
+def test_an_archiver_whose_replies_are_lost_can_be_run_again(index: str) -> None:
+    for step, _ in share_of(changing_steps(index), index, SHARES[index]):
+        storage = copy_of(past(index))
+        with suppress(LakehouseError):
+            open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD, **EAGERLY).services.archive()
+        settled(storage, index)
+
+
+@pytest.mark.parametrize("index", KINDS)
+@pytest.mark.parametrize("rival", ["archive", "upsert"])
+def test_an_archiver_that_is_taken_for_dead_at_any_step_does_no_harm(
+    index: str, rival: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(storage: Storage) -> None:
+        table = open_as(storage, SURVIVOR, [DEAD], **EAGERLY)
+        if rival == "archive":
+            table.services.archive(force=True)
+        else:
+            table.upsert(batch({("a", "a1"): 77}))
+
+    for step, _ in share_of(changing_steps(index), (index, rival), SHARES[index]):
+        storage = copy_of(past(index))
+        with suppress(RetryableError):
+            open_as(Interrupted(storage, step, other, monkeypatch), DEAD, **EAGERLY).services.archive()
+        table = open_as(storage, SURVIVOR, [DEAD], **EAGERLY)
+        assert len(every_write(table)) == len(expected(index)["changed"][0]) + (rival == "upsert")
+        found, wanted = views_of(table), expected(index)
+        assert {name: found[name] for name in found if name in wanted and name != "now"} == {
+            name: answer for name, answer in wanted.items() if name.startswith("as of")
+        }
+        table.services.archive(force=True)
+        assert isinstance(table.services.archive(force=True), NothingToDo)
+        assert views_of(table) == found
+
+
+def test_a_reader_finds_the_whole_archive_while_it_is_merged_and_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = copy_of(past("SIMPLE"))
+    open_as(storage, DEAD, **EAGERLY).services.archive()
+    known = [instant.requested for instant in open_as(storage, SURVIVOR).archived()]
+    begin = open_as(storage, SURVIVOR).archived().by_completion()[0].completion
+
+    def archives(store: Storage) -> None:
+        table = open_as(store, DEAD, **EAGERLY)
+        for number in range(6):
+            table.upsert(batch({("a", "a0"): 50 + number}))
+            table.services.archive(force=True)
+
+    probe = FaultyStorage(copy_of(storage))
+    open_as(probe, SURVIVOR).changes(begin)
+    for step in range(1, probe.steps + 1):
+        reader = open_as(Interrupted(copy_of(storage), step, archives, monkeypatch), SURVIVOR)
+        found = [instant.requested for instant in reader.changes(begin)]
+        assert len(set(found)) == len(found) and set(known[1:]) <= set(found)
+
+
+@pytest.mark.parametrize("dead", [(), (DEAD,)])
+def test_no_savepoint_is_made_of_a_commit_that_is_archived_meanwhile(
+    dead: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = {"hoodie.write.lock.wait_time_ms": "0"}
+
+    def archives(store: Storage) -> None:
+        with suppress(RetryableError):
+            open_as(store, SURVIVOR, dead, **EAGERLY, **wait).services.archive(force=True)
+
+    base = MemoryStorage()
+    create(base, "SIMPLE")
+    for number in range(5):
+        open_as(base, DEAD).insert(batch({("a", f"a{number}"): number}))
+    target, before = open_as(base, DEAD).timeline.instants[1].requested, views_of(open_as(base, DEAD))
+    probe = FaultyStorage(copy_of(base))
+    open_as(probe, DEAD).savepoint(target)
+    outcomes = set()
+    for step in range(1, probe.steps + 1):
+        storage = copy_of(base)
+        with suppress(RetryableError, UserError):
+            open_as(Interrupted(storage, step, archives, monkeypatch), DEAD).savepoint(target)
+        table = open_as(storage, SURVIVOR, [DEAD], **EAGERLY)
+        is_kept = table.timeline.find(target) is not None
+        outcomes.add(is_kept)
+        if not is_kept:
+            assert target not in table.timeline.savepoints()
+        assert views_of(table) == before
+    assert outcomes == {True, False}
+
+
+def changing_steps(index: str) -> list[tuple[int, str]]:
+    """Return the steps of an archive after which storage is another."""
+    return [(n, step) for n, step in enumerate(trace(index), start=1) if step.split()[0] in CHANGING]
+
+
+def views_of(table: Table) -> Mapping[str, Any]:
+    """Return the table as of every write."""
+    return {name: rows for name, rows in seen(table, ranges=False).items() if name.startswith(("as of", "now"))}
+
+
+#: One thing that may happen to a table between two archives.
+EVENTS = ("upsert", "insert", "delete", "insert_overwrite", "delete_partitions", "compaction", "clean", "rollback")
+
+
+@examples(6)
+@given(
+    kind=st.sampled_from(["COPY_ON_WRITE", "MERGE_ON_READ"]),
+    events=st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 3)), min_size=6, max_size=14),
+    archived_at=st.sets(st.integers(3, 13), min_size=1, max_size=4),
+    saved_at=st.sampled_from([None, 2, 5]),
+    beyond=st.booleans(),
+)
+def test_archives_change_nothing_that_readers_see(
+    kind: str, events: list[tuple[str, int]], archived_at: set[int], saved_at: int | None, beyond: bool
+) -> None:
+    made = make_table(Shape(type=kind, index="BUCKET" if kind == "MERGE_ON_READ" else "SIMPLE"))
+    table = eager(made, **{"hoodie.archive.beyond.savepoint": str(beyond).lower()})
+    table.upsert(rows_at(0, 0), commit_metadata={"number": "0"})
+    for number, (event, choice) in enumerate([*events, ("upsert", 0), ("archive", 0)], start=1):
+        with suppress(UserError):
+            happen(table, event, choice, number)
+        if number == saved_at and len(table.timeline.writes()):
+            table.savepoint()
+        if number in archived_at or event == "archive":
+            before = seen(table, ranges=False)
+            table.services.archive(force=True)
+            assert_same(seen(table, ranges=False), before)
+    for savepoint in table.savepoints():
+        before = seen(table, ranges=False)
+        with suppress(UserError):
+            table.delete_savepoint(savepoint.requested)
+        assert_same(seen(table, ranges=False), before)
+
+
+def rows_at(number: int, choice: int) -> pa.Table:
+    return rows_batch([row(f"k{i}", p="abc"[i % 3], ts=number, v=f"{number}") for i in range(choice, 6)])
+
+
+def happen(table: Table, event: str, choice: int, number: int) -> None:
+    if event in ("upsert", "insert", "insert_overwrite"):
+        metadata = {"number": str(number)} if number % 3 == 0 else None
+        getattr(table, event)(rows_at(number, choice), commit_metadata=metadata)
+    elif event == "delete":
+        table.delete_where(f"id = 'k{choice}'")
+    elif event == "delete_partitions":
+        table.delete_partitions(["abc"[choice % 3]])
+    elif event == "compaction" and table.config.is_merge_on_read:
+        table.services.compaction(force=True)
+    elif event == "clean":
+        table.services.clean(force=True)
+    elif event == "rollback" and len(table.timeline.writes()) > 1:
+        table.rollback(table.timeline.writes().by_completion()[-1].requested)

@@ -1,0 +1,307 @@
+"""Cleaners that die at any step, meet writers and each other at any step, and wake up too late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
+from lakehouse.format.clean import decode_clean_metadata
+from lakehouse.format.names import parse_base_file, parse_log_file
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage, is_temporary
+from lakehouse.table import Table
+from tests.support.killed import (
+    BASE,
+    RECOVERY,
+    VERBS,
+    Interrupted,
+    Rows,
+    batch,
+    copy_of,
+    create,
+    open_as,
+    points,
+    rows_of,
+    share_of,
+)
+
+DEAD, SURVIVOR, THIRD = 101, 102, 103
+NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
+CLEANING = {"hoodie.clean.commits.retained": "2"}
+KINDS = ("SIMPLE", "LOGS_SIMPLE", "LOGS_BUCKET")
+
+
+@cache
+def unplanned(kind: str) -> Storage:
+    storage = MemoryStorage()
+    table = create(storage, kind)
+    table.bulk_insert(batch({key: 0 for key in BASE} | {("x", "x1"): 1}))
+    table.upsert(batch({("a", "a0"): 1, ("b", "b0"): 1}))
+    if kind != "SIMPLE":
+        table.services.compaction(force=True)
+    table.delete_partitions(["x"])
+    table.insert_overwrite(batch({key: 1 for key in BASE if key[0] == "b"}))
+    table.upsert(batch({key: 1 for key in BASE if key[0] == "a"}))
+    if kind != "SIMPLE":
+        table.services.compaction(force=True)
+    table.upsert(batch({("a", "a0"): 1}))
+    table.upsert(batch({("a", "a1"): 1}))
+    return storage
+
+
+@cache
+def with_plan(kind: str) -> Storage:
+    storage = copy_of(unplanned(kind))
+    assert isinstance(open_as(storage, 1, **CLEANING).services.plan_clean(), Instant)
+    return storage
+
+
+def base(kind: str, planned: bool = False) -> Storage:
+    """A table of BASE with a past to clean: versions, replaced groups, a partition that is gone; maybe with a plan."""
+    return with_plan(kind) if planned else unplanned(kind)
+
+
+def clean(table: Table) -> object:
+    return table.services.clean(force=True)
+
+
+def cleaner(storage: Storage, pid: int, *dead: int, **options: str) -> Table:
+    return open_as(storage, pid, dead, **CLEANING, **options)
+
+
+@cache
+def trace(kind: str, planned: bool = False) -> tuple[str, ...]:
+    """The steps of a clean that succeeds."""
+    storage = FaultyStorage(copy_of(base(kind, planned)))
+    clean(cleaner(storage, DEAD))
+    return tuple(storage.trace)
+
+
+@cache
+def expected(kind: str) -> frozenset[str]:
+    """The data files that a clean leaves."""
+    storage = copy_of(base(kind))
+    clean(cleaner(storage, DEAD))
+    return frozenset(data_files(storage))
+
+
+def data_files(storage: Storage) -> set[str]:
+    names = {file.path: file.name for file in storage.list("") if not file.path.startswith(".hoodie/")}
+    return {p for p, name in names.items() if parse_base_file(name, "", 0) or parse_log_file(name, "", 0)}
+
+
+def cleans(storage: Storage) -> list[Instant]:
+    return list(open_as(storage, THIRD).timeline.where(action=Action.CLEAN))
+
+
+def check(storage: Storage, kind: str, rows: Rows = BASE) -> None:
+    """Assert that the table is right, each plan was carried out once, and nothing but the cleans themselves is left."""
+    assert rows_of(storage) == rows
+    done = cleans(storage)
+    assert all(instant.is_completed for instant in done) and done
+    store = open_as(storage, THIRD).refresh().store
+    removed = [path for i in done for path in decode_clean_metadata(store.read(i, State.COMPLETED) or b"").deleted]
+    assert len(removed) == len(set(removed)), "a file is removed by one plan"
+    assert data_files(storage).isdisjoint(removed)
+    if rows == BASE:
+        assert data_files(storage) == expected(kind)
+        assert [f.path for f in storage.list("x")] == []
+
+
+def recover(storage: Storage, dead: tuple[int, ...], rows: Rows = BASE) -> None:
+    open_as(storage, THIRD, dead).upsert(batch(RECOVERY))
+    assert rows_of(storage) == {**rows, **RECOVERY}
+    left = [f.path for f in storage.list(".hoodie") if f.path.startswith((".hoodie/.", ".hoodie/lock"))]
+    left += [f.path for f in storage.list("") if is_temporary(f.path)]
+    assert left == []
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["plan-and-run", "run"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_a_crash_at_any_step_the_next_clean_ends_right(kind: str, planned: bool) -> None:
+    states = set()
+    for step, mode in share_of(points(trace(kind, planned)), (kind, planned), 2):
+        storage = copy_of(base(kind, planned))
+        with pytest.raises(SimulatedCrash):
+            clean(cleaner(FaultyStorage(storage, step, mode), DEAD))
+        assert rows_of(storage) == BASE
+        states.update(instant.state for instant in cleans(storage))
+        clean(cleaner(storage, SURVIVOR, DEAD))
+        check(storage, kind)
+        recover(storage, (DEAD,))
+    assert states == set(State)
+
+
+def test_a_second_crash_leaves_the_plan_to_the_third_cleaner() -> None:
+    kind = "LOGS_SIMPLE"
+    for first, (step, mode) in enumerate(share_of(points(trace(kind, True)), kind, 3)):
+        crashed = copy_of(base(kind, True))
+        with pytest.raises(SimulatedCrash):
+            clean(cleaner(FaultyStorage(crashed, step, mode), DEAD))
+        whole = FaultyStorage(copy_of(crashed))
+        clean(cleaner(whole, SURVIVOR, DEAD))
+        for other, fault in share_of(points(whole.trace), first, 5):
+            storage = copy_of(crashed)
+            with pytest.raises(SimulatedCrash):
+                clean(cleaner(FaultyStorage(storage, other, fault), SURVIVOR, DEAD))
+            clean(cleaner(storage, THIRD, DEAD, SURVIVOR))
+            check(storage, kind)
+            recover(storage, (DEAD, SURVIVOR))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_reply_at_any_step_leaves_a_clean_that_can_be_repeated(kind: str) -> None:
+    for step, name in share_of(enumerate(trace(kind), start=1), kind, 2):
+        storage = copy_of(base(kind))
+        try:
+            clean(cleaner(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD))
+        except (RetryableError, CommitStateUnknownError):
+            assert rows_of(storage) == BASE, name
+        # The same process goes on: it is alive, so nobody may have to wait for its lease to end.
+        clean(cleaner(storage, DEAD))
+        check(storage, kind)
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["plan-and-run", "run"])
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_two_cleaners_at_once_carry_each_plan_out_once(
+    kind: str, planned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[str] = []
+
+    def rival(storage: Storage) -> None:
+        try:
+            clean(cleaner(storage, SURVIVOR, **NO_WAIT))
+            turns.append("had a turn")
+        except RetryableError as error:
+            assert "another executor, which is alive" in str(error) or f'"pid": {DEAD}' in str(error)
+            turns.append("refused")
+
+    for number, name in share_of(enumerate(trace(kind, planned), start=1), kind, 2):
+        storage = copy_of(base(kind, planned))
+        try:
+            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
+        except (RetryableError, UserError):
+            assert turns[-1] == "had a turn", name
+        clean(cleaner(storage, THIRD))
+        check(storage, kind)
+        recover(storage, ())
+    assert "had a turn" in turns
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_a_cleaner_taken_for_dead_that_wakes_up_late_does_no_harm(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rival(storage: Storage) -> None:
+        clean(cleaner(storage, SURVIVOR, DEAD))
+
+    for number, name in share_of(enumerate(trace(kind, True), start=1), kind, 2):
+        if name.startswith("create") and name.endswith(".clean"):
+            # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
+            continue
+        storage = copy_of(base(kind, True))
+        try:
+            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
+        except LakehouseError as error:
+            assert isinstance(error, RetryableError | UserError), name
+        check(storage, kind)
+        recover(storage, (DEAD,))
+
+
+def others() -> dict[str, tuple[Callable[[Table], object], Callable[[Rows], Rows]]]:
+    """What may happen beside a clean, and what it does to the rows."""
+    found: dict[str, tuple[Callable[[Table], object], Callable[[Rows], Rows]]] = {
+        name: (VERBS[name].run, VERBS[name].after) for name in ("upsert", "insert_overwrite", "delete_partitions")
+    }
+    return found | {
+        "compaction": (lambda table: table.services.compaction(force=True), lambda rows: rows),
+        "savepoint": (lambda table: table.savepoint(), lambda rows: rows),
+        "rollback": (lambda table: table.rollback(table.commits()[-1][0].requested), lambda rows: rows),
+    }
+
+
+@pytest.mark.parametrize("other", others())
+def test_writers_and_services_may_have_a_turn_at_any_step_of_a_clean(
+    other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, (act, after) = "LOGS_SIMPLE", others()[other]
+    turns: list[bool] = []
+
+    def rival(storage: Storage) -> None:
+        try:
+            act(open_as(storage, SURVIVOR, **NO_WAIT))
+            turns.append(True)
+        except (RetryableError, UserError) as error:
+            assert "clean" in str(error) or "is pending" in str(error) or f'"pid": {DEAD}' in str(error), error
+            turns.append(False)
+
+    for number, name in share_of(enumerate(trace(kind), start=1), other, 3):
+        storage = copy_of(base(kind))
+        try:
+            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
+        except RetryableError:
+            assert turns[-1], name
+        rows = after(BASE) if turns[-1] else BASE
+        assert rows_of(storage) == rows, name
+        for instant in open_as(storage, THIRD).timeline.savepoints():
+            assert dict_of(open_as(storage, THIRD), instant) == BASE, name
+        clean(cleaner(storage, SURVIVOR))
+        assert rows_of(storage) == rows, name
+        recover(storage, (DEAD,), rows)
+    assert any(turns)
+
+
+def dict_of(table: Table, as_of: str) -> Rows:
+    """Return the rows of a savepoint."""
+    found = table.scan(["p", "id", "v"], as_of=as_of).to_arrow().to_pydict()
+    return dict(zip(zip(found["p"], found["id"], strict=True), found["v"], strict=True))
+
+
+def test_a_clean_may_have_a_turn_at_any_step_of_a_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[bool] = []
+    for verb in ("upsert", "insert_overwrite", "delete"):
+
+        def rival(storage: Storage) -> None:
+            try:
+                clean(cleaner(storage, SURVIVOR, **NO_WAIT))
+                turns.append(True)
+            except RetryableError:
+                turns.append(False)
+
+        steps = FaultyStorage(copy_of(base("LOGS_BUCKET")))
+        VERBS[verb].run(open_as(steps, DEAD))
+        for number in share_of(range(1, steps.steps + 1), verb, 5):
+            storage = copy_of(base("LOGS_BUCKET"))
+            VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            rows, name = VERBS[verb].after(BASE), steps.trace[number - 1]
+            assert rows_of(storage) == rows, name
+            clean(cleaner(storage, SURVIVOR))
+            recover(storage, (), rows)
+    assert turns.count(True) > len(turns) // 2
+
+
+def test_a_restore_and_a_clean_that_meet_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, turns = "LOGS_SIMPLE", list[bool]()
+    target = open_as(base(kind), 1).commits()[-3][0].requested
+    past = dict_of(open_as(base(kind), 1), target)
+
+    def rival(storage: Storage) -> None:
+        try:
+            open_as(storage, SURVIVOR, **NO_WAIT).restore(target)
+            turns.append(True)
+        except (RetryableError, UserError) as error:
+            assert "clean" in str(error) or f'"pid": {DEAD}' in str(error), error
+            turns.append(False)
+
+    for number, name in enumerate(trace(kind), start=1):
+        storage = copy_of(base(kind))
+        try:
+            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
+        except (RetryableError, UserError):
+            assert turns[-1], name
+        assert rows_of(storage) == (past if turns[-1] else BASE), name
+    assert set(turns) == {True, False}

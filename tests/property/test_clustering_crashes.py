@@ -1,0 +1,322 @@
+"""Clustering: planners, executors and writers die at any step, meet at any step, and wake up too late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
+from lakehouse.operations.results import Committed, NothingToDo
+from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage
+from tests.support.killed import (
+    BASE,
+    RECOVERY,
+    VERBS,
+    Interrupted,
+    Unanswered,
+    batch,
+    copy_of,
+    create,
+    leftovers,
+    open_as,
+    points,
+    rows_of,
+    share_of,
+    writes_of,
+)
+
+DEAD, SURVIVOR, THIRD = 101, 102, 103
+TYPES = ("SIMPLE", "LOGS_SIMPLE")
+NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
+SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v,id", "hoodie.layout.optimize.strategy": "hilbert"}
+WRITES = (
+    "upsert",
+    "insert",
+    "bulk_insert",
+    "delete",
+    "insert_overwrite",
+    "insert_overwrite_table",
+    "delete_partitions",
+)
+
+
+def plan(storage: Storage, pid: int = DEAD, dead: tuple[int, ...] = (), **options: str) -> object:
+    return open_as(storage, pid, dead, **SORTED, **options).services.plan_clustering(force=True)
+
+
+def run(storage: Storage, pid: int = DEAD, dead: tuple[int, ...] = (), **options: str) -> object:
+    return open_as(storage, pid, dead, **SORTED, **options).services.clustering(force=True)
+
+
+ACTS: dict[str, Callable[..., object]] = {"plan": plan, "run": run}
+
+
+@cache
+def base(kind: str, planned: bool = False) -> Storage:
+    """A table of BASE in several files of each partition, with logs where there are any; tests work on copies."""
+    storage = MemoryStorage()
+    table = create(storage, kind)
+    for part in range(2):
+        table.bulk_insert(batch({key: 0 for number, key in enumerate(sorted(BASE)) if number % 2 == part}))
+    table.upsert(batch(BASE))
+    if planned:
+        plan(storage)
+    return storage
+
+
+@cache
+def trace(kind: str, act: str, planned: bool = False) -> tuple[str, ...]:
+    """The steps of a run that succeeds."""
+    storage = FaultyStorage(copy_of(base(kind, planned)))
+    ACTS[act](storage)
+    return tuple(storage.trace)
+
+
+def recover(storage: Storage, rows: dict[tuple[str, str], int], dead: tuple[int, ...] = (DEAD,)) -> None:
+    """Write as another process, and check that the table is right and nothing is left of the dead."""
+    assert rows_of(storage) == rows
+    open_as(storage, THIRD, dead).upsert(batch(RECOVERY))
+    assert rows_of(storage) == {**rows, **RECOVERY}
+    assert leftovers(storage) == []
+
+
+def pending(storage: Storage) -> list[str]:
+    """Return the instants that are not completed."""
+    return [instant.requested for instant in open_as(storage, THIRD).timeline.where(pending=True)]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_after_a_crash_at_any_step_of_planning_there_is_a_whole_plan_or_none(kind: str) -> None:
+    outcomes = set()
+    for step, mode in points(trace(kind, "plan")):
+        storage = copy_of(base(kind))
+        with pytest.raises(SimulatedCrash):
+            plan(FaultyStorage(storage, step, mode))
+        outcomes.add(len(pending(storage)))
+        assert rows_of(storage) == BASE
+        assert isinstance(run(storage, SURVIVOR, (DEAD,)), Committed)
+        recover(storage, BASE)
+    assert outcomes == {0, 1}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_after_a_crash_at_any_step_the_next_executor_carries_the_plan_out(kind: str) -> None:
+    outcomes, writes = set(), writes_of(base(kind))
+    for step, mode in share_of(points(trace(kind, "run", True)), kind, 3):
+        storage = copy_of(base(kind, True))
+        with pytest.raises(SimulatedCrash):
+            run(FaultyStorage(storage, step, mode))
+        done = writes_of(storage) > writes
+        outcomes.add(done)
+        assert rows_of(storage) == BASE
+        assert isinstance(run(storage, SURVIVOR, (DEAD,)), NothingToDo if done else Committed)
+        assert writes_of(storage) == writes + 1
+        assert pending(storage) == []
+        recover(storage, BASE)
+    assert outcomes == {True, False}
+
+
+def test_a_second_crash_leaves_the_plan_to_the_third_executor() -> None:
+    for first, (step, mode) in enumerate(share_of(points(trace("SIMPLE", "run", True)), "twice", 5)):
+        crashed = copy_of(base("SIMPLE", True))
+        with pytest.raises(SimulatedCrash):
+            run(FaultyStorage(crashed, step, mode))
+        if not pending(crashed):
+            break
+        whole = FaultyStorage(copy_of(crashed))
+        run(whole, SURVIVOR, (DEAD,))
+        for other, fault in share_of(points(whole.trace), first, 14):
+            storage = copy_of(crashed)
+            with pytest.raises(SimulatedCrash):
+                run(FaultyStorage(storage, other, fault), SURVIVOR, (DEAD,))
+            run(storage, THIRD, (DEAD, SURVIVOR))
+            recover(storage, BASE, (DEAD, SURVIVOR))
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_committed(act: str) -> None:
+    writes = writes_of(base("SIMPLE"))
+    for step, name in share_of(enumerate(trace("SIMPLE", act, act == "run"), start=1), act, 4):
+        storage = copy_of(base("SIMPLE", act == "run"))
+        try:
+            ACTS[act](FaultyStorage(storage, step, FaultMode.LOSE_REPLY))
+            succeeded = True
+        except RetryableError:
+            succeeded = False
+        if act == "run":
+            assert (writes_of(storage) > writes) == succeeded, name
+        # The same process goes on: it is alive, so nobody may have to wait for its lease to end.
+        run(storage)
+        assert pending(storage) == [], name
+        recover(storage, BASE, ())
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_clustering_of_unknown_fate_deletes_nothing_and_keeps_others_off(lands: bool) -> None:
+    storage = copy_of(base("SIMPLE", True))
+    unanswered = Unanswered(storage, lands=lands)
+    with pytest.raises(CommitStateUnknownError):
+        run(unanswered)
+    assert unanswered.deleted == []
+    if not lands:
+        (requested,) = pending(storage)
+        with pytest.raises(RetryableError, match="another executor, which is alive"):
+            open_as(storage, SURVIVOR).services.clustering(instant=requested)
+    run(storage, SURVIVOR, (DEAD,))
+    assert pending(storage) == []
+    recover(storage, BASE)
+
+
+def test_a_second_executor_is_refused_while_the_first_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    (requested,) = pending(base("SIMPLE", True))
+    turns: list[str] = []
+
+    def rival(storage: Storage) -> None:
+        try:
+            open_as(storage, SURVIVOR, **NO_WAIT).services.clustering(instant=requested)
+            turns.append("done")
+        except RetryableError as error:
+            assert requested in str(error) or f'"pid": {DEAD}' in str(error)
+            turns.append("refused")
+        except UserError as error:
+            assert f"{requested} is completed" in str(error)
+            turns.append("too late")
+
+    for number, name in share_of(enumerate(trace("SIMPLE", "run", True), start=1), "second", 4):
+        storage = copy_of(base("SIMPLE", True))
+        try:
+            run(Interrupted(storage, number, rival, monkeypatch))
+        except (RetryableError, UserError):
+            assert turns[-1] == "done", name
+        assert writes_of(storage) == writes_of(base("SIMPLE")) + 1, name
+        recover(storage, BASE, ())
+    assert list(dict.fromkeys(turns)) == ["done", "refused", "too late"]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_an_executor_taken_for_dead_that_wakes_up_late_does_not_commit(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = writes_of(base(kind))
+
+    def rival(storage: Storage) -> None:
+        run(storage, SURVIVOR, (DEAD,))
+
+    for number, name in share_of(enumerate(trace(kind, "run", True), start=1), kind, 5):
+        if name.startswith("create") and name.endswith("commit"):
+            # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
+            continue
+        storage = copy_of(base(kind, True))
+        try:
+            run(Interrupted(storage, number, rival, monkeypatch))
+        except LakehouseError as error:
+            assert isinstance(error, RetryableError | UserError), name
+        assert writes_of(storage) == writes + 1, name
+        recover(storage, BASE)
+
+
+@pytest.mark.parametrize("updates", ["reject", "give_way"])
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_writer_may_come_at_any_step_of_a_running_plan_and_no_row_is_lost(
+    kind: str, verb: str, updates: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[str] = []
+
+    def rival(storage: Storage) -> None:
+        options = {"hoodie.clustering.updates.strategy": updates}
+        try:
+            VERBS[verb].run(open_as(storage, SURVIVOR, **NO_WAIT, **options))
+            turns.append("wrote")
+        except RetryableError as error:
+            turns.append("locked" if f'"pid": {DEAD}' in str(error) else "refused")
+
+    steps = trace(kind, "run", True)
+    for number in share_of(range(1, len(steps) + 1), (kind, verb, updates), 17):
+        storage = copy_of(base(kind, True))
+        outcome = run(Interrupted(storage, number, rival, monkeypatch))
+        rows = VERBS[verb].after(BASE) if turns[-1] == "wrote" else BASE
+        name = (steps[number - 1], turns[-1])
+        assert rows_of(storage) == rows, name
+        assert pending(storage) == [], name
+        if isinstance(outcome, NothingToDo):
+            assert turns[-1] == "wrote" and "gave way" in outcome.reason, name
+            run(storage, SURVIVOR)
+        recover(storage, rows, ())
+    assert updates == "reject" or "refused" not in turns
+
+
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_write_never_loses_to_a_clustering_that_it_could_not_know_of(
+    kind: str, verb: str, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[str] = []
+
+    def rival(storage: Storage) -> None:
+        try:
+            outcome = ACTS[act](storage, SURVIVOR, **NO_WAIT)
+            turns.append("nothing" if isinstance(outcome, NothingToDo) else "done")
+        except RetryableError:
+            turns.append("later")
+
+    whole = FaultyStorage(copy_of(base(kind)))
+    VERBS[verb].run(open_as(whole, DEAD))
+    requested = next(n for n, name in enumerate(whole.trace, start=1) if name.endswith(".requested"))
+    for number in share_of(range(1, whole.steps + 1), (kind, verb, act), 15):
+        storage = copy_of(base(kind))
+        try:
+            VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            rows = VERBS[verb].after(BASE)
+        except RetryableError as error:
+            # It had not begun: a plan came first, and it may run again when that is done.
+            assert number <= requested and turns[-1] != "nothing", (number, whole.trace[number - 1], str(error))
+            rows = BASE
+        assert rows_of(storage) == rows, whole.trace[number - 1]
+        for _ in range(2):
+            run(storage, SURVIVOR)
+        assert pending(storage) == []
+        recover(storage, rows, ())
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_plan_that_gives_way_is_gone_whenever_its_executor_dies(kind: str) -> None:
+    def overtaken() -> Storage:
+        storage = copy_of(base(kind, True))
+        options = {"hoodie.clustering.updates.strategy": "give_way"}
+        VERBS["upsert"].run(open_as(storage, THIRD, **options))
+        return storage
+
+    first = overtaken()
+    rows = VERBS["upsert"].after(BASE)
+    whole = FaultyStorage(copy_of(first))
+    (requested,) = pending(first)
+    assert isinstance(open_as(whole, DEAD).services.clustering(instant=requested), NothingToDo)
+    assert rows_of(whole.inner) == rows and leftovers(whole.inner) == []
+    for step, mode in share_of(points(whole.trace), kind, 4):
+        storage = copy_of(first)
+        with pytest.raises(SimulatedCrash):
+            open_as(FaultyStorage(storage, step, mode), DEAD).services.clustering(instant=requested)
+        assert rows_of(storage) == rows
+        assert isinstance(run(storage, SURVIVOR, (DEAD,)), Committed), "in its place a new one is planned"
+        assert requested not in pending(storage)
+        recover(storage, rows)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_completed_clustering_is_rolled_back_to_its_plan_and_run_again(kind: str) -> None:
+    storage = copy_of(base(kind, True))
+    (requested,) = pending(storage)
+    run(storage)
+    table = open_as(storage, SURVIVOR)
+    table.rollback(requested)
+    assert rows_of(storage) == BASE and pending(storage) == [requested]
+    assert isinstance(table.services.clustering(instant=requested), Committed)
+    recover(storage, BASE, ())
+    table.restore(table.commits()[0][0].requested)
+    assert pending(storage) == [] and leftovers(storage) == []

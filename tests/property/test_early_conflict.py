@@ -1,0 +1,268 @@
+"""Early conflict detection: who would lose writes no data, and of two that meet one goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import cache, partial
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.engine.local import LocalEngine
+from lakehouse.errors import RetryableError
+from lakehouse.model.commit import Operation
+from lakehouse.model.instant import Action
+from lakehouse.operations.early_conflict import Announced, early_conflict
+from lakehouse.operations.markers import WriteMarkers
+from lakehouse.operations.prepare import prepare
+from lakehouse.spec.options import Policies, parse_options
+from lakehouse.storage.faults import FaultyStorage
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+from lakehouse.txn.heartbeat import Heartbeat
+from tests.support.interleave import orders
+from tests.support.killed import (
+    BASE,
+    CALLS,
+    CHANGED,
+    EXHAUSTIVE,
+    Host,
+    Interrupted,
+    base_table,
+    batch,
+    copy_of,
+    leftovers,
+    logged_table,
+    open_as,
+    rows_of,
+    share_of,
+)
+from tests.support.tables import SteadyClock
+
+ONE, OTHER = 201, 202
+MODE = "hoodie.write.concurrency.mode"
+EARLY = {
+    MODE: "optimistic_concurrency_control",
+    "hoodie.write.concurrency.early.conflict.detection.enable": "true",
+}
+ONCE = {"hoodie.write.num.retries.on.conflict.failures": "0", "hoodie.write.lock.wait_time_ms": "0"}
+THEIRS = {("a", "a1"): 3, ("a", "a4"): 3}
+MARKERS = "hoodie.write.markers.type"
+
+
+@cache
+def base(index: str) -> Storage:
+    """A table of BASE; tests work on copies."""
+    return logged_table(MemoryStorage(), index) if index.startswith("LOGS") else base_table(MemoryStorage(), index)
+
+
+def opened(storage: Storage, pid: int, clock: SteadyClock, **options: str) -> Table:
+    """Open the table as a process, under a clock that nobody waits for."""
+    env = Env(storage=storage, processes=Host(pid), clock=clock)
+    return Table.open(storage.root, options=CALLS | EARLY | options, env=env)
+
+
+def data_files(trace: list[str]) -> list[str]:
+    """Return the data files that somebody began to write."""
+    begun = [step.partition(" ")[2] for step in trace if step.startswith("open_output ")]
+    return [path for path in begun if not path.startswith(".hoodie/")]
+
+
+def committed_files(storage: Storage) -> set[str]:
+    """Return the files that commits name."""
+    return {stat.path for _, metadata in open_as(storage, 999).commits() for stat in metadata.stats}
+
+
+@pytest.mark.parametrize("markers", ["TIMELINE_SERVER_BASED", "DIRECT"])
+@pytest.mark.parametrize("index", ["SIMPLE", "BUCKET", "LOGS_BUCKET"])
+def test_wherever_another_writer_has_its_turn_who_loses_writes_no_data(
+    index: str, markers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = FaultyStorage(copy_of(base(index)))
+    opened(probe, ONE, SteadyClock(), **{MARKERS: markers}).upsert(batch(CHANGED))
+    ends = set()
+    for number in share_of(range(1, len(probe.trace) + 1), (index, markers), 4):
+        storage, clock = copy_of(base(index)), SteadyClock()
+        theirs: list[str] = []
+        turns: list[str] = []
+
+        def turn(
+            store: Storage, theirs: list[str] = theirs, turns: list[str] = turns, clock: SteadyClock = clock
+        ) -> None:
+            watched = FaultyStorage(store)
+            try:
+                opened(watched, OTHER, clock, **ONCE, **{MARKERS: markers}).upsert(batch(THEIRS))
+                turns.append("done")
+            except RetryableError as error:
+                turns.append("locked out" if "the table lock" in str(error) else "gave way")
+            theirs += watched.trace
+
+        ours = Interrupted(storage, number, turn, monkeypatch)
+        opened(ours, ONE, clock, **{MARKERS: markers}).upsert(batch(CHANGED))
+        begun = data_files(ours.trace) + data_files(theirs)
+        where = (probe.trace[number - 1], turns)
+        assert set(begun) <= committed_files(storage) and len(set(begun)) == len(begun), where
+        assert rows_of(storage) == ({**BASE, **CHANGED, **THEIRS} if turns == ["done"] else {**BASE, **CHANGED}), where
+        assert leftovers(storage) == [], where
+        ends |= set(turns)
+    assert {"done", "gave way"} <= ends
+
+
+def test_without_it_the_loser_finds_out_when_its_data_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {MODE: EARLY[MODE]}
+    probe = FaultyStorage(copy_of(base("SIMPLE")))
+    open_as(probe, ONE, **options).upsert(batch(CHANGED))
+    first = next(n for n, step in enumerate(probe.trace, 1) if step.endswith(".inflight"))
+    storage = copy_of(base("SIMPLE"))
+
+    def turn(store: Storage) -> None:
+        open_as(store, OTHER, **options).upsert(batch(THEIRS))
+
+    ours = Interrupted(storage, first, turn, monkeypatch)
+    open_as(ours, ONE, **options).upsert(batch(CHANGED))
+    assert len(data_files(ours.trace)) == 2 * len(data_files(probe.trace))
+
+
+GROUP = ("a", "f-0")
+
+
+def writers(*, later_too: bool = False) -> tuple[MemoryStorage, list[str]]:
+    """Return a table with pending writes that live, and their times."""
+    storage = copy_of(base("SIMPLE"))
+    loaded = opened(storage, ONE, SteadyClock()).refresh()
+    times = []
+    for _ in range(3 if later_too else 2):
+        now = loaded.reload()
+        heartbeat = Heartbeat(loaded.env, policies().transaction)
+        times.append(loaded.store.request(now.timeline, Action.COMMIT, b"", announce=heartbeat.start).requested)
+        heartbeat.stop()
+    return storage, times
+
+
+@cache
+def policies() -> Policies:
+    """The policies of a writer that looks early."""
+    return parse_options(EARLY)
+
+
+def meet(storage: Storage, requested: str, ends: dict[str, str]) -> None:
+    """Announce a file of GROUP, look, and go on or give way."""
+    table = opened(storage, ONE, SteadyClock()).refresh()
+    (instant,) = [i for i in table.timeline if i.requested == requested]
+    prepared = prepare(table, LocalEngine(1), policies(), Operation.UPSERT, batch(CHANGED))
+    markers = WriteMarkers(table, requested, policies().write)
+    names = [f"a/f-0_0-0-0_{requested}.parquet.marker.MERGE"]
+    markers.announce(names)
+    ours = Announced(
+        prepared=prepared, instant=instant, operation=Operation.UPSERT, markers=names, touched=frozenset({GROUP})
+    )
+    if early_conflict(ours, policies().transaction) is None:
+        ends[requested] = "goes on"
+    else:
+        ends[requested] = "gives way"
+        markers.withdraw()
+
+
+def test_of_two_that_meet_in_any_order_never_do_both_go_on() -> None:
+    seen: dict[tuple[str, str], int] = {}
+    worlds: list[dict[str, str]] = []
+
+    def world() -> tuple[Storage, list[partial[None]]]:
+        storage, (first, second) = writers()
+        ends: dict[str, str] = {}
+        worlds.append(ends)
+        return storage, [lambda s: meet(s, first, ends), lambda s: meet(s, second, ends)]  # type: ignore[list-item]
+
+    for _ in orders(world, preemptions=4 if EXHAUSTIVE else 2):
+        ends = tuple(worlds[-1][requested] for requested in sorted(worlds[-1]))
+        seen[ends] = seen.get(ends, 0) + 1  # type: ignore[index]
+    assert ("goes on", "goes on") not in seen
+    assert seen["goes on", "gives way"] > 0 and seen["gives way", "goes on"] > 0
+    # Both, only where the later one is interrupted between its look and taking its markers back.
+    assert seen.get(("gives way", "gives way"), 0) < sum(seen.values()) / 4
+
+
+def test_the_earlier_of_two_waits_for_the_later_one_to_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, (first, second) = writers()
+    ends: dict[str, str] = {}
+    announced = threading.Barrier(2, timeout=20)
+    announce = WriteMarkers.announce
+
+    def together(self: WriteMarkers, *args: object, **kept: object) -> None:
+        announce(self, *args, **kept)  # type: ignore[arg-type]
+        announced.wait()
+
+    monkeypatch.setattr(WriteMarkers, "announce", together)
+    gone = threading.Event()
+    monkeypatch.setattr(SteadyClock, "sleep", lambda self, seconds: gone.wait(20))
+
+    def later() -> None:
+        meet(storage, second, ends)
+        gone.set()
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    meet(storage, first, ends)
+    thread.join()
+    assert ends == {first: "goes on", second: "gives way"}
+
+
+def test_nobody_gives_way_to_the_dead_to_who_lost_or_to_a_service() -> None:
+    def end(change: str) -> str:
+        storage, (first, second) = writers()
+        ends: dict[str, str] = {}
+        meet(storage, first, ends)
+        table = opened(storage, ONE, SteadyClock()).refresh()
+        if change == "dead":
+            storage.delete(f".hoodie/.heartbeat/{first}")
+        if change == "gone":
+            table.store.remove_pending(next(i for i in table.timeline if i.requested == first))
+        if change == "lost":
+            markers = WriteMarkers(table, first, policies().write)
+            markers.known = {"": ()}
+            markers.give_up()
+        meet(storage, second, ends)
+        return ends[second]
+
+    assert {change: end(change) for change in ("", "dead", "gone", "lost")} == {
+        "": "gives way",
+        "dead": "goes on",
+        "gone": "goes on",
+        "lost": "goes on",
+    }
+
+
+def partial_table() -> Iterator[tuple[Storage, Table]]:
+    """Yield a wide table."""
+    storage = MemoryStorage()
+    table = Table.create(
+        storage.root,
+        name="wide",
+        record_key=["id"],
+        table_type="MERGE_ON_READ",
+        options={"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "1"},
+        env=Env(storage=storage, processes=Host(1), clock=SteadyClock()),
+    )
+    table.upsert(pa.table({"id": ["k"], "x": [0], "y": [0]}))
+    yield storage, table
+
+
+def test_writers_of_different_columns_do_not_give_way_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((storage, _),) = partial_table()
+    clock = SteadyClock()
+    options = {"lakehouse.write.partial.update": "true"}
+
+    def turn(store: Storage) -> None:
+        opened(store, OTHER, clock, **options, **ONCE).upsert(pa.table({"id": ["k"], "y": [2]}))
+
+    probe = FaultyStorage(copy_of(storage))
+    opened(probe, ONE, clock, **options).upsert(pa.table({"id": ["k"], "x": [1]}))
+    first = next(n for n, step in enumerate(probe.trace, 1) if step.startswith("open_output k") or ".log." in step)
+    ours = Interrupted(storage, first, turn, monkeypatch)
+    opened(ours, ONE, clock, **options).upsert(pa.table({"id": ["k"], "x": [1]}))
+    (found,) = open_as(storage, 999).scan(["x", "y"]).to_arrow().to_pylist()
+    assert found == {"x": 1, "y": 2}
+    assert len(data_files(ours.trace)) == 1

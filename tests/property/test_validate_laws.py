@@ -1,0 +1,203 @@
+"""Whatever is written, by whichever kind of table, and wherever a writer dies: the table stays valid."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+
+from lakehouse.engine.local import LocalEngine
+from lakehouse.engine.protocol import R, T, TaskFunction
+from lakehouse.format.names import parse_instant
+from lakehouse.model.instant import Instant
+from lakehouse.model.restore import Savepoint
+from lakehouse.operations.declare import stored_options
+from lakehouse.operations.load import PROPERTIES, load_slices
+from lakehouse.operations.validate import validate
+from lakehouse.plan.restore import slice_paths
+from lakehouse.spec.options import parse_options
+from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage
+from tests.support.archived import eager
+from tests.support.killed import (
+    INDEXES,
+    LOGGED,
+    RECOVERY,
+    base_table,
+    copy_of,
+    logged_table,
+    open_as,
+    points,
+    run_verb,
+    share_of,
+)
+from tests.support.killed import batch as small_batch
+from tests.support.tables import KEYS, Shape, batch, make_table, row
+
+DEAD, SURVIVOR = 101, 102
+WRITTEN = {kind: ("upsert", "bulk_insert", "insert_overwrite", "delete") for kind in INDEXES} | {
+    "LOGS_SIMPLE": ("upsert", "delete_partitions", "compaction", "log compaction"),
+    "LOGS_BUCKET": ("upsert", "insert", "plan compaction", "compaction"),
+}
+SHAPES = [
+    *(Shape(keys=keys, type=kind) for keys in KEYS for kind in ("COPY_ON_WRITE", "MERGE_ON_READ")),
+    Shape(index="GLOBAL_SIMPLE"),
+    Shape(index="GLOBAL_SIMPLE", type="MERGE_ON_READ"),
+    Shape(index="BUCKET", keys="complex", buckets=3),
+    Shape(index="BUCKET", type="MERGE_ON_READ", new_buckets="log", keys="custom"),
+    Shape(version=8, type="MERGE_ON_READ", hive_style=True),
+    Shape(rows_per_file=2, type="MERGE_ON_READ", log_bytes=1_000),
+    Shape(options={"hoodie.table.cdc.enabled": "true"}),
+    Shape(options={"hoodie.write.markers.type": "DIRECT"}, merge="commit"),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.type[0]}-{shape.keys}-{shape.index}")
+def test_tables_of_all_shapes_are_valid_after_every_write(shape: Shape) -> None:
+    table = make_table(shape)
+    rows = [row(f"k{number}", p="abc"[number % 3], at=number * 86_400_000_000, v="é\U0001f600") for number in range(12)]
+    table.upsert(batch(rows))
+    table.upsert(batch([{**one, "ts": 2, "v": None} for one in rows[::2]]))
+    table.delete(batch(rows[:2]))
+    table.upsert(batch([row("k5", p="moved", ts=3), row("", ts=3) | {"id": "new,key:1"}]))
+    table.insert_overwrite(batch([{**rows[3], "ts": 9}]))
+    if shape.is_merge_on_read:
+        table.services.compaction(force=True)
+        table.upsert(batch([{**rows[4], "ts": 10, "amount": float("nan")}]))
+    found = table.validate(deep=True)
+    assert found.findings == () and found.rows >= table.scan().count() > 0
+
+
+@pytest.mark.parametrize("kind", ["SIMPLE", "LOGS_SIMPLE", "BUCKET", "LOGS_BUCKET"])
+def test_tables_are_valid_after_every_service(kind: str) -> None:
+    storage = copy_of(base(kind))
+    options = {"hoodie.clustering.plan.strategy.sort.columns": "v", "hoodie.clean.commits.retained": "1"}
+    table = open_as(storage, SURVIVOR, **options)
+    is_merged, is_bucket = kind in LOGGED, "BUCKET" in kind
+
+    def check(what: str) -> None:
+        assert table.validate(deep=True).findings == (), what
+
+    kept = table.savepoint()
+    assert isinstance(kept, Savepoint)
+    check("savepoint")
+    if not is_bucket:
+        table.services.plan_clustering(force=True)
+        check("plan of a clustering")
+        table.services.clustering(force=True)
+        check("clustering")
+    table.upsert(small_batch({("a", "a1"): 30}))
+    if is_merged:
+        table.services.plan_compaction(force=True)
+        table.upsert(small_batch({("a", "a1"): 31, ("b", "b1"): 31}))
+        check("plan of a compaction")
+        table.services.compaction()
+        check("compaction")
+    table.services.plan_clean(force=True)
+    check("plan of a clean")
+    table.services.clean()
+    check("clean")
+    table.upsert(small_batch({("a", "a1"): 32, ("e", "e1"): 32}))
+    table.rollback(table.commits()[-1][0].requested)
+    check("rollback")
+    table.restore(kept.requested)
+    check("restore")
+    table.delete_savepoint(kept.requested)
+    table.delete_partitions(["a"])
+    check("delete of a partition")
+
+
+@cache
+def base(kind: str) -> Storage:
+    """A table with a past."""
+    return (logged_table if kind in LOGGED else base_table)(MemoryStorage(), kind)
+
+
+@pytest.mark.parametrize(("kind", "verb"), [(kind, verb) for kind, verbs in WRITTEN.items() for verb in verbs])
+def test_a_writer_that_dies_corrupts_nothing_and_the_next_one_leaves_nothing_to_find(kind: str, verb: str) -> None:
+    whole = FaultyStorage(copy_of(base(kind)))
+    run_verb(verb, open_as(whole, DEAD))
+    for step, mode in share_of(points(whole.trace), f"{kind} {verb}", of=5):
+        storage = copy_of(base(kind))
+        with pytest.raises(SimulatedCrash):
+            run_verb(verb, open_as(FaultyStorage(storage, step, mode), DEAD))
+        where = f"{verb} died at {step} {mode}"
+        died = open_as(storage, SURVIVOR, [DEAD]).validate(deep=True)
+        assert died.corrupt == (), where
+        open_as(storage, SURVIVOR, [DEAD]).upsert(small_batch(RECOVERY))
+        after = open_as(storage, SURVIVOR, [DEAD]).validate(deep=True)
+        assert after.findings == (), where
+
+
+@cache
+def eventful(kind: str) -> Storage:
+    """A table with an archive, cleans, a savepoint and a pending plan."""
+    storage = copy_of(base(kind))
+    table = eager(open_as(storage, 1))
+    for number in range(4):
+        table.upsert(small_batch({("a", "a1"): 4 + number}))
+        table.services.clean(force=True)
+    table.services.archive(force=True)
+    table.savepoint()
+    table.upsert(small_batch({("a", "a7"): 9}))
+    services = open_as(storage, 1, **{"hoodie.clustering.plan.strategy.sort.columns": "v"}).services
+    planned = services.plan_compaction(force=True) if kind in LOGGED else services.plan_clustering(force=True)
+    assert isinstance(planned, Instant) and table.archived()
+    return storage
+
+
+#: What may be lost or garbled and harms nobody: nobody reads it, or the next writer makes it anew.
+NEEDLESS = (".inflight", "holder.json", "_version_", ".savepoint")
+
+
+@pytest.mark.parametrize("how", ["lost", "garbled", "cut"])
+@pytest.mark.parametrize("kind", ["SIMPLE", "LOGS_SIMPLE"])
+def test_whichever_file_is_lost_or_broken_it_is_told(kind: str, how: str) -> None:
+    whole = eventful(kind)
+    slices = load_slices(open_as(whole, SURVIVOR).refresh())
+    live = {path for piece in slices for path in slice_paths(piece)}
+    assert open_as(whole, SURVIVOR).validate(deep=True).findings == ()
+    for file in share_of(whole.list(""), (kind, how), of=3):
+        storage = copy_of(whole)
+        data = b"" if how == "lost" else b"\x07" * file.size_bytes if how == "garbled" else whole.get(file.path)[:-7]
+        storage.put(file.path, data)
+        if how == "lost":
+            storage.delete(file.path)
+        if file.path == PROPERTIES:
+            continue
+        found = open_as(storage, SURVIVOR).validate(deep=True)
+        name = file.name
+        if file.path in live:
+            assert file.path in {finding.path for finding in found.corrupt}, (how, file)
+        elif name.endswith((".parquet", ".commit", ".deltacommit", ".clean", ".savepoint")) and how == "cut":
+            assert found.corrupt, (how, file)
+        elif how == "lost" and not name.endswith(NEEDLESS):
+            # An action whose completed file is lost is pending again: its writer is dead, or it is done once more.
+            pending = parse_instant(name) is not None and ("_" in name or kind_of_plan(name))
+            assert found.findings or pending, (how, file)
+
+
+def kind_of_plan(name: str) -> bool:
+    """Whether the file is that of a plan nobody began to carry out: without it there is nothing."""
+    return name.endswith((".compaction.requested", ".clustering.requested"))
+
+
+def test_every_task_and_answer_travels_to_workers() -> None:
+    storage = copy_of(base("LOGS_BUCKET"))
+    storage.delete(next(file.path for file in storage.list("") if file.name.endswith(".parquet")))
+    loaded = open_as(storage, SURVIVOR).refresh()
+    policies = parse_options(stored_options(loaded.config))
+    here, there = (validate(loaded, engine, policies, deep=True) for engine in (LocalEngine(), Pickling()))
+    assert here == there and here.corrupt
+
+
+class Pickling(LocalEngine):
+    """Threads, to which functions, tasks and answers travel as they do to processes."""
+
+    def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
+        sent = pickle.loads(pickle.dumps((function, list(tasks))))
+        answers: list[R] = pickle.loads(pickle.dumps(super().run(*sent, light=light)))
+        return answers

@@ -1,0 +1,177 @@
+"""Who acts in a soak, each in a process of its own: writers, services and readers that go on until they are killed.
+
+Each keeps a journal, one JSON line a fact, on disk before and after what it tells of:
+
+    {"begin": change}    {"done": name, "at": seconds}    {"lost": name, "tries"}    {"unknown": name}
+    {"seen": digest}     {"failed": text}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from lakehouse.errors import CommitStateUnknownError, RetryableError, UserError
+from lakehouse.table import Table
+from tests.simulation.actors import NON_BLOCKING, OPTIMISTIC, PARTIAL
+from tests.simulation.invariants import rows_of
+from tests.simulation.model import Change, Rows
+from tests.simulation.tables import batch, row_of
+
+#: kind of table -> type, index options, ordered by a column, mode
+KINDS: dict[str, tuple[str, dict[str, str], bool, dict[str, str]]] = {
+    "copy-on-write, optimistic": ("COPY_ON_WRITE", {}, False, OPTIMISTIC),
+    "merge-on-read, optimistic": ("MERGE_ON_READ", {}, False, OPTIMISTIC),
+    "merge-on-read, non-blocking": (
+        "MERGE_ON_READ",
+        {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+        True,
+        NON_BLOCKING,
+    ),
+}
+OPTIONS = {
+    "hoodie.log.compaction.blocks.threshold": "3",
+    "hoodie.write.num.retries.on.conflict.failures": "4",
+    "hoodie.write.set.null.for.missing.columns": "true",
+    "hoodie.clean.commits.retained": "200",
+}
+STORED = tuple((p, f"{p}{i}") for p in ("a", "b", "c", "d") for i in range(8))
+_VERBS = ("upsert", "upsert", "insert", "partial", "delete")
+SERVICES: dict[str, Callable[[Table], object]] = {
+    "planner": lambda table: table.services.plan_compaction(),
+    "compactor": lambda table: table.services.compaction(),
+    "log compactor": lambda table: table.services.log_compaction(),
+    "rollback": lambda table: table.rollback_failed(),
+    "clean": lambda table: table.services.clean(),
+}
+
+
+class Journal:
+    """What one process did, line by line, on disk before it goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab")
+
+    def note(self, fact: Mapping[str, Any]) -> None:
+        """Write a line that outlives the process."""
+        self._file.write(json.dumps(fact).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def act(role: str, number: int, kind: str, place: str, journal: str, seed: int) -> None:
+    """Play a role until killed."""
+    notes = Journal(Path(journal))
+    try:
+        if role == "writer":
+            _write_on(number, kind, place, notes, Random(seed))
+        elif role == "reader":
+            _read_on(place, notes)
+        else:
+            _serve_on(role, place)
+    except BaseException:
+        notes.note({"failed": f"{role}: {traceback.format_exc()}"})
+        raise
+
+
+def digest(rows: Rows) -> str:
+    """Return a short text that tells states of the table apart."""
+    told = sorted((partition, key, sorted(row.items())) for (partition, key), row in rows.items())
+    return hashlib.blake2b(json.dumps(told).encode(), digest_size=12).hexdigest()
+
+
+def stored_change(fact: Mapping[str, Any]) -> Change:
+    """Return the change that a journal tells of."""
+    rows = {(partition, key): row for partition, key, row in fact["rows"]}
+    return Change(name=fact["name"], verb=fact["verb"], rows=rows)
+
+
+def _write_on(number: int, kind: str, place: str, notes: Journal, random: Random) -> None:
+    _, _, ordered, mode = KINDS[kind]
+    lost = _LostTries()
+    logging.getLogger("lakehouse.operations.write").addHandler(lost)
+    logging.getLogger("lakehouse.operations.write").setLevel(logging.INFO)
+    mine: list[tuple[str, str]] = []
+    while True:
+        value = time.time_ns() // 1000 * 16 + number
+        change = _change(random, f"w{number}.{value}", value, mine, ordered)
+        rows = [(partition, key, row) for (partition, key), row in change.rows.items()]
+        notes.note({"begin": {"name": change.name, "verb": change.verb, "rows": rows}})
+        lost.number = 0
+        try:
+            _apply(Table.open(place, options=OPTIONS | mode | (PARTIAL if change.verb == "partial" else {})), change)
+        except CommitStateUnknownError:
+            notes.note({"unknown": change.name})
+        except RetryableError as error:
+            notes.note({"lost": change.name, "tries": lost.number, "why": str(error)})
+        else:
+            notes.note({"done": change.name, "tries": lost.number, "at": time.time()})
+
+
+def _change(random: Random, name: str, value: int, mine: list[tuple[str, str]], ordered: bool) -> Change:
+    """Draw a change; deletes take rows that this writer inserted too, so that the table does not grow for ever."""
+    verb = random.choice(_VERBS[:3] if ordered else _VERBS)
+    if verb == "insert":
+        keys = [(random.choice("abcd"), f"i{name}")]
+        mine += keys
+    elif verb == "delete":
+        keys = [random.choice(STORED), *mine]
+        mine.clear()
+    else:
+        keys = random.sample(STORED, 2)
+    rows: Rows = {key: row_of(value, ordered=ordered) for key in keys}
+    if verb == "partial":
+        rows = {key: {random.choice("vw"): value} for key in keys[:1]}
+    return Change(name=name, verb=verb, rows=rows)
+
+
+def _apply(table: Table, change: Change) -> None:
+    did = {"did": change.name}
+    rows = batch(dict(change.rows))
+    if change.verb == "delete":
+        table.delete(rows.select(["id", "p"]), commit_metadata=did, allow_empty=True)
+    elif change.verb == "insert":
+        table.insert(rows, commit_metadata=did)
+    else:
+        table.upsert(rows, commit_metadata=did, allow_empty=True)
+
+
+def _read_on(place: str, notes: Journal) -> None:
+    while True:
+        try:
+            notes.note({"seen": digest(rows_of(Table.open(place)))})
+        except RetryableError:
+            continue
+        time.sleep(0.05)
+
+
+def _serve_on(role: str, place: str) -> None:
+    while True:
+        try:
+            SERVICES[role](Table.open(place, options=OPTIONS | OPTIMISTIC))
+        except (RetryableError, CommitStateUnknownError):
+            pass
+        except UserError as error:
+            # Somebody else completed the plan that was about to be claimed.
+            if "is completed" not in str(error):
+                raise
+        time.sleep(0.3)
+
+
+class _LostTries(logging.Handler):
+    """Counts the tries of the write under way that lost to others."""
+
+    number = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count what the write tells of a lost try."""
+        if "lost" in str(record.msg):
+            self.number += 1

@@ -1,0 +1,125 @@
+"""Two actors in every order of their steps with up to two switches, and each of them dead after every change it makes.
+
+LAKEHOUSE_SWITCHES=3 pytest tests/simulation/test_pairs.py       more switches
+LAKEHOUSE_EXAMPLES=1 pytest tests/simulation/test_pairs.py       all schedules with two switches, not a share of them
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.actors import Setting, serve, write
+from tests.simulation.model import Change, Key, Row
+from tests.simulation.schedules import Actor, Pair, Played, Schedule, deaths, play, schedules
+from tests.simulation.store import SimulatedStorage
+from tests.simulation.tables import Shape
+from tests.simulation.world import Process
+
+_IDS = re.compile(r"\d{17}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: Of the schedules with more than one switch the usual run plays a share.
+EVERY = 1 if "LAKEHOUSE_EXAMPLES" in os.environ or "LAKEHOUSE_SWITCHES" in os.environ else 4
+SWITCHES = int(os.environ.get("LAKEHOUSE_SWITCHES", "2"))
+
+
+def brings(name: str, verb: str, *keys: Key, row: Row | None = None) -> Actor:
+    """Return an actor that makes a change."""
+    value = 10 * int(name[1:])
+    change = Change(name=name, verb=verb, rows={key: row or {"v": value, "w": value} for key in keys})
+
+    def act(setting: Setting, store: SimulatedStorage, process: Process) -> None:
+        write(setting, store, process, change)
+
+    return act
+
+
+def serves(name: str) -> Actor:
+    """Return an actor that runs a service."""
+
+    def act(setting: Setting, store: SimulatedStorage, process: Process) -> None:
+        serve(setting, store, process, name)
+
+    return act
+
+
+A0, A1, NEW = ("a", "a0"), ("a", "a1"), ("a", "n0")
+UPSERT = brings("w1", "upsert", A0)
+PAIRS = {
+    "upsert, upsert of the same group": Pair(
+        shape=Shape("COW_SIMPLE", False), actors=(UPSERT, brings("w2", "upsert", A1))
+    ),
+    "upserts of the same new key": Pair(
+        shape=Shape("MOR_SIMPLE", False),
+        actors=(brings("w1", "upsert", ("c", "n0")), brings("w2", "upsert", ("c", "n0"))),
+    ),
+    "upsert of a new key, delete of it": Pair(
+        shape=Shape("COW_SIMPLE", False), actors=(brings("w1", "upsert", NEW), brings("w2", "delete", NEW, ("b", "b0")))
+    ),
+    "upsert, plan of a compaction": Pair(shape=Shape("MOR_BUCKET", False), actors=(UPSERT, serves("plan"))),
+    "one plan, two executors": Pair(
+        shape=Shape("MOR_BUCKET", False, "compaction"), actors=(serves("compaction"), serves("compaction"))
+    ),
+    "upsert, rollback of dead writes": Pair(shape=Shape("COW_SIMPLE", False), actors=(UPSERT, serves("rollback"))),
+    "insert_overwrite, upsert": Pair(
+        shape=Shape("COW_SIMPLE", False),
+        actors=(brings("w1", "insert_overwrite", ("a", "o1")), brings("w2", "upsert", A0)),
+    ),
+    "partial, partial of the same column": Pair(
+        shape=Shape("MOR_BUCKET", False),
+        actors=(brings("w1", "partial", A0, row={"v": 10}), brings("w2", "partial", A0, row={"v": 20})),
+    ),
+    "partial, partial of another column": Pair(
+        shape=Shape("MOR_BUCKET", False),
+        actors=(brings("w1", "partial", A0, row={"v": 10}), brings("w2", "partial", A0, row={"w": 20})),
+    ),
+    "partial, partial, nobody waits": Pair(
+        shape=Shape("MOR_BUCKET", False),
+        actors=(brings("w1", "partial", A0, row={"x1": 10}), brings("w2", "partial", A0, row={"x2": 20})),
+        non_blocking=True,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_order_of_two_actors_keeps_every_invariant(name: str) -> None:
+    played = [schedule for schedule, _ in schedules(PAIRS[name], SWITCHES, every=EVERY)]
+    assert {schedule.first for schedule in played} == {0, 1}
+    assert len(played) > 20, "a pair that never meets proves nothing"
+    assert len(set(played)) == len(played)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_each_of_two_actors_may_die_after_every_change_it_makes(name: str) -> None:
+    assert sum(1 for _ in deaths(PAIRS[name])) > 20
+
+
+def test_a_schedule_repeats_itself() -> None:
+    pair = PAIRS["upserts of the same new key"]
+    for schedule in (Schedule(0, (30, 20)), Schedule(1, (40,))):
+        assert play(pair, schedule) == play(pair, schedule)
+
+
+def test_orders_that_come_to_the_same_are_left_out_and_no_others() -> None:
+    pair = PAIRS["upsert, rollback of dead writes"]
+    alone = play(pair, Schedule(0))
+    own = sum(who == "A" for who, *_ in alone.steps)
+    every = {_outcome(play(pair, Schedule(0, (number,)))) for number in range(2, own + 1)}
+    chosen = {_outcome(played) for schedule, played in schedules(pair, 1) if schedule.first == 0}
+    assert chosen >= every
+
+
+def _outcome(played: Played) -> tuple[tuple[str, ...], ...]:
+    """Return what each of the two did, whenever it was: steps that commute leave that as it is."""
+    told = [(who, _IDS.sub("#", f"{verb} {path}")) for who, verb, path in played.steps]
+    return tuple(tuple(step for name, step in told if name == who) for who in ("A", "B"))

@@ -1,0 +1,93 @@
+"""What the simulation has found about services beside writers, told again step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakehouse.errors import RetryableError
+from lakehouse.model.instant import Action
+from lakehouse.operations import clustering
+from lakehouse.operations.clean import Cleaned
+from lakehouse.operations.load import load_table
+from lakehouse.operations.results import Committed
+from lakehouse.operations.rollback import roll_back
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.storage.faults import FaultyStorage
+from lakehouse.storage.protocol import Storage
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+from tests.simulation import invariants
+from tests.simulation.actors import NON_BLOCKING, OPTIMISTIC, SERVING
+from tests.simulation.tables import CALLS, INDEXES, Shape, prepared
+from tests.simulation.tables import batch as rows
+from tests.support.killed import Host, Interrupted, copy_of
+
+ONE, OTHER = 201, 202
+
+
+def opened(storage: Storage, pid: int, dead: tuple[int, ...] = (), **options: str) -> Table:
+    """Open a table of the simulation as a process."""
+    env = Env(storage=storage, processes=Host(pid, frozenset(dead)))
+    return Table.open(storage.root, options=CALLS | options, env=env)
+
+
+@pytest.mark.parametrize("kind", ["COW_SIMPLE", "MOR_SIMPLE"])
+def test_an_executor_of_a_clustering_that_wakes_up_late_doubles_no_row(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, _ = prepared(Shape(kind, False, "clustering"))
+    before = invariants.read(copy_of(base))
+    probe = FaultyStorage(copy_of(base))
+    opened(probe, ONE, **OPTIMISTIC).services.clustering()
+    writes = next(number for number, step in enumerate(probe.trace, 1) if step.startswith("open_output a/"))
+
+    def turn(store: Storage) -> None:
+        assert isinstance(opened(store, OTHER, (ONE,), **OPTIMISTIC).services.clustering(), Committed)
+
+    storage = copy_of(base)
+    # It dies before it takes away what it wrote.
+    monkeypatch.setattr(clustering, "let_go", lambda *_: None)
+    with pytest.raises(RetryableError, match="taken over"):
+        opened(Interrupted(storage, writes, turn, monkeypatch), ONE, **OPTIMISTIC).services.clustering()
+    assert invariants.read(storage) == before
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_who_looked_for_groups_while_a_clean_removed_what_was_compacted_looks_again(
+    early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, _ = prepared(Shape("MOR_BUCKETS", False, "compaction"))
+    options = INDEXES["BUCKETS"] | NON_BLOCKING
+    brought = rows({("a", f"i{number}"): {"v": 7, "w": 7} for number in range(4)})
+    probe = FaultyStorage(copy_of(base))
+    opened(probe, ONE, **options).insert(brought)
+    locks = next(number for number, step in enumerate(probe.trace, 1) if "shared_lock" in step)
+    lists = next(number for number, step in enumerate(probe.trace, 1) if step == "list_dir a")
+
+    def turn(store: Storage) -> None:
+        opened(store, OTHER, **OPTIMISTIC, **SERVING).services.compaction()
+        opened(store, OTHER, **options).insert(rows({("b", "i8"): {"v": 8, "w": 8}}))
+        if early:
+            cleans(store)
+
+    def cleans(store: Storage) -> None:
+        outcome = opened(store, OTHER, **OPTIMISTIC, **SERVING).services.clean(force=True)
+        assert isinstance(outcome, Cleaned) or not early
+
+    storage = copy_of(base)
+    first = Interrupted(storage, locks, turn, monkeypatch)
+    store = first if early else Interrupted(first, lists, lambda _: cleans(storage), monkeypatch)
+    opened(store, ONE, **options).insert(brought)
+    assert sum(partition == "a" for partition, _ in invariants.read(storage)) == 7
+    opened(storage, ONE, **options).insert(rows({("a", "i9"): {"v": 8, "w": 8}}))
+    assert invariants.read(storage)["a", "i9"] == {"v": 8, "w": 8}
+
+
+def test_what_is_completed_by_the_time_of_its_rollback_is_let_be() -> None:
+    storage = copy_of(prepared(Shape("COW_SIMPLE", False))[0])
+    table = opened(storage, ONE)
+    before = invariants.read(storage)
+    newest = table.timeline.writes().by_completion()[-1]
+    assert roll_back(load_table(Env(storage=storage)), TransactionPolicy(), newest.requested) is None
+    assert not table.timeline.where(action=Action.ROLLBACK)
+    assert invariants.read(storage) == before

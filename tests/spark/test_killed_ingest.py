@@ -1,0 +1,165 @@
+"""`lakehouse ingest run` in a process of its own, killed at steps of its work: nothing is lost, nothing is there twice.
+
+LAKEHOUSE_KILLS=all pytest tests/spark/test_killed_ingest.py     every kind of step, instead of three
+
+How many steps come before another differs from run to run, so a step has a name here, not a number. Every kill leaves
+its table to the next run, which is killed as well; the last one lives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lakehouse.ingest.run import DEAD_LETTERS
+from lakehouse.table import Table
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+# Inserted rows that come twice are there twice.
+SPEC = """
+table: t
+location: ${LAKEHOUSE_HOME}/table
+record_key: id
+schema: {id: bigint, name: string}
+ingest: {path: landing, operation: insert, max_bad_records: 9}
+"""
+RUN = """
+import re, sys
+from lakehouse.cli.main import main
+from lakehouse.ingest import run
+from lakehouse.storage.faults import FaultyStorage
+from lakehouse.storage.local import LocalStorage
+
+mode, since, pattern, spec = sys.argv[1:]
+
+class OfDriver(FaultyStorage):
+    is_near = not since
+
+    def __reduce__(self):
+        return LocalStorage, (self.root,)
+
+    def step(self, name, call):
+        if self.is_near and re.fullmatch(pattern, name):
+            self.fail_at = self.steps + 1
+        self.is_near = self.is_near or bool(re.fullmatch(since, name))
+        return super().step(name, call)
+
+opened = run.open_storage
+run.open_storage = lambda place, options: OfDriver(opened(place, options), mode=mode)
+sys.exit(main(["ingest", "run", "--table", spec]))
+"""
+# A JVM that does so little need not become fast, only start soon.
+SOON = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+COMMIT = r"create .*/\d+_\d+\.commit"
+BEGIN = r"create .*/\d+\.inflight"
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """The first step of some name, maybe since another one, at which a run is killed.
+
+    It has committed if that other one is the commit: what it deletes before is left by the dead.
+    """
+
+    mode: str
+    step: str
+    since: str = ""
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether the table has the rows of the run by then."""
+        return self.since == COMMIT or (self.mode, self.step) == ("kill_after", COMMIT)
+
+
+#: The first three are those of a usual run.
+KILLS = (
+    Kill("kill_before", COMMIT),
+    Kill("kill_after", COMMIT),
+    Kill("kill_after", BEGIN),
+    # Of dead letters only the look at those that others left is a step of the driver.
+    Kill("kill_before", r"list_dir run-\w+"),
+    Kill("kill_after", r"put .*\.heartbeat/\d+"),
+    Kill("kill_after", r"create .*\.commit\.requested"),
+    Kill("kill_after", r"replace_if .*/MARKERS0"),
+    Kill("kill_after", r"list \.hoodie/\.temp/\d+", since=BEGIN),
+    Kill("kill_before", r"delete \.hoodie/\.staging/.*"),
+    Kill("kill_before", r"delete \.hoodie/\.staging/.*", since=COMMIT),
+    Kill("kill_before", r"delete \.hoodie/\.heartbeat/.*", since=COMMIT),
+)
+
+
+class Home:
+    """A landing folder and the table that is fed from it, by command lines."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "landing").mkdir()
+        (root / "spec.yaml").write_text(SPEC)
+
+    def land(self, number: int) -> None:
+        """Land a record, and a line that is none."""
+        lines = [json.dumps({"id": number, "name": "a"}), f"nonsense {number}", ""]
+        (self.root / f"landing/{number}.json").write_text("\n".join(lines))
+
+    def run(self, kill: Kill) -> subprocess.CompletedProcess[bytes]:
+        """Ingest, and be killed on the way if that comes to the step."""
+        return subprocess.run(
+            [sys.executable, "-c", RUN, kill.mode, kill.since, kill.step, str(self.root / "spec.yaml")],
+            env={
+                **os.environ,
+                "LAKEHOUSE_HOME": str(self.root),
+                "JAVA_TOOL_OPTIONS": SOON,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+            capture_output=True,
+            timeout=300,
+            check=False,
+        )
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return Table.open(str(self.root / "table"))
+
+    def rows(self) -> Counter[int]:
+        """How often each record is there."""
+        columns = self.table.schema.names
+        return Counter(self.table.scan(columns=["id"]).to_arrow().column("id").to_pylist() if columns else ())
+
+    def letters(self) -> Counter[str]:
+        """The bad lines that commits name."""
+        boxes = [Path(box) for _, metadata in self.table.commits() if (box := metadata.extra.get(DEAD_LETTERS))]
+        lines = [line for box in boxes for file in box.iterdir() for line in file.read_text().splitlines()]
+        return Counter(json.loads(line)["record"] for line in lines)
+
+
+def test_command_lines_that_are_killed_lose_and_double_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    landed: list[int] = []
+    committed: list[int] = []
+    for number, kill in enumerate(KILLS if os.environ.get("LAKEHOUSE_KILLS") == "all" else KILLS[:3]):
+        home.land(number)
+        landed.append(number)
+        done = home.run(kill)
+        assert done.returncode == -signal.SIGKILL, f"{kill}: {done.returncode} {done.stderr.decode()[-2000:]}"
+        if kill.has_committed:
+            committed = list(landed)
+        assert home.rows() == Counter(committed), kill
+    home.land(len(landed))
+    landed.append(len(landed))
+    done = home.run(Kill("kill_before", "never"))
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert json.loads(done.stdout)["inserts"] == len(landed) - len(committed)
+    assert home.rows() == Counter(landed)
+    assert home.letters() == Counter(f"nonsense {number}" for number in landed)
+    assert not home.table.timeline.where(pending=True)
+    assert not any((tmp_path / "table/.hoodie" / name).exists() for name in (".staging", ".temp", ".heartbeat"))

@@ -1,0 +1,94 @@
+"""Spark SQL with Hive's catalog, in a process of its own, told what to do by JSON lines: a consumer of the metastore.
+
+Each line on stdin is a request, each line on stdout its answer. It ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lakehouse.metastore.hive import HiveMetastore
+from lakehouse.spark.source import register
+from lakehouse.spark.views import create_view
+
+
+def start(uri: str, home: str) -> SparkSession:
+    """Return a session of two threads whose tables are those of the metastore."""
+    settings = {
+        "spark.hadoop.hive.metastore.uris": uri,
+        "spark.sql.catalogImplementation": "hive",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -Dderby.system.home={home}",
+        "spark.local.dir": f"{home}/local",
+        "spark.sql.warehouse.dir": f"{home}/warehouse",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("consumer").enableHiveSupport()
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    register(session)
+    return session
+
+
+def answer(spark: SparkSession, uri: str, request: dict[str, Any]) -> Any:
+    """Run a query (over a view of a published table, if one is named), or list what Hive's own input format reads."""
+    if request["verb"] == "splits":
+        return splits(spark, request["location"], request["format"])
+    if request["verb"] == "source":
+        reader = spark.read.format("lakehouse").option("published", request["view"])
+        reader.option("hoodie.datasource.hive_sync.metastore.uris", uri).load().createOrReplaceTempView("source")
+    elif request.get("view"):
+        metastore = HiveMetastore(uri)
+        create_view(spark, metastore, request["view"])
+        metastore.close()
+    frame = spark.sql(request["text"])
+    if request["verb"] == "explain":
+        return frame._jdf.queryExecution().optimizedPlan().toString()
+    return [list(row) for row in frame.collect()]
+
+
+def splits(spark: SparkSession, location: str, format: str) -> list[str]:
+    """Return the files that Hive's input format finds at a location."""
+    jvm: Any = spark._jvm
+    conf = jvm.org.apache.hadoop.mapred.JobConf()
+    jvm.org.apache.hadoop.mapred.FileInputFormat.setInputPaths(conf, location)
+    input_format = jvm
+    for part in format.split("."):
+        input_format = getattr(input_format, part)
+    found = input_format().getSplits(conf, 1)
+    targets = set()
+    for split in found:
+        # The only way to it that is not a whole MapReduce job.
+        field = split.getClass().getDeclaredField("split")
+        field.setAccessible(True)
+        targets.add(field.get(split).getPath().toString())
+    return sorted(targets)
+
+
+def main(uri: str, home: str) -> None:
+    """Answer until stdin ends."""
+    out, sys.stdout = sys.stdout, sys.stderr
+    spark = start(uri, home)
+    print(json.dumps({"value": spark.version}), file=out, flush=True)
+    for line in sys.stdin:
+        try:
+            told: dict[str, Any] = {"value": answer(spark, uri, json.loads(line))}
+        except Exception:
+            told = {"error": traceback.format_exc()}
+        print(json.dumps(told, default=str), file=out, flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

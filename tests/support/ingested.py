@@ -1,0 +1,190 @@
+"""Ingestion without Spark: the walk of `lakehouse.ingest.run` over files of JSON lines that Arrow reads, in memory.
+
+Every record has a name of its own, and so has every line that does not parse: what landed can be counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from lakehouse.ingest.checkpoint import SourceFile
+from lakehouse.ingest.read import Batch, DeadLetterBox
+from lakehouse.ingest.run import DEAD_LETTERS, IngestContext, ingest
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.job import JobCommand, JobReport
+from lakehouse.spec.table import PartitionField, TableSpec
+from lakehouse.storage.faults import FaultyStorage
+from lakehouse.storage.locate import open_storage
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+from tests.support.killed import Host
+
+T = TypeVar("T")
+BAD = "bad"
+
+
+class Beside(FaultyStorage):
+    """Another store of the same process: its calls are steps of the first one."""
+
+    def __init__(self, inner: Storage, owner: FaultyStorage) -> None:
+        super().__init__(inner)
+        self.owner = owner
+
+    def step(self, name: str, call: Callable[[], T]) -> T:
+        """Take the step there."""
+        return self.owner.step(f"{name} (letters)", call)
+
+
+@contextmanager
+def read_lines(
+    storage: Storage,
+    files: Sequence[SourceFile],
+    spec: TableSpec,
+    *,
+    known_schema: object,
+    dead_letters: DeadLetterBox,
+) -> Iterator[Batch | None]:
+    """Read files as `open_batch` does, in this process."""
+    lines = [line for file in files for line in storage.get(file.path).decode().splitlines()]
+    letters = [line for line in lines if line.startswith(BAD)]
+    rows = [json.loads(line) for line in lines if not line.startswith(BAD)]
+    for number, letter in enumerate(letters):
+        path = f"{dead_letters.path_of(dead_letters.attempt)}/part-{number}.json"
+        dead_letters.storage.put(path, letter.encode())
+    schema = pa.schema({"id": pa.string(), "p": pa.string(), "ts": pa.int64()})
+    frame: Any = pa.Table.from_pylist(rows, schema)
+    read: Any = schema
+    yield Batch(frame=frame, rows=len(rows), bad_records=len(letters), schema=read)
+
+
+@dataclass
+class Landing:
+    """A lake in memory: landing files, a table, dead letters; and the processes that ingest."""
+
+    name: str
+    operation: str = "insert"
+    table_type: str = "COPY_ON_WRITE"
+    by_interval: bool = False
+    options: dict[str, str] = field(default_factory=dict)
+    landed: Counter[str] = field(default_factory=Counter)
+    letters: Counter[str] = field(default_factory=Counter)
+    last_pid: int = 100
+    dead: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.lake = MemoryStorage(f"memory://{self.name}")
+        self.lake.delete_many([file.path for file in self.lake.list("")])
+        # The folder is there before the first file.
+        self.lake.put("landing/_here", b"")
+
+    @property
+    def location(self) -> str:
+        """Where the table is."""
+        return f"memory://{self.name}/table"
+
+    @property
+    def spec(self) -> TableSpec:
+        """The table and its source."""
+        path = "/{start:%Y-%m-%d}/" if self.by_interval else "/"
+        return TableSpec(
+            table="t",
+            location=self.location,
+            record_key=("id",),
+            partition_by=(PartitionField(name="p"),),
+            ordering=("ts",),
+            type=self.table_type,
+            options=self.options,
+            schema={"id": "string", "p": "string", "ts": "bigint"},
+            ingest=IngestSpec(
+                path=f"memory://{self.name}/landing{path}", operation=self.operation, max_bad_records=10**6
+            ),
+        )
+
+    def land(self, name: str, rows: int, bad: int, day: int = 0) -> None:
+        """Land a file of rows and of lines that do not parse."""
+        ids = [f"{name}-{number}" for number in range(rows)]
+        lines = [json.dumps({"id": key, "p": f"p{number % 2}", "ts": 1}) for number, key in enumerate(ids)]
+        letters = [f"{BAD} {name}-{number}" for number in range(bad)]
+        self.lake.put(f"landing/{_text(day)}/{name}.json", "".join(f"{line}\n" for line in [*lines, *letters]).encode())
+        self.landed.update(ids)
+        self.letters.update(letters)
+
+    def run(
+        self,
+        storage: FaultyStorage | None = None,
+        *,
+        day: int = 0,
+        run_id: str = "run",
+        pid: int | None = None,
+        dead: Iterable[int] | None = None,
+        full_refresh: bool = False,
+    ) -> JobReport:
+        """Ingest once, as a process of its own; `storage` is that of the table as this process sees it."""
+        self.last_pid += 1
+        faulty = storage or FaultyStorage(self.store)
+        gone = frozenset(self.dead if dead is None else dead)
+        command = JobCommand(
+            verb="ingest",
+            action="run",
+            table="t",
+            run_id=run_id,
+            full_refresh=full_refresh,
+            interval_start=_text(day) if self.by_interval else None,
+            interval_end=_text(day + 1) if self.by_interval else None,
+        )
+        return ingest(
+            IngestContext(
+                reader=read_lines,
+                spec=self.spec,
+                command=command,
+                options=self.spec.write_options(),
+                storage_options={},
+                env=Env(storage=faulty, processes=Host(pid or self.last_pid, gone)),
+                open=lambda place: Beside(open_storage(place), faulty),
+            )
+        )
+
+    @property
+    def store(self) -> Storage:
+        """The store of the table."""
+        return open_storage(self.location)
+
+    @property
+    def table(self) -> Table:
+        """The table as a bystander sees it."""
+        return Table.open(self.location, env=Env(storage=self.store, processes=Host(999)))
+
+    def rows(self) -> Counter[str]:
+        """What the table holds, by record: how often."""
+        # Before the first commit there may be no table, or one without columns.
+        if not self.store.list_dir(".hoodie")[0] or not len(self.table.schema):
+            return Counter()
+        return Counter(self.table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
+
+    def named_letters(self) -> Counter[str]:
+        """The dead letters that commits name."""
+        boxes = [extra for _, metadata in self.table.commits() if (extra := metadata.extra.get(DEAD_LETTERS))]
+        found: Counter[str] = Counter()
+        for box in boxes:
+            store = open_storage(box)
+            found.update(store.get(file.path).decode() for file in store.list(""))
+        return found
+
+    def all_letters(self) -> Counter[str]:
+        """All dead letters, named or not."""
+        store = open_storage(f"{self.location}_dead_letters")
+        return Counter(store.get(file.path).decode() for file in store.list(""))
+
+
+def _text(day: int) -> str:
+    return str(date(2026, 1, 1) + timedelta(days=day))

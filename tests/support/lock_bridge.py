@@ -1,0 +1,83 @@
+"""A server through which Hudi's storage-based lock reaches a lock file of ours, by the requests that S3 takes.
+
+Its clients for clouds are in bundles of their own; a table on a local disk has none. The provider is Hudi's, see
+BridgedStorageLockProvider.java.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from lakehouse.storage.protocol import NotFoundError, Storage
+from lakehouse.txn.locks.storage import LOCK_PATH
+from tests.support.referee import JARS, ROOT
+
+SOURCE = Path(__file__).with_name("BridgedStorageLockProvider.java")
+PROVIDER = "BridgedStorageLockProvider"
+
+
+def compiled(directory: Path) -> Path:
+    """Compile the provider against Hudi's bundle; return where its classes are. Skips where there is no JDK."""
+    home = os.environ.get("JAVA_HOME")
+    javac = shutil.which(str(Path(home) / "bin" / "javac") if home else "javac")
+    jars = sorted((ROOT / ".jars").glob(JARS))
+    spark = sorted((ROOT / ".venv-hudi").glob("lib/python3*/site-packages/pyspark/jars"))
+    if javac is None or not jars or not spark:
+        pytest.skip("missing: a JDK, or Apache Hudi's jar and its Spark; install one of Java 17, run `make referee`")
+    command = [javac, "-proc:none", "-nowarn", "-cp", f"{jars[-1]}:{spark[-1]}/*", "-d", str(directory), str(SOURCE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return directory
+
+
+@contextmanager
+def serving(storage: Storage) -> Iterator[str]:
+    """Serve the lock file of the table in `storage`, and give its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            try:
+                data, tag = storage.get_tagged(LOCK_PATH)
+            except NotFoundError:
+                self._answer(404)
+            else:
+                self._answer(200, data, tag)
+
+        def do_PUT(self) -> None:
+            data = self.rfile.read(int(self.headers["Content-Length"]))
+            assert "If-Match" in self.headers or self.headers["If-None-Match"] == "*"
+            tag = storage.replace_if(LOCK_PATH, data, self.headers.get("If-Match"))
+            self._answer(412) if tag is None else self._answer(200, tag=tag)
+
+        def _answer(self, status: int, body: bytes = b"", tag: str = "") -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            if tag:
+                self.send_header("ETag", tag)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/lock"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
