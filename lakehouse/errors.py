@@ -48,6 +48,10 @@ class RetryableError(LakehouseError):
     retryable = True
 
 
+class TableBusyError(RetryableError):
+    """Another run is at the table: what was asked for has its turn when that one is over."""
+
+
 class JobStoppedError(RetryableError):
     """The job was told to stop; nothing of what it was at was committed."""
 

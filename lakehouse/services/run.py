@@ -12,7 +12,13 @@ from lakehouse.catalog.catalog import Catalog, TableEntry
 from lakehouse.catalog.connect import is_outage
 from lakehouse.catalog.history import LEASE_IS_OVER, Run, RunState
 from lakehouse.catalog.leases import Lease
-from lakehouse.errors import CommitStateUnknownError, JobStoppedError, LakehouseError, RetryableError
+from lakehouse.errors import (
+    CommitStateUnknownError,
+    JobStoppedError,
+    LakehouseError,
+    RetryableError,
+    TableBusyError,
+)
 from lakehouse.services.earlier import newest_completion, with_earlier
 from lakehouse.services.metrics import Metrics
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
@@ -89,7 +95,7 @@ def _run_one(catalog: Catalog, service: str, name: str, command: JobCommand, run
                 reason = f"run {holder.owner} is at it" if holder is not None else "another run was at it"
                 if command.force or command.partitions or command.interval is not None:
                     # The other run does not do what was asked of this one, such as another day of a backfill.
-                    raise RetryableError(f"{entry.identifier}: {reason}; what was asked for is to be tried again")
+                    raise TableBusyError(f"{entry.identifier}: {reason}; what was asked for is to be tried again")
                 return JobReport(status=JobStatus.NOTHING_TO_DO, table=entry.identifier, reason=reason)
             return _recorded(catalog, service, entry, lease, command, runner, spark)
     except JobStoppedError:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from lakehouse.errors import LakehouseError, UserError, nearest
+from lakehouse.errors import LakehouseError, TableBusyError, UserError, nearest
 
 _VALUED = {
     "--interval-start": "interval_start",
@@ -213,14 +213,17 @@ class JobReport:
 
 
 def combined(reports: Sequence[JobReport]) -> JobReport:
-    """Return the report of a batch: failed if one table failed, and worth a retry if one of those failures is."""
+    """Return the report of a batch: failed if one table failed, and worth a retry if one of those failures is.
+
+    Its error is that of the first table worth a retry; that a table was busy is told of a batch with no other failure.
+    """
     failed = [report for report in reports if report.error is not None]
     committed = any(report.status is JobStatus.COMMITTED for report in reports)
     status = JobStatus.FAILED if failed else JobStatus.COMMITTED if committed else JobStatus.NOTHING_TO_DO
     error = None
     if failed:
-        first = next((r.error for r in failed if r.error and r.error.retryable), failed[0].error)
-        assert first is not None, "only reports with an error are failed"
+        errors = [report.error for report in failed if report.error is not None]
+        first = min(errors, key=lambda error: (not error.retryable, error.kind == TableBusyError.__name__))
         told = "; ".join(f"{r.table}: {r.error.kind}: {r.error.message}" for r in failed if r.error)
         error = JobError(
             kind=first.kind, message=f"{len(failed)} of {len(reports)} tables: {told}", retryable=first.retryable

@@ -6,6 +6,7 @@ How a try ends:
     committed                        success; the report is the XCom, its instant is in the event of the table's asset
     nothing to do, but an instant    success and the event again: the commit of this very run, made by an earlier try
     nothing to do, no instant        skipped: there was nothing to ingest, so no event may start who waits for data
+    another run is at the table      up for reschedule: it waits for its turn, which is no try
     exit code of a final error       failed, no retry: user, unsupported, corrupt table, commit state unknown
     any other exit code              failed, retried
 """
@@ -25,12 +26,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
+from lakehouse.errors import CommitStateUnknownError, CorruptTableError, TableBusyError, UnsupportedError, UserError
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse_airflow.assets import event_extra
 from lakehouse_airflow.catalog import catalog_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.spark_environment import REPORTS, provide_connection, spark_environment
+from lakehouse_airflow.turns import look_again
 from lakehouse_airflow.window import data_interval
 
 #: A retry cannot help after these.
@@ -90,7 +92,7 @@ class LakehouseOperator(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as failure:
-            raise self._failure(failure, _read_report(report_path)) from failure
+            raise self._failure(context, failure, _read_report(report_path)) from failure
         finally:
             # Whatever happened, nothing of this try goes on behind Airflow's back.
             end_job(str(self._job_id))
@@ -180,11 +182,13 @@ class LakehouseOperator(SparkSubmitOperator):
                 context["outlet_events"][outlet].extra = event_extra(command, report)
         return result
 
-    def _failure(self, failure: AirflowException, report: JobReport | None) -> AirflowException:
+    def _failure(self, context: Context, failure: AirflowException, report: JobReport | None) -> AirflowException:
         """Return what to raise: the job's own error where it left one, final if a retry cannot help."""
         submit = self._submit()
         final = submit is not None and submit.returncode in FINAL_EXIT_CODES
         if report is not None and report.error is not None:
+            if report.error.kind == TableBusyError.__name__:
+                return look_again(context, report.error.message, self.execution_timeout)
             self.log.error("%s: %s", report.error.kind, report.error.message)
             return _failed(report, final=final)
         return AirflowFailException(str(failure)) if final else failure

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, CronDataIntervalTimetable, Param, task
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
 from lakehouse.spec.job import JobCommand
@@ -26,6 +26,7 @@ from lakehouse_airflow.assets import table_asset
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.specs import load_specs, spec_directories
+from lakehouse_airflow.turns import look_again
 from lakehouse_airflow.window import data_interval, is_backfill, whole_days
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str
     return interval if asked or interval is None else whole_days(*interval)
 
 
-def due_tables(service: str, context: Mapping[str, Any], *, arguments: Sequence[str] = ()) -> list[list[str]]:
+def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ()) -> list[list[str]]:
     """Decide and record which tables a service runs on now; return them in batches, empty for a dry run.
 
     `arguments` are more words for `lakehouse services due`, such as `--bytes-per-hour 500GB`. What the run's params ask
@@ -111,7 +112,7 @@ def due_tables(service: str, context: Mapping[str, Any], *, arguments: Sequence[
         if waiting:
             # Nobody else does it: a run of another day of the same backfill may be at this table.
             told = "; ".join(f"{decision['table']}: {decision['why']}" for decision in waiting)
-            raise AirflowException(f"what was asked for cannot run yet: {told}")
+            raise look_again(context, f"what was asked for cannot run yet: {told}")
         return batches
     for name in (name for batch in batches for name in batch):
         log.info("%s would do:\n%s", name, run_command([service, "plan", "--dry-run", "--table", name]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,12 @@ from typing import Any
 import psutil
 import pytest
 from airflow.sdk import DAG, Asset
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+)
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
@@ -167,6 +172,23 @@ def test_any_other_error_is_retried_with_its_own_words(submit: FakeSubmit, code:
     with pytest.raises(AirflowException, match=r"^RetryableError: the lock is held$") as raised:
         task.execute(run_context(task))
     assert not isinstance(raised.value, AirflowFailException)
+
+
+def test_a_table_that_another_run_is_at_is_waited_for_and_no_try_is_spent_on_it(submit: FakeSubmit) -> None:
+    submit.plan(exit_code=75, report=error_report("TableBusyError", "run x is at it", retryable=True))
+    task = operator(execution_timeout=timedelta(hours=1))
+    context = run_context(task)
+    now = datetime.now(UTC)
+    context["ti"].get_first_reschedule_date = lambda _: None
+    with pytest.raises(AirflowRescheduleException) as raised:
+        task.execute(context)
+    assert timedelta(seconds=10) < raised.value.reschedule_date - now < timedelta(seconds=60)
+    context["ti"].get_first_reschedule_date = lambda _: now - timedelta(minutes=50)
+    with pytest.raises(AirflowRescheduleException):
+        task.execute(context)
+    context["ti"].get_first_reschedule_date = lambda _: now - timedelta(minutes=61)
+    with pytest.raises(AirflowFailException, match="in vain: run x is at it"):
+        task.execute(context)
 
 
 def test_a_job_that_dies_without_a_report_shows_the_end_of_its_output(submit: FakeSubmit) -> None:

@@ -68,7 +68,7 @@ class Standalone:
         assert done.returncode == 0, f"airflow {' '.join(words)}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def until(self, question: Callable[[], Answer | None], what: str, *, timeout_s: int) -> Answer:
+    def until(self, question: Callable[[], Answer | None], what: str | Callable[[], str], *, timeout_s: int) -> Answer:
         """Ask until the answer is true, once a second; fail with the end of Airflow's log after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -77,7 +77,8 @@ class Standalone:
                 return answer
             time.sleep(1)
         tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
-        raise AssertionError(f"{what}: not within {timeout_s} s\n{tail}")
+        told = what if isinstance(what, str) else what()
+        raise AssertionError(f"{told}: not within {timeout_s} s\n{tail}")
 
     def _fetch(self, path: str, body: Mapping[str, Any] | None, token: str | None, method: str) -> Any:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})

@@ -126,6 +126,12 @@ def test_a_batch_is_failed_if_one_table_is_and_worth_a_retry_if_one_failure_is()
     assert bad.error.message == "1 of 3 tables: a.c: UserError: because"
     both = combined([failed("a.c", "UserError", retryable=False), failed("a.d", "RetryableError", retryable=True)])
     assert both.error is not None and exit_code(both.error) == 75 and both.error.retryable
+    # That a table is busy, and only that, spends no try: nothing else may hide behind it.
+    busy = failed("a.e", "TableBusyError", retryable=True)
+    waits = combined([done, busy, failed("a.c", "UserError", retryable=False)])
+    assert waits.error is not None and waits.error.kind == "TableBusyError" and exit_code(waits.error) == 75
+    again = combined([busy, failed("a.d", "RetryableError", retryable=True)])
+    assert again.error is not None and again.error.kind == "RetryableError"
     assert (bad.files, bad.bytes, bad.parts[0]) == (2, 10, done)
     assert exit_code(JobError(kind="MemoryError", message="", retryable=True)) == 70
 
