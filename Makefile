@@ -53,7 +53,7 @@ unit: $(SPARK_READY) ## the tests that run in .venv, without Apache Hudi
 	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m "not jvm" --ignore=tests/airflow
 
 airflow-tests: $(SPARK_READY) $(AIRFLOW_READY) ## the tests that run in .venv-airflow
-	.venv-airflow/bin/python -m pytest $(PYTEST_FLAGS) tests/airflow
+	.venv-airflow/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile tests/airflow
 
 # Tests of Spark on S3 read through jars that mvn fetches; without mvn they skip on a laptop and fail in CI.
 ifneq ($(or $(shell command -v mvn),$(filter true,$(CI))),)

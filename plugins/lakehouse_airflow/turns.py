@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 #: How long a run may wait for others in all.
 PATIENCE = timedelta(hours=6)
 #: After so many seconds and up to as many more: waiting runs should not all start their jobs at one moment.
-_AGAIN_S = 15
+_AGAIN_S = 8
 
 
 def look_again(context: Context, told: str, patience: timedelta | None = None) -> AirflowException:

@@ -158,15 +158,41 @@ print(json.dumps({"seconds": seconds, "dags": len(bag.dags), "errors": bag.impor
 """
 
 
+#: The same DAGs by hand: what a file of a hundred costs at least, here and now.
+BY_HAND = """
+from datetime import datetime
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, Param
+
+PARAMS = {name: Param(None, type=["null", "string"], title=name) for name in ("start", "end", "refresh", "options")}
+for number in range(100):
+    with DAG(f"by_hand_{number}", schedule="15 * * * *", start_date=datetime(2026, 1, 1), params=PARAMS):
+        SparkSubmitOperator(task_id="ingest", application="ingest.py", conf={"spark.executor.memory": "4g"})
+"""
+
+
 @pytest.mark.parametrize(("file", "dags"), [("ingest.py", 100), ("clustering.py", 1)])
 def test_a_hundred_specs_parse_in_half_a_second_and_import_nothing_heavy(
-    write_specs: WriteSpecs, file: str, dags: int
+    write_specs: WriteSpecs, tmp_path: Path, file: str, dags: int
 ) -> None:
+    """On a machine on which a hundred DAGs by hand take a fifth of a second; on slower ones, in as many times that."""
+    by_hand = tmp_path / "by_hand.py"
+    by_hand.write_text(BY_HAND)
     write_specs(**{f"t{number:03}": ORDERS.replace("sales.orders", f"sales.t{number:03}") for number in range(100)})
-    ran = subprocess.run([sys.executable, "-c", MEASURE, str(DAGS / file)], check=True, capture_output=True)
-    measured = json.loads(ran.stdout.splitlines()[-1])
-    assert (measured["dags"], measured["errors"], measured["heavy"]) == (dags, {}, [])
-    assert measured["seconds"] < 0.5
+    ours, theirs = [], []
+    # Neighbours on the machine make it slower and nothing makes it faster: the best measurements tell the most.
+    for _ in range(3):
+        measured = parsed(DAGS / file)
+        assert (measured["dags"], measured["errors"], measured["heavy"]) == (dags, {}, [])
+        ours.append(measured["seconds"])
+        theirs.append(parsed(by_hand)["seconds"])
+    assert min(ours) < max(0.5, 2.5 * min(theirs)), (ours, theirs)
+
+
+def parsed(file: Path) -> dict[str, Any]:
+    """Return what a process of its own tells of parsing a file."""
+    ran = subprocess.run([sys.executable, "-c", MEASURE, str(file)], check=True, capture_output=True)
+    return dict(json.loads(ran.stdout.splitlines()[-1]))
 
 
 def test_the_plugins_folder_has_no_errors_and_shadows_no_module() -> None:

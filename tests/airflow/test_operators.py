@@ -182,7 +182,7 @@ def test_a_table_that_another_run_is_at_is_waited_for_and_no_try_is_spent_on_it(
     context["ti"].get_first_reschedule_date = lambda _: None
     with pytest.raises(AirflowRescheduleException) as raised:
         task.execute(context)
-    assert timedelta(seconds=10) < raised.value.reschedule_date - now < timedelta(seconds=60)
+    assert timedelta(seconds=5) < raised.value.reschedule_date - now < timedelta(seconds=60)
     context["ti"].get_first_reschedule_date = lambda _: now - timedelta(minutes=50)
     with pytest.raises(AirflowRescheduleException):
         task.execute(context)

@@ -12,15 +12,13 @@ import pytest
 from lakehouse.errors import UnsupportedError
 from lakehouse.table import Table, TableScan
 from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables, row_hash
+from tests.support.spark import collected
 
 TABLES = load_fixture_tables()
 READ = [pytest.param(table, id=table.name) for table in TABLES if table.is_supported]
 REFUSED = [pytest.param(table, id=table.name) for table in TABLES if not table.is_supported]
-MERGED = [
-    pytest.param(table, id=table.name)
-    for table in TABLES
-    if table.is_supported and table.entry["table_type"] == "MERGE_ON_READ"
-]
+LOGS = [table for table in TABLES if table.is_supported and table.entry["table_type"] == "MERGE_ON_READ"]
+MERGED = [pytest.param(table, id=table.name) for table in LOGS]
 WITH_RANGES = [pytest.param(table, id=table.name) for table in TABLES if table.is_supported and table.ranges]
 WITHOUT_META = [
     pytest.param(table, id=table.name) for table in TABLES if table.is_supported and not table.has_meta_fields
@@ -131,11 +129,13 @@ def test_tables_without_meta_columns_have_no_incremental_read(fixture: FixtureTa
 
 
 @pytest.mark.spark
-def test_spark_reads_every_table_like_arrow(spark: Any, tmp_path: Path) -> None:
+def test_spark_reads_tables_without_logs_like_arrow(spark: Any, tmp_path: Path) -> None:
+    """Those with logs are read by Spark in tests/spark/test_fixture_slices."""
     compared = 0
-    for fixture in (table for table in TABLES if table.is_supported):
-        for scan, entry, expected in reads(fixture, opened(fixture, tmp_path / fixture.name)):
-            rows = scan.to_spark(spark).toArrow()
+    for fixture in (table for table in TABLES if table.is_supported and table not in LOGS):
+        wanted = reads(fixture, opened(fixture, tmp_path / fixture.name))
+        found = collected([scan.to_spark(spark) for scan, _, _ in wanted])
+        for rows, (_, entry, expected) in zip(found, wanted, strict=True):
             assert_rows(fixture, rows, entry, expected)
             compared += 1
-    assert compared > 100
+    assert compared > 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import lit
 
 from lakehouse.spark.source import register
 from lakehouse.table import Table
 from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables, row_hash
+from tests.support.spark import collected
 
 pytestmark = pytest.mark.spark
 
 _QUERY = "hoodie.datasource.query.type"
 _BEGIN, _END = "hoodie.datasource.read.begin.instanttime", "hoodie.datasource.read.end.instanttime"
-_NUMBER = "number"
 TABLES = [
     pytest.param(table, id=table.name)
     for table in load_fixture_tables()
@@ -49,14 +47,6 @@ def chosen(rows: pa.Table | None, **values: str | None) -> pa.Table | None:
 def source(spark: Any, table: Table, **options: str) -> DataFrame:
     frame: DataFrame = spark.read.format("lakehouse").options(**options).load(table.location)
     return frame
-
-
-def collected(frames: list[DataFrame]) -> list[pa.Table]:
-    """Return the rows of every frame, all of them from one query."""
-    numbered = [frame.withColumn(_NUMBER, lit(number)) for number, frame in enumerate(frames)]
-    rows = reduce(DataFrame.unionByName, numbered).toArrow()
-    column = rows.column(_NUMBER)
-    return [rows.filter(pc.equal(column, number)).drop_columns([_NUMBER]) for number in range(len(frames))]
 
 
 @pytest.mark.parametrize("fixture", TABLES)
