@@ -22,6 +22,9 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 os.environ["TZ"] = "UTC"
 time.tzset()
 
+# JVMs of tests live for seconds: the optimising compiler and parallel collectors would cost them more than they give.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 IN_SPARK_ENVIRONMENT = find_spec("pyspark") is not None
 if IN_SPARK_ENVIRONMENT:
     os.environ["PYSPARK_PYTHON"] = sys.executable
