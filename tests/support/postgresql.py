@@ -34,7 +34,7 @@ def binaries() -> Path:
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if found is None and not installed:
         pytest.skip("missing: PostgreSQL (initdb); on Debian: apt-get install postgresql")
-    return Path(found).parent if found is not None else installed[-1].parent
+    return Path(found).resolve().parent if found is not None else installed[-1].parent
 
 
 class Server:
@@ -75,6 +75,12 @@ class Server:
         with open(self.place / "log", "ab") as log:
             process = subprocess.Popen(command, user=self.user, cwd=self.place, stderr=log)
         wait_for_port(process, self.port, self.place / "log")
+        # One that was not asked before it ended recovers first, and sends everybody away meanwhile.
+        command = [self.programs / "pg_isready", "-q", "-h", HOST, "-p", str(self.port)]
+        deadline = time.monotonic() + 60
+        while subprocess.run(command, check=False).returncode != 0:
+            assert process.poll() is None and time.monotonic() < deadline, (self.place / "log").read_text()
+            time.sleep(0.05)
         return process
 
 
