@@ -1,0 +1,113 @@
+"""Publishing processes that are killed: what is there is whole at any moment, and the next run ends what was begun.
+
+The metastore is a real one. Each round another day is ready, `lakehouse publish run` is killed at a moment drawn from
+the time that it takes, and run again. Deaths at every single step are in tests/unit/test_publish_runs.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import pyarrow as pa
+
+from lakehouse import Table
+from lakehouse.cli.main import main
+from lakehouse.cli.publish import open_publication
+from lakehouse.publish.run import due
+from tests.support.publishing import OPTIONS, rows_of, shown
+
+ROUNDS = 10 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
+SPEC = """
+table: sales.orders
+location: {home}/orders
+record_key: id
+ordering: at
+options: {{hoodie.payload.event.time.field: at}}
+services:
+  publish: {{database: publish_kills, partitions: date, metastore: "{uri}", retain: 0s}}
+"""
+
+
+def publish(spec: str, log: str, *flags: str) -> None:
+    """Publish what is ready; for a process of its own."""
+    told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(told, 1)
+    os.dup2(told, 2)
+    os._exit(main(["publish", "run", "--table", spec, *flags]))
+
+
+class Shop:
+    """A table whose days are published, and what each partition must hold."""
+
+    def __init__(self, home: Path, uri: str) -> None:
+        self.spec, self.log = home / "orders.yaml", home / "log"
+        self.spec.write_text(SPEC.format(home=home, uri=uri))
+        self.table = Table.create(f"{home}/orders", name="orders", record_key=["id"], ordering="at", options=OPTIONS)
+        self.days: list[str] = []
+        self.rows: dict[str, int] = {}
+        self.expected: dict[str, dict[str, int]] = {}
+        self.next_day()
+
+    def next_day(self) -> None:
+        """Write a day; the one before it is ready then, with all that was written up to it."""
+        if self.days:
+            self.expected[f"dt={self.days[-1]}"] = dict(self.rows)
+        number = len(self.days) + 1
+        day = f"2025-{1 + number // 28:02}-{1 + number % 28:02}"
+        new = {f"k{random.randrange(2 * number)}": number for _ in range(3)}
+        rows: pa.Table = rows_of(*((key, f"{day}T10:00:00", value) for key, value in new.items()))
+        self.table.upsert(rows)
+        self.rows |= new
+        self.days.append(day)
+
+    def start(self, *flags: str) -> ForkServerProcess:
+        processes = multiprocessing.get_context("forkserver")
+        processes.set_forkserver_preload([__name__])
+        child = processes.Process(target=publish, args=(str(self.spec), str(self.log), *flags))
+        child.start()
+        return child
+
+    def end(self, *flags: str) -> None:
+        child = self.start(*flags)
+        child.join(60)
+        assert child.exitcode == 0, self.log.read_text()[-3000:]
+
+    def shown(self) -> dict[str, dict[str, int]]:
+        return shown(open_publication(str(self.spec), {}))
+
+
+def test_what_killed_processes_publish_is_whole_or_absent_and_the_next_one_ends_it(
+    tmp_path: Path, hive_uri: str
+) -> None:
+    shop = Shop(tmp_path, hive_uri)
+    shop.next_day()
+    shop.end()
+    shop.next_day()
+    began = time.monotonic()
+    shop.end("--archive-now")
+    takes_s, killed = time.monotonic() - began, 0
+    assert shop.shown() == shop.expected
+    for _ in range(ROUNDS):
+        flags = random.choice([(), ("--archive-now",)])
+        before = dict(shop.expected)
+        shop.next_day()
+        child = shop.start(*flags)
+        time.sleep(random.uniform(0, takes_s))
+        with suppress(ProcessLookupError):
+            os.kill(child.pid or 0, signal.SIGKILL)
+        child.join(60)
+        killed += child.exitcode == -signal.SIGKILL
+        # Of whoever was killed there is all of a day or nothing, and the other days are as they were.
+        found = shop.shown()
+        assert found in (before, shop.expected), shop.log.read_text()[-3000:]
+        shop.end(*flags)
+        assert shop.shown() == shop.expected
+        assert due(open_publication(str(shop.spec), {})).is_empty
+    assert killed > 0
