@@ -12,6 +12,7 @@ import random
 import signal
 import time
 from contextlib import suppress
+from datetime import date, timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -60,7 +61,7 @@ class Shop:
         if self.days:
             self.expected[f"dt={self.days[-1]}"] = dict(self.rows)
         number = len(self.days) + 1
-        day = f"2025-{1 + number // 28:02}-{1 + number % 28:02}"
+        day = str(date(2025, 1, 1) + timedelta(days=number))
         new = {f"k{random.randrange(2 * number)}": number for _ in range(3)}
         rows: pa.Table = rows_of(*((key, f"{day}T10:00:00", value) for key, value in new.items()))
         self.table.upsert(rows)
