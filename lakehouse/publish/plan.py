@@ -258,11 +258,10 @@ def _ready(
     if "interval" in spec.ready:
         if asked.ended and asked.interval_ms is not None and end is not None and end <= asked.interval_ms[1]:
             return facts.now_ms, "the data interval of the run has ended"
-        reasons.append("the run of its data interval")
-    if "event_time" in spec.ready:
-        if end is None:
-            reasons.append("nothing: its name tells no time")
-        elif facts.watermark_ms is None:
+        if end is not None:
+            reasons.append("the run of its data interval")
+    if "event_time" in spec.ready and end is not None:
+        if facts.watermark_ms is None:
             reasons.append("a watermark: no commit has one (see hoodie.payload.event.time.field)")
         elif facts.watermark_ms >= end:
             return facts.now_ms, f"the watermark {iso(facts.watermark_ms)} has passed its end"
@@ -271,7 +270,10 @@ def _ready(
             reasons.append(f"the watermark, at {iso(facts.watermark_ms)}")
     if "signal" in spec.ready:
         reasons.append("a signal")
-    return Waiting(name=candidate.name, end_ms=end, lag_ms=lag, reason=f"waits for {' or '.join(reasons)}")
+    timeless = ": its name tells no time" if end is None and spec.ready != ("signal",) else ""
+    # Sensors know by "nothing" that it is no use to wait.
+    what = " or ".join(reasons) or "nothing"
+    return Waiting(name=candidate.name, end_ms=end, lag_ms=lag, reason=f"waits for {what}{timeless}")
 
 
 def _is_archivable(spec: PublishSpec, facts: Facts, asked: Asked, told: PublishedPartition) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import time
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from lakehouse_airflow import publish_sensor
 from lakehouse_airflow.assets import PUBLISHED
 from lakehouse_airflow.publish import POOL, PublishPartitionsOperator, whole_periods
 from lakehouse_airflow.publish_sensor import PartitionReadySensor, PartitionReadyTrigger
@@ -216,6 +218,25 @@ def test_a_sensor_sees_what_is_published_waits_for_the_rest_and_refuses_what_can
     never = sensor("dt=2026-03-09", deferrable=False, timeout=0.1, poke_interval=0.1)
     with pytest.raises(AirflowSensorTimeout):
         never.execute(context(never))
+
+
+@pytest.mark.parametrize(
+    ("why", "final"),
+    [
+        ("waits for nothing: its name tells no time", True),
+        ("waits for a signal: its name tells no time", False),
+        ("waits for the watermark, at 2025-03-01T00:00:00Z or a signal", False),
+    ],
+)
+def test_a_sensor_gives_up_what_no_wait_can_bring(monkeypatch: pytest.MonkeyPatch, why: str, final: bool) -> None:
+    row = {"partition": "day=other", "state": "waiting", "why": why, "seen": "nothing"}
+    monkeypatch.setattr(publish_sensor, "run_command", lambda _: json.dumps([row]))
+    looking = PartitionReadySensor(task_id="there", table="sales.orders", partition="day=other", deferrable=False)
+    if final:
+        with pytest.raises(AirflowFailException, match=r"day=other waits for nothing.*publish it by force"):
+            looking.poke({})
+    else:
+        assert not looking.poke({})
 
 
 @pytest.mark.slow

@@ -147,6 +147,22 @@ def test_partitions_of_the_table_wait_for_the_end_that_their_path_names() -> Non
     assert reasons["day=other"] == "waits for nothing: its name tells no time"
 
 
+@pytest.mark.parametrize(
+    ("ready", "words"),
+    [
+        ("event_time", "waits for nothing: its name tells no time"),
+        ("interval", "waits for nothing: its name tells no time"),
+        (["event_time", "signal"], "waits for a signal: its name tells no time"),
+        (["interval", "signal"], "waits for a signal: its name tells no time"),
+        ("signal", "waits for a signal"),
+    ],
+)
+def test_a_partition_without_a_time_waits_for_a_signal_or_for_nothing(ready: str | list[str], words: str) -> None:
+    known = facts(partitions=(Candidate(name="day=other", paths=("other",)),))
+    (waiting,) = plan(parse_publish("t", {"database": "d", "ready": ready}), known).waiting
+    assert waiting.reason == words
+
+
 def test_an_empty_table_and_one_without_event_times_say_what_is_missing() -> None:
     silent = facts(watermark_ms=None, first_event_ms=None, last_event_ms=None)
     assert plan(spec(), silent).waiting == (), "no event, no day"
