@@ -19,6 +19,7 @@ from lakehouse.storage.locate import open_storage
 from lakehouse.txn.env import Env
 from lakehouse.txn.lock import TableLock
 from tests.support.locks import Place, kinds
+from tests.support.processes import forked
 
 #: The provider `storage` waits ten seconds at least; its register and its code are those of `filesystem`.
 KINDS = ("filesystem-local", "sqlalchemy-sqlite", "sqlalchemy-postgresql", "zookeeper", "hivemetastore")
@@ -47,7 +48,7 @@ def hold(root: str, policy: TransactionPolicy, told: Connection) -> None:
 def holder(place: Place, policy: TransactionPolicy) -> Iterator[tuple[BaseProcess, Connection, int]]:
     """Give a process that holds the lock, how to talk to it, and its token."""
     ours, theirs = multiprocessing.Pipe()
-    processes = multiprocessing.get_context("forkserver")
+    processes = forked()
     child = processes.Process(target=hold, args=(place.storage.root, policy, theirs))
     child.start()
     theirs.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -19,6 +18,7 @@ from lakehouse.txn.env import Env
 from lakehouse.txn.lock import table_lock
 from lakehouse.txn.locks.protocol import Held, Lock
 from tests.support.locks import ALL, FILE_KINDS, LEASED, MORTAL, Place, count_up, kinds, until
+from tests.support.processes import forked
 
 KEY = "hoodie.write.lock.provider"
 THREADS, ROUNDS = 4, 5
@@ -132,7 +132,7 @@ def test_processes_are_inside_one_at_a_time(place: Place, tmp_path: Path, reques
     is_s3 = place.storage.root.startswith("s3://")
     options = request.getfixturevalue("s3_server").options if is_s3 else {}
     policy = replace(place.policy, lock_wait_ms=60_000)
-    processes = multiprocessing.get_context("forkserver")
+    processes = forked()
     work = (place.storage.root, options, policy, str(counter), ROUNDS)
     children = [processes.Process(target=count_up, args=work) for _ in range(CHILDREN)]
     for child in children:

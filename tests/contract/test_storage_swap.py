@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from lakehouse.storage.faults import FaultyStorage
 from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.locate import open_storage
 from lakehouse.storage.protocol import NotFoundError, Storage
+from tests.support.processes import forked
 from tests.support.s3 import FaultyProxy, S3Server
 
 THREADS, ROUNDS = 4, 10
@@ -97,7 +97,7 @@ def test_no_count_is_lost_among_threads(each_store: Storage) -> None:
 def test_no_count_is_lost_among_processes_on_one_disk(tmp_path: Path) -> None:
     store = LocalStorage(str(tmp_path))
     store.put("counter", b"0")
-    processes = multiprocessing.get_context("forkserver")
+    processes = forked()
     children = [processes.Process(target=count, args=(store, number)) for number in range(3)]
     for child in children:
         child.start()

@@ -5,7 +5,6 @@ LAKEHOUSE_KILLS=all pytest tests/property/test_kills.py     every step of every 
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from tests.support.killed import (
     rows_of,
     share,
 )
+from tests.support.processes import forked
 
 T = TypeVar("T")
 #: Every step of every operation on every kind of table, instead of a few that are spread over each.
@@ -64,7 +64,7 @@ def test_writers_that_race_for_one_table_are_told_to_retry_and_lose_nothing(kind
         with ThreadPoolExecutor(writers) as pool:
             assert list(pool.map(insist, [place] * writers, range(writers))) == [None] * writers
     else:
-        processes = multiprocessing.get_context("forkserver")
+        processes = forked()
         children = [processes.Process(target=insist, args=(place, number)) for number in range(writers)]
         for child in children:
             child.start()

@@ -6,7 +6,6 @@ the time that it takes, and run again. Deaths at every single step are in tests/
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -22,6 +21,7 @@ from lakehouse import Table
 from lakehouse.cli.main import main
 from lakehouse.cli.publish import open_publication
 from lakehouse.publish.run import due
+from tests.support.processes import forked
 from tests.support.publishing import OPTIONS, rows_of, shown
 
 ROUNDS = 10 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
@@ -69,8 +69,7 @@ class Shop:
         self.days.append(day)
 
     def start(self, *flags: str) -> ForkServerProcess:
-        processes = multiprocessing.get_context("forkserver")
-        processes.set_forkserver_preload([__name__])
+        processes = forked()
         child = processes.Process(target=publish, args=(str(self.spec), str(self.log), *flags))
         child.start()
         return child

@@ -7,7 +7,6 @@ from the time that a run takes. Then the run is tried again under its own id, as
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -34,6 +33,7 @@ from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.protocol import TEMPORARY_SUFFIX
 from tests.support.killed import leftovers
 from tests.support.postgresql import Server, server
+from tests.support.processes import forked
 
 ROUNDS = 20 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
 RETRYABLE = 75
@@ -110,9 +110,7 @@ class Lake:
         return f"services.compaction/{self.rounds}/run.0"
 
     def start(self, run_id: str) -> ForkServerProcess:
-        processes = multiprocessing.get_context("forkserver")
-        # Children are forked from a server that has imported all of this, so each takes milliseconds to start.
-        processes.set_forkserver_preload([__name__])
+        processes = forked()
         report = str(self.home / f"{run_id}.json")
         child = processes.Process(target=compact, args=(self.url, run_id, report, self.busy_s))
         child.start()

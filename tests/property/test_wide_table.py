@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from lakehouse.errors import RetryableError
 from lakehouse.model.instant import Action
 from lakehouse.table import Table
+from tests.support.processes import forked
 
 WRITERS, COLUMNS_EACH, ROUNDS, KEYS = 8, 25, 4, 60
 PARTITIONS = ("p0", "p1")
@@ -77,8 +77,7 @@ def test_eight_processes_stitch_one_wide_table_and_lose_no_cell(tmp_path: Path, 
     declared = {} if new_columns else {name: pa.array([0], pa.int64()) for name in names}
     table.upsert(pa.table({"id": ["first"], "p": ["p0"], **declared}))
     # Children come from a server that imported this module: a fork of this process would inherit its threads' locks.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context = forked()
     with ProcessPoolExecutor(WRITERS + 1, mp_context=context) as pool:
         writers = [pool.submit(write, location, writer) for writer in range(WRITERS)]
         compactor = pool.submit(compact, location, ROUNDS)

@@ -6,7 +6,6 @@ top, and nothing was left lying about; the time that took is the recovery.
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 import shutil
 import signal
@@ -39,6 +38,7 @@ from tests.support.killed import (
     run_verb,
     writes_of,
 )
+from tests.support.processes import forked
 
 #: What undoes or keeps: on a table, by the instant concerned.
 UNDOING: dict[str, Callable[[Table, str], object]] = {
@@ -130,8 +130,7 @@ def kill(case: Case, step: int, mode: FaultMode, place: Path) -> float:
     """Kill one process at a step and recover; return the seconds that took. Raises AssertionError for a violation."""
     told = f"{case.operation} on {case.index}, {mode} of step {step}: {case.trace[step - 1]}"
     shutil.copytree(case.base, place)
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
+    processes = forked()
     child = processes.Process(
         target=perform_and_die, args=(str(place), case.index, case.operation, case.target, step, str(mode))
     )

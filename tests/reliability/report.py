@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import multiprocessing
 import os
 import statistics
 import tempfile
@@ -20,6 +19,7 @@ from tests.reliability.kills import TABLES, case_of, kill, moments, operations_o
 from tests.reliability.soak import Soak, soak
 from tests.simulation.run import Run, failure_in
 from tests.simulation.store import FAULTS
+from tests.support.processes import forked
 
 _CHUNK = 50
 _SHOWN = 5
@@ -43,8 +43,7 @@ def simulated(seeds: range) -> tuple[Counter[str], list[str]]:
 def simulate(seeds: int) -> tuple[Counter[str], list[str]]:
     """Play that many seeds on all cores."""
     chunks = [range(first, min(first + _CHUNK, seeds)) for first in range(0, seeds, _CHUNK)]
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
+    processes = forked()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=processes) as pool:
         answers = list(pool.map(simulated, chunks))
     return sum((faults for faults, _ in answers), Counter()), [text for _, failed in answers for text in failed]

@@ -10,7 +10,6 @@ NoSurprise      no process ended by itself
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import time
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from tests.simulation.actors import OPTIMISTIC
 from tests.simulation.invariants import rows_of
 from tests.simulation.model import Rows, after
 from tests.simulation.tables import batch, row_of
+from tests.support.processes import forked
 
 WRITERS, READERS = 8, 2
 KILL_EVERY_S = 2.0
@@ -63,8 +63,7 @@ class Cast:
     def __init__(self, kind: str, home: Path, random: Random) -> None:
         self.kind, self.home, self.random = kind, home, random
         self.place = str(home / "table")
-        self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["tests.reliability.actors"])
+        self.context = forked()
         self.living: dict[tuple[str, int], ForkServerProcess] = {}
         self.lives = 0
 

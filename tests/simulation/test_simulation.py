@@ -7,13 +7,13 @@ LAKEHOUSE_SEED=17 pytest tests/simulation           one run again, with its step
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
 from tests.simulation.run import Run, failure_of
+from tests.support.processes import forked
 
 SEEDS = int(os.environ.get("LAKEHOUSE_SEEDS", "2000"))
 ONE = os.environ.get("LAKEHOUSE_SEED")
@@ -32,8 +32,7 @@ def failures(seeds: range) -> list[tuple[int, str]]:
 @pytest.mark.skipif(ONE is not None, reason="LAKEHOUSE_SEED names one run")
 def test_whatever_happens_every_invariant_holds() -> None:
     chunks = [range(first, min(first + _CHUNK, SEEDS)) for first in range(0, SEEDS, _CHUNK)]
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
+    processes = forked()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=processes) as pool:
         found = [failure for failing in pool.map(failures, chunks) for failure in failing]
     assert not found, f"seeds {[seed for seed, _ in found]}\n" + "\n\n".join(told for _, told in found[:_SHOWN])

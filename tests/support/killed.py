@@ -5,7 +5,6 @@ Every verb is told twice: as a call on a table, and as what it does to a dict {(
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from lakehouse.storage.protocol import Storage, is_temporary
 from lakehouse.table import Table
 from lakehouse.txn import lock
 from lakehouse.txn.env import Env, SystemClock
+from tests.support.processes import forked
 
 T = TypeVar("T")
 Rows = dict[tuple[str, str], int]
@@ -292,9 +292,7 @@ def run_and_die(root: str, index: str, verb: str, step: int, mode: str) -> None:
 
 def killed(root: str, index: str, verb: str, step: int, mode: str) -> int | None:
     """Run a verb in a process that is killed at a step; return its exit code, negative for a signal."""
-    processes = multiprocessing.get_context("forkserver")
-    # Children are forked from a server that has imported all of this, so each takes milliseconds to start.
-    processes.set_forkserver_preload([__name__])
+    processes = forked()
     child = processes.Process(target=run_and_die, args=(root, index, verb, step, mode))
     child.start()
     child.join()
