@@ -27,7 +27,7 @@ from tests.support.tables import batch as rows_batch
 DEAD, SURVIVOR = 101, 102
 KINDS = ("SIMPLE", "LOGS_BUCKET")
 #: Of the steps at which an archiver may die every so many-th is taken.
-SHARES = {"SIMPLE": 4, "LOGS_BUCKET": 8}
+SHARES = {"SIMPLE": 8, "LOGS_BUCKET": 16}
 
 
 def table_with_a_past(storage: Storage, index: str) -> Storage:

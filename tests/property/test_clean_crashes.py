@@ -125,7 +125,7 @@ def recover(storage: Storage, dead: tuple[int, ...], rows: Rows = BASE) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_a_crash_at_any_step_the_next_clean_ends_right(kind: str, planned: bool) -> None:
     states = set()
-    for step, mode in share_of(points(trace(kind, planned)), (kind, planned), 2):
+    for step, mode in share_of(points(trace(kind, planned)), (kind, planned), 4):
         storage = copy_of(base(kind, planned))
         with pytest.raises(SimulatedCrash):
             clean(cleaner(FaultyStorage(storage, step, mode), DEAD))
@@ -139,13 +139,13 @@ def test_after_a_crash_at_any_step_the_next_clean_ends_right(kind: str, planned:
 
 def test_a_second_crash_leaves_the_plan_to_the_third_cleaner() -> None:
     kind = "LOGS_SIMPLE"
-    for first, (step, mode) in enumerate(share_of(points(trace(kind, True)), kind, 3)):
+    for first, (step, mode) in enumerate(share_of(points(trace(kind, True)), kind, 6)):
         crashed = copy_of(base(kind, True))
         with pytest.raises(SimulatedCrash):
             clean(cleaner(FaultyStorage(crashed, step, mode), DEAD))
         whole = FaultyStorage(copy_of(crashed))
         clean(cleaner(whole, SURVIVOR, DEAD))
-        for other, fault in share_of(points(whole.trace), first, 5):
+        for other, fault in share_of(points(whole.trace), first, 10):
             storage = copy_of(crashed)
             with pytest.raises(SimulatedCrash):
                 clean(cleaner(FaultyStorage(storage, other, fault), SURVIVOR, DEAD))
@@ -156,7 +156,7 @@ def test_a_second_crash_leaves_the_plan_to_the_third_cleaner() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lost_reply_at_any_step_leaves_a_clean_that_can_be_repeated(kind: str) -> None:
-    for step, name in share_of(enumerate(trace(kind), start=1), kind, 2):
+    for step, name in share_of(enumerate(trace(kind), start=1), kind, 4):
         storage = copy_of(base(kind))
         try:
             clean(cleaner(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD))
@@ -182,7 +182,7 @@ def test_two_cleaners_at_once_carry_each_plan_out_once(
             assert "another executor, which is alive" in str(error) or f'"pid": {DEAD}' in str(error)
             turns.append("refused")
 
-    for number, name in share_of(enumerate(trace(kind, planned), start=1), kind, 2):
+    for number, name in share_of(enumerate(trace(kind, planned), start=1), kind, 4):
         storage = copy_of(base(kind, planned))
         try:
             clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
@@ -199,7 +199,7 @@ def test_a_cleaner_taken_for_dead_that_wakes_up_late_does_no_harm(kind: str, mon
     def rival(storage: Storage) -> None:
         clean(cleaner(storage, SURVIVOR, DEAD))
 
-    for number, name in share_of(enumerate(trace(kind, True), start=1), kind, 2):
+    for number, name in share_of(enumerate(trace(kind, True), start=1), kind, 4):
         if name.startswith("create") and name.endswith(".clean"):
             # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
             continue
@@ -239,7 +239,7 @@ def test_writers_and_services_may_have_a_turn_at_any_step_of_a_clean(
             assert "clean" in str(error) or "is pending" in str(error) or f'"pid": {DEAD}' in str(error), error
             turns.append(False)
 
-    for number, name in share_of(enumerate(trace(kind), start=1), other, 3):
+    for number, name in share_of(enumerate(trace(kind), start=1), other, 6):
         storage = copy_of(base(kind))
         try:
             clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
@@ -274,7 +274,7 @@ def test_a_clean_may_have_a_turn_at_any_step_of_a_writer(monkeypatch: pytest.Mon
 
         steps = FaultyStorage(copy_of(base("LOGS_BUCKET")))
         VERBS[verb].run(open_as(steps, DEAD))
-        for number in share_of(range(1, steps.steps + 1), verb, 5):
+        for number in share_of(range(1, steps.steps + 1), verb, 10):
             storage = copy_of(base("LOGS_BUCKET"))
             VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
             rows, name = VERBS[verb].after(BASE), steps.trace[number - 1]

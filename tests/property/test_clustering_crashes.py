@@ -106,7 +106,7 @@ def test_after_a_crash_at_any_step_of_planning_there_is_a_whole_plan_or_none(kin
 @pytest.mark.parametrize("kind", TYPES)
 def test_after_a_crash_at_any_step_the_next_executor_carries_the_plan_out(kind: str) -> None:
     outcomes, writes = set(), writes_of(base(kind))
-    for step, mode in share_of(points(trace(kind, "run", True)), kind, 3):
+    for step, mode in share_of(points(trace(kind, "run", True)), kind, 6):
         storage = copy_of(base(kind, True))
         with pytest.raises(SimulatedCrash):
             run(FaultyStorage(storage, step, mode))
@@ -121,7 +121,7 @@ def test_after_a_crash_at_any_step_the_next_executor_carries_the_plan_out(kind: 
 
 
 def test_a_second_crash_leaves_the_plan_to_the_third_executor() -> None:
-    for first, (step, mode) in enumerate(share_of(points(trace("SIMPLE", "run", True)), "twice", 5)):
+    for first, (step, mode) in enumerate(share_of(points(trace("SIMPLE", "run", True)), "twice", 10)):
         crashed = copy_of(base("SIMPLE", True))
         with pytest.raises(SimulatedCrash):
             run(FaultyStorage(crashed, step, mode))
@@ -129,7 +129,7 @@ def test_a_second_crash_leaves_the_plan_to_the_third_executor() -> None:
             break
         whole = FaultyStorage(copy_of(crashed))
         run(whole, SURVIVOR, (DEAD,))
-        for other, fault in share_of(points(whole.trace), first, 14):
+        for other, fault in share_of(points(whole.trace), first, 28):
             storage = copy_of(crashed)
             with pytest.raises(SimulatedCrash):
                 run(FaultyStorage(storage, other, fault), SURVIVOR, (DEAD,))
@@ -140,7 +140,7 @@ def test_a_second_crash_leaves_the_plan_to_the_third_executor() -> None:
 @pytest.mark.parametrize("act", ACTS)
 def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_committed(act: str) -> None:
     writes = writes_of(base("SIMPLE"))
-    for step, name in share_of(enumerate(trace("SIMPLE", act, act == "run"), start=1), act, 4):
+    for step, name in share_of(enumerate(trace("SIMPLE", act, act == "run"), start=1), act, 8):
         storage = copy_of(base("SIMPLE", act == "run"))
         try:
             ACTS[act](FaultyStorage(storage, step, FaultMode.LOSE_REPLY))
@@ -186,7 +186,7 @@ def test_a_second_executor_is_refused_while_the_first_lives(monkeypatch: pytest.
             assert f"{requested} is completed" in str(error)
             turns.append("too late")
 
-    for number, name in share_of(enumerate(trace("SIMPLE", "run", True), start=1), "second", 4):
+    for number, name in share_of(enumerate(trace("SIMPLE", "run", True), start=1), "second", 8):
         storage = copy_of(base("SIMPLE", True))
         try:
             run(Interrupted(storage, number, rival, monkeypatch))
@@ -206,7 +206,7 @@ def test_an_executor_taken_for_dead_that_wakes_up_late_does_not_commit(
     def rival(storage: Storage) -> None:
         run(storage, SURVIVOR, (DEAD,))
 
-    for number, name in share_of(enumerate(trace(kind, "run", True), start=1), kind, 5):
+    for number, name in share_of(enumerate(trace(kind, "run", True), start=1), kind, 10):
         if name.startswith("create") and name.endswith("commit"):
             # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
             continue
@@ -236,7 +236,7 @@ def test_a_writer_may_come_at_any_step_of_a_running_plan_and_no_row_is_lost(
             turns.append("locked" if f'"pid": {DEAD}' in str(error) else "refused")
 
     steps = trace(kind, "run", True)
-    for number in share_of(range(1, len(steps) + 1), (kind, verb, updates), 17):
+    for number in share_of(range(1, len(steps) + 1), (kind, verb, updates), 34):
         storage = copy_of(base(kind, True))
         outcome = run(Interrupted(storage, number, rival, monkeypatch))
         rows = VERBS[verb].after(BASE) if turns[-1] == "wrote" else BASE
@@ -268,7 +268,7 @@ def test_a_write_never_loses_to_a_clustering_that_it_could_not_know_of(
     whole = FaultyStorage(copy_of(base(kind)))
     VERBS[verb].run(open_as(whole, DEAD))
     requested = next(n for n, name in enumerate(whole.trace, start=1) if name.endswith(".requested"))
-    for number in share_of(range(1, whole.steps + 1), (kind, verb, act), 15):
+    for number in share_of(range(1, whole.steps + 1), (kind, verb, act), 30):
         storage = copy_of(base(kind))
         try:
             VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
@@ -298,7 +298,7 @@ def test_a_plan_that_gives_way_is_gone_whenever_its_executor_dies(kind: str) -> 
     (requested,) = pending(first)
     assert isinstance(open_as(whole, DEAD).services.clustering(instant=requested), NothingToDo)
     assert rows_of(whole.inner) == rows and leftovers(whole.inner) == []
-    for step, mode in share_of(points(whole.trace), kind, 4):
+    for step, mode in share_of(points(whole.trace), kind, 8):
         storage = copy_of(first)
         with pytest.raises(SimulatedCrash):
             open_as(FaultyStorage(storage, step, mode), DEAD).services.clustering(instant=requested)

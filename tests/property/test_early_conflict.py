@@ -84,7 +84,7 @@ def test_wherever_another_writer_has_its_turn_who_loses_writes_no_data(
     probe = FaultyStorage(copy_of(base(index)))
     opened(probe, ONE, SteadyClock(), **{MARKERS: markers}).upsert(batch(CHANGED))
     ends = set()
-    for number in share_of(range(1, len(probe.trace) + 1), (index, markers), 4):
+    for number in share_of(range(1, len(probe.trace) + 1), (index, markers), 8):
         storage, clock = copy_of(base(index)), SteadyClock()
         theirs: list[str] = []
         turns: list[str] = []

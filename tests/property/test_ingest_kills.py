@@ -172,7 +172,7 @@ def test_runs_that_meet_at_any_step_land_everything_once(
             rival_of(landing)
             turns[-1] = True
 
-    for number in share_of(range(1, alone.steps + 1), (name, mode, first), 5):
+    for number in share_of(range(1, alone.steps + 1), (name, mode, first), 10):
         step = alone.trace[number - 1]
         if rival_of is ingests_from_the_dead and re.search(r"create .*\d+_\d+\.commit", step):
             # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.

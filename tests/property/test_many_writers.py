@@ -93,7 +93,7 @@ def test_optimistic_writers_that_meet_at_any_step_end_as_if_one_after_the_other(
     run, after = RIVALS[rival]
     ours = VERBS[verb]
     orders = set()
-    for number in share_of(range(1, len(steps) + 1), (index, verb, rival), 8):
+    for number in share_of(range(1, len(steps) + 1), (index, verb, rival), 16):
         storage = copy_of(base(index))
         turns: list[str] = []
 

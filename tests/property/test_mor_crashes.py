@@ -81,7 +81,7 @@ def pending(storage: Storage) -> list[str]:
 @pytest.mark.parametrize("verb", ["upsert", "insert", "delete"])
 def test_after_a_crash_at_any_step_a_write_to_logs_is_whole_or_absent(index: str, verb: str) -> None:
     outcomes, writes = set(), writes_of(base(index))
-    for step, mode in share_of(points(trace(index, verb)), (index, verb), 3):
+    for step, mode in share_of(points(trace(index, verb)), (index, verb), 6):
         storage = copy_of(base(index))
         die(storage, verb, step, mode)
         rows = VERBS[verb].after(BASE) if writes_of(storage) > writes else BASE
@@ -93,7 +93,7 @@ def test_after_a_crash_at_any_step_a_write_to_logs_is_whole_or_absent(index: str
 @pytest.mark.parametrize("index", LOGGED)
 def test_after_a_crash_at_any_step_of_planning_there_is_a_whole_plan_or_none(index: str) -> None:
     outcomes = set()
-    for step, mode in share_of(points(trace(index, "plan compaction"), every=True), index, 2):
+    for step, mode in share_of(points(trace(index, "plan compaction"), every=True), index, 4):
         storage = copy_of(base(index))
         die(storage, "plan compaction", step, mode)
         outcomes.add(len(pending(storage)))
@@ -108,7 +108,7 @@ def test_after_a_crash_at_any_step_of_planning_there_is_a_whole_plan_or_none(ind
 @pytest.mark.parametrize("service", EXECUTED)
 def test_after_a_crash_at_any_step_the_next_executor_carries_the_plan_out(index: str, service: str) -> None:
     outcomes, writes = set(), writes_of(base(index, service))
-    for step, mode in share_of(points(trace(index, service, service)), (index, service), 3):
+    for step, mode in share_of(points(trace(index, service, service)), (index, service), 6):
         storage = copy_of(base(index, service))
         die(storage, service, step, mode)
         done = writes_of(storage) > writes
@@ -123,14 +123,14 @@ def test_after_a_crash_at_any_step_the_next_executor_carries_the_plan_out(index:
 
 @pytest.mark.parametrize("service", EXECUTED)
 def test_a_second_crash_leaves_the_plan_to_the_third_executor(service: str) -> None:
-    for first, (step, mode) in enumerate(share_of(points(trace("LOGS_SIMPLE", service, service)), service, 3)):
+    for first, (step, mode) in enumerate(share_of(points(trace("LOGS_SIMPLE", service, service)), service, 6)):
         crashed = copy_of(base("LOGS_SIMPLE", service))
         die(crashed, service, step, mode)
         if not pending(crashed):
             break
         whole = FaultyStorage(copy_of(crashed))
         run_verb(service, open_as(whole, SURVIVOR, [DEAD]))
-        for other, fault in share_of(points(whole.trace), first, 9):
+        for other, fault in share_of(points(whole.trace), first, 18):
             storage = copy_of(crashed)
             die(storage, service, other, fault, SURVIVOR, (DEAD,))
             run_verb(service, open_as(storage, THIRD, [DEAD, SURVIVOR]))
@@ -141,7 +141,7 @@ def test_a_second_crash_leaves_the_plan_to_the_third_executor(service: str) -> N
 def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_committed(verb: str) -> None:
     plan = verb if verb in EXECUTED else ""
     writes = writes_of(base("LOGS_BUCKET", plan))
-    for step, name in share_of(enumerate(trace("LOGS_BUCKET", verb, plan), start=1), verb, 3):
+    for step, name in share_of(enumerate(trace("LOGS_BUCKET", verb, plan), start=1), verb, 6):
         storage = copy_of(base("LOGS_BUCKET", plan))
         try:
             run_verb(verb, open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD))
@@ -196,7 +196,7 @@ def test_a_second_executor_is_refused_while_the_first_lives(service: str, monkey
             assert f"{requested} is completed" in str(error)
             turns.append("too late")
 
-    for number, name in share_of(enumerate(trace("LOGS_SIMPLE", service, service), start=1), service, 3):
+    for number, name in share_of(enumerate(trace("LOGS_SIMPLE", service, service), start=1), service, 6):
         storage = copy_of(base("LOGS_SIMPLE", service))
         try:
             run_verb(service, open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
@@ -216,7 +216,7 @@ def test_an_executor_taken_for_dead_that_wakes_up_late_does_not_commit(
     def rival(storage: Storage) -> None:
         run_verb(service, open_as(storage, SURVIVOR, [DEAD]))
 
-    for number, name in share_of(enumerate(trace("LOGS_SIMPLE", service, service), start=1), service, 3):
+    for number, name in share_of(enumerate(trace("LOGS_SIMPLE", service, service), start=1), service, 6):
         if name.startswith("create") and name.endswith("commit"):
             # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
             continue
@@ -280,7 +280,7 @@ def test_an_executor_that_wakes_up_while_its_successor_is_at_work_takes_nothing_
     # With all of its files written and nothing but the claim between it and the commit.
     ready = max(n for n, name in enumerate(steps[:commit], start=1) if name == "replace_if .hoodie/lock")
     for sleeps in {*share_of(range(claimed + 1, commit), service, 4), ready}:
-        for wakes in share_of(range(2, commit + 8), sleeps, 2 if sleeps == ready else 7):
+        for wakes in share_of(range(2, commit + 8), sleeps, 4 if sleeps == ready else 14):
             storage = copy_of(base("LOGS_SIMPLE", service))
             first = Suspended(storage, sleeps, lambda store: run_verb(service, open_as(store, DEAD, **NO_WAIT)))
             # The successor is another process and does not see the locks that the first one holds in memory.
@@ -316,7 +316,7 @@ def test_a_writer_may_commit_at_any_step_of_a_running_plan(
             turns.append(False)
 
     steps = trace(index, service, service)
-    for number in share_of(range(1, len(steps) + 1), (index, service), 3):
+    for number in share_of(range(1, len(steps) + 1), (index, service), 6):
         storage = copy_of(base(index, service))
         run_verb(service, open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
         assert pending(storage) == []
@@ -352,7 +352,7 @@ def test_a_plan_may_be_made_and_carried_out_at_any_step_of_a_writer(
         check_plans(storage)
 
     steps = trace(index, verb)
-    for number in share_of(range(1, len(steps) + 1), (index, verb), 4):
+    for number in share_of(range(1, len(steps) + 1), (index, verb), 8):
         service = ("plan compaction", "compaction", "log compaction")[number // 4 % 3]
         storage = copy_of(base(index))
         VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
@@ -385,7 +385,7 @@ def test_two_writers_and_a_planner_meet_at_any_step_and_nothing_is_lost(
 
     steps = FaultyStorage(copy_of(base(index)))
     open_as(steps, DEAD, **several).upsert(batch(mine))
-    for number in share_of(range(1, steps.steps + 1), index, 3):
+    for number in share_of(range(1, steps.steps + 1), index, 6):
         storage = copy_of(base(index))
         open_as(Interrupted(storage, number, rival, monkeypatch), DEAD, **several).upsert(batch(mine))
         rows = BASE | mine | (other if turns[-1] else {})

@@ -131,7 +131,7 @@ def test_after_a_crash_at_any_step_a_restore_is_finished_by_the_next_one(index: 
     whole = copy_of(history(index).storage)
     restore(whole, index, DEAD)
     phases = set()
-    for step, mode in share_of(points(trace(index)), index, 5):
+    for step, mode in share_of(points(trace(index)), index, 10):
         storage = copy_of(history(index).storage)
         with pytest.raises(SimulatedCrash):
             restore(FaultyStorage(storage, step, mode), index)
@@ -147,13 +147,13 @@ def test_after_a_crash_at_any_step_a_restore_is_finished_by_the_next_one(index: 
 
 @pytest.mark.parametrize("index", TABLES)
 def test_a_second_crash_leaves_the_restore_to_the_third_process(index: str) -> None:
-    for first, (step, mode) in enumerate(share_of(points(trace(index)), index, 17)):
+    for first, (step, mode) in enumerate(share_of(points(trace(index)), index, 34)):
         crashed = copy_of(history(index).storage)
         with pytest.raises(SimulatedCrash):
             restore(FaultyStorage(crashed, step, mode), index)
         whole = FaultyStorage(copy_of(crashed))
         restore(whole, index, SURVIVOR)
-        for other, fault in share_of(points(whole.trace), first, 11):
+        for other, fault in share_of(points(whole.trace), first, 22):
             storage = copy_of(crashed)
             with pytest.raises(SimulatedCrash):
                 restore(FaultyStorage(storage, other, fault), index, SURVIVOR)
@@ -163,7 +163,7 @@ def test_a_second_crash_leaves_the_restore_to_the_third_process(index: str) -> N
 
 @pytest.mark.parametrize("index", TABLES)
 def test_a_lost_reply_at_any_step_of_a_restore_is_settled_by_the_next_one(index: str) -> None:
-    for step, name in share_of(enumerate(trace(index), start=1), index, 9):
+    for step, name in share_of(enumerate(trace(index), start=1), index, 18):
         storage = copy_of(history(index).storage)
         try:
             restore(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), index, SURVIVOR)
@@ -185,7 +185,7 @@ def test_two_restores_that_meet_at_any_step_end_as_one(index: str, monkeypatch: 
             assert "lock" in str(error)
             turns.add("locked out")
 
-    for number, name in share_of(enumerate(trace(index), start=1), index, 9):
+    for number, name in share_of(enumerate(trace(index), start=1), index, 18):
         storage = copy_of(history(index).storage)
         try:
             restore(Interrupted(storage, number, rival, monkeypatch), index, THIRD)
@@ -209,7 +209,7 @@ def test_a_writer_that_meets_a_restore_at_any_step_is_refused_or_undone_or_comes
         except RetryableError:
             turns.append("refused")
 
-    for number, name in share_of(enumerate(trace(index), start=1), index, 7):
+    for number, name in share_of(enumerate(trace(index), start=1), index, 14):
         storage = copy_of(history(index).storage)
         restore(Interrupted(storage, number, rival, monkeypatch), index, SURVIVOR)
         assert rows_of(storage) in ([before, before | RECOVERY] if turns[-1] == "written" else [before]), name
@@ -240,7 +240,7 @@ def test_a_living_writer_that_a_restore_overtakes_at_any_step_leaves_all_or_noth
             except RetryableError as error:
                 assert "lock" in str(error)
 
-    for number, name in share_of(enumerate(steps.trace, start=1), index + policy, 5):
+    for number, name in share_of(enumerate(steps.trace, start=1), index + policy, 10):
         storage = copy_of(clean)
         try:
             open_as(Interrupted(storage, number, rival, monkeypatch), DEAD, **several).upsert(batch(RECOVERY))
@@ -276,7 +276,7 @@ def test_after_a_crash_at_any_step_a_rollback_is_finished_by_the_next_one(index:
     before = history(index).states[-2] if last in history(index).instants else after
     whole = FaultyStorage(copy_of(newest(index)))
     open_as(whole, SURVIVOR).rollback(last)
-    for step, mode in share_of(points(whole.trace), index, 2):
+    for step, mode in share_of(points(whole.trace), index, 4):
         for by_writer in (False, True):
             storage = copy_of(newest(index))
             with pytest.raises(SimulatedCrash):
@@ -311,7 +311,7 @@ def test_an_executor_whose_plan_is_rolled_back_under_it_commits_no_file_that_is_
         with suppress(RetryableError):
             open_as(storage, SURVIVOR, **NO_WAIT).rollback(plan, force=True)
 
-    for number, name in share_of(enumerate(steps.trace, start=1), index + service, 3):
+    for number, name in share_of(enumerate(steps.trace, start=1), index + service, 6):
         storage = copy_of(planned)
         try:
             SERVICES[service](open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))

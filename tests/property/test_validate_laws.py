@@ -120,7 +120,7 @@ def base(kind: str) -> Storage:
 def test_a_writer_that_dies_corrupts_nothing_and_the_next_one_leaves_nothing_to_find(kind: str, verb: str) -> None:
     whole = FaultyStorage(copy_of(base(kind)))
     run_verb(verb, open_as(whole, DEAD))
-    for step, mode in share_of(points(whole.trace), f"{kind} {verb}", of=5):
+    for step, mode in share_of(points(whole.trace), f"{kind} {verb}", of=10):
         storage = copy_of(base(kind))
         with pytest.raises(SimulatedCrash):
             run_verb(verb, open_as(FaultyStorage(storage, step, mode), DEAD))
@@ -160,7 +160,7 @@ def test_whichever_file_is_lost_or_broken_it_is_told(kind: str, how: str) -> Non
     slices = load_slices(open_as(whole, SURVIVOR).refresh())
     live = {path for piece in slices for path in slice_paths(piece)}
     assert open_as(whole, SURVIVOR).validate(deep=True).findings == ()
-    for file in share_of(whole.list(""), (kind, how), of=3):
+    for file in share_of(whole.list(""), (kind, how), of=6):
         storage = copy_of(whole)
         data = b"" if how == "lost" else b"\x07" * file.size_bytes if how == "garbled" else whole.get(file.path)[:-7]
         storage.put(file.path, data)

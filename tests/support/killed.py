@@ -124,13 +124,13 @@ def points(steps: Sequence[str], *, every: bool = EXHAUSTIVE) -> Iterator[tuple[
 
 
 def share_of(found: Iterable[T], part: object, of: int) -> list[T]:
-    """Return each `2 * of`-th item, another share for another `part`: tests that sweep alike go over it together.
+    """Return each `of`-th item, another share for another `part`: tests that sweep alike go over it together.
 
     With LAKEHOUSE_EXAMPLES every item.
     """
     listed = list(found)
-    start = sum(map(ord, str(part))) % (2 * of)
-    return listed if EXHAUSTIVE else listed[start :: 2 * of]
+    start = sum(map(ord, str(part))) % of
+    return listed if EXHAUSTIVE else listed[start::of]
 
 
 @dataclass(frozen=True, slots=True)
