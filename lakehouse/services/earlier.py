@@ -48,7 +48,8 @@ def with_earlier(
     """
     if report.status is not JobStatus.NOTHING_TO_DO or before.state is RunState.NOTHING_TO_DO:
         return report
-    found = before.instant if before.state is RunState.COMMITTED else _made_since(table, service, after, others)
+    # An instant stands there if some try committed, and stays when a later try fails.
+    found = before.instant or _made_since(table, service, after, others)
     if found is not None:
         return replace(report, instant=found, reason=f"an earlier try of this run made it; now {report.reason}")
     held = _living_plan(table, service)

@@ -12,13 +12,16 @@ import pytest
 
 from lakehouse import Table, load_catalog
 from lakehouse.catalog.catalog import Catalog
+from lakehouse.catalog.history import RunState
 from lakehouse.cli.main import main
-from lakehouse.errors import UserError
+from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action, State
 from lakehouse.services.choose import Choice
 from lakehouse.services.narrow import days_of
+from lakehouse.services.run import Runner, run_tables
+from lakehouse.services.runners import runner
 from lakehouse.services.schedule import decide
-from lakehouse.spec.job import JobCommand
+from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.services import SERVICES
 
 BUSY = {"hoodie.parquet.small.file.limit": "0"}
@@ -150,6 +153,27 @@ def test_what_people_ask_for_runs_whether_it_is_due_or_not(
     report = run(capsys, "compaction", "run", "--table", "sales.orders")
     assert report["status"] == "committed" and report["files"] == 1
     assert catalog.history.open_requests(catalog.entry("sales.orders").id, "compaction") == ()
+
+
+def test_a_run_that_committed_has_committed_though_a_retry_of_it_fails(catalog: Catalog) -> None:
+    """A try that was suspended commits late; what is told of its retries since must not hide that."""
+    command = JobCommand(verb="compaction", action="run", table="sales.orders", run_id="run")
+
+    def fails(*_: Any) -> JobReport:
+        raise RetryableError("the plan's executor is alive")
+
+    def tried(how: Runner) -> JobReport:
+        (report,) = run_tables(catalog, "compaction", ["sales.orders"], command, how)
+        return report
+
+    made = tried(runner("compaction"))
+    assert made.status is JobStatus.COMMITTED and made.instant is not None
+    assert tried(fails).status is JobStatus.FAILED
+    for _ in range(2):
+        again = tried(runner("compaction"))
+        assert (again.status, again.instant) == (JobStatus.NOTHING_TO_DO, made.instant)
+        (told,) = catalog.history.runs(catalog.entry("sales.orders").id, "compaction")
+        assert (told.state, told.instant) == (RunState.COMMITTED, made.instant)
 
 
 def test_a_service_may_be_narrowed_to_partitions_or_to_days(
