@@ -24,7 +24,7 @@ def open_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Tabl
     if not any(file.name.startswith(name) for file in env.storage.list_dir(directory)[0]):
         return None
     call_options = {key: value for key, value in options.items() if key not in CREATE_OPTIONS}
-    table = Table.open(spec.location, options=call_options, env=env)
+    table = Table.open(spec.location, options=call_options, allowed_functions=spec.functions, env=env)
     _check_agreement(spec, table.config)
     return table
 

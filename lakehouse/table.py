@@ -118,15 +118,21 @@ class Table:
         *,
         options: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        allowed_functions: Sequence[str] = (),
         env: Env | None = None,
     ) -> Table:
         """Open the table at `location`; `options` override what the table stores.
+
+        No code that the table names is loaded unless `allowed_functions` (names `package.module:function`, patterns
+        `package.*`) or the environment variable LAKEHOUSE_ALLOWED_FUNCTIONS allows it: reads and writes that need a
+        merger which is not allowed raise UnsupportedError, all else works.
 
         Raises UserError if there is no table, its merger cannot be loaded or an option is unknown, UnsupportedError for
         versions and features that cannot be honoured.
         """
         env = env or Env(storage=open_storage(location, storage_options or {}))
-        loaded = load_table(env)
+        allowed = (allowed_functions,) if isinstance(allowed_functions, str) else tuple(allowed_functions)
+        loaded = load_table(env, allowed_functions=allowed)
         require_merger(loaded.config)
         policies = parse_options(stored_options(loaded.config))
         return cls(env, _overridden(policies, options or {}), loaded)
@@ -167,7 +173,8 @@ class Table:
         if schema is not None:
             plan_schema(None, schema, SchemaPolicy(), required=declaration.named_columns)
         create_table(env, declared_properties(declaration), exist_ok=exist_ok)
-        return cls.open(location, options=declaration.call_options(), env=env)
+        allowed = (declaration.merger,) if declaration.merger else ()
+        return cls.open(location, options=declaration.call_options(), allowed_functions=allowed, env=env)
 
     def with_options(self, options: Mapping[str, str]) -> Table:
         """Return the same table with `options` on top of those it was opened with."""
@@ -341,7 +348,8 @@ class Table:
 
     def validate(self, *, deep: bool = False, spark: Any = None) -> ValidationReport:
         """Look for what is wrong with the table, and write nothing; `deep` reads all files of its newest slices."""
-        return validate(load_table(self._env), engine_of(spark, self._policies), self._policies, deep=deep)
+        loaded = load_table(self._env, allowed_functions=self.config.allowed_functions)
+        return validate(loaded, engine_of(spark, self._policies), self._policies, deep=deep)
 
     def commits(self) -> tuple[tuple[Instant, CommitMetadata], ...]:
         """Return the completed writes with their metadata, in order of completion."""

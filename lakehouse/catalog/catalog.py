@@ -73,7 +73,7 @@ def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
 def open_table(entry: TableEntry, policies: ServicePolicies, options: Mapping[str, str] | None = None) -> Table:
     """Open a table with the options of its spec and policies, and `options` on top; nothing is asked of the catalog."""
     told = policies.options(entry.namespace, entry.name, entry.spec)
-    return Table.open(entry.location, options={**told, **(options or {})})
+    return Table.open(entry.location, options={**told, **(options or {})}, allowed_functions=entry.spec.functions)
 
 
 class Catalog:

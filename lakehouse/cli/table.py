@@ -58,7 +58,8 @@ def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
     """
     spec = spec_of(name)
     if spec is not None:
-        return Table.open(location_of(spec, os.environ), options={**spec.call_options(), **(options or {})})
+        told = {**spec.call_options(), **(options or {})}
+        return Table.open(location_of(spec, os.environ), options=told, allowed_functions=spec.functions)
     known = catalog_name(name)
     if known is None:
         return Table.open(name, options=options)

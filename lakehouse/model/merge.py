@@ -34,8 +34,9 @@ class MergeRule:
 
     `ordering` names the ordering columns, compared as a tuple; with `by_parts` the one column holds strings
     `<file>.<position>` whose two numbers are compared. Rows whose `delete_field` reads `delete_marker` are deletes.
-    `merger` names a function `package.module:function` that merges rows in mode CUSTOM. `foreign` says in words what
-    a table declares that cannot be run here: such a rule merges nothing (`require_runnable`).
+    `merger` names a function `package.module:function` that merges rows in mode CUSTOM; it is called only where
+    `merger_allowed` says that the caller or the deployment allows it, since a table may name any function. `foreign`
+    says in words what a table declares that cannot be run here: such a rule merges nothing (`require_runnable`).
     """
 
     mode: MergeMode
@@ -45,6 +46,7 @@ class MergeRule:
     delete_field: str | None = None
     delete_marker: str | None = None
     merger: str | None = None
+    merger_allowed: bool = False
     by_parts: bool = False
     foreign: str = ""
 
@@ -71,6 +73,14 @@ def require_runnable(rule: MergeRule) -> None:
             f"here. Name a merger in Python ({MERGER_PROPERTY}=package.module:function), or read base files only "
             "(hoodie.datasource.query.type=read_optimized)",
             declared=rule.foreign,
+        )
+    if rule.merger and not rule.merger_allowed:
+        raise UnsupportedError(
+            f"records of this table are merged by the function {rule.merger!r}, which the table names. It was not "
+            "loaded, because code that a table names could be anybody's. If you trust it, allow it: as `merger` in the "
+            f"table's spec, by Table.open(..., allowed_functions=[{rule.merger!r}]), by the option allowed_functions "
+            f"of Spark's format, or for the deployment by LAKEHOUSE_ALLOWED_FUNCTIONS={rule.merger}",
+            merger=rule.merger,
         )
 
 

@@ -157,9 +157,13 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
 
 
 def require_merger(config: TableConfig) -> None:
-    """Raise UserError if the table is merged by a function that cannot be loaded here."""
-    if config.merge_rule.merger:
-        load_merger(config.merge_rule.merger)
+    """Raise UserError if the table is merged by a function that is allowed and cannot be loaded here.
+
+    One that is not allowed is not loaded: the table is described and listed without it, and refused where rows merge.
+    """
+    rule = config.merge_rule
+    if rule.merger and rule.merger_allowed:
+        load_merger(rule.merger)
 
 
 def stored_options(config: TableConfig) -> dict[str, str]:

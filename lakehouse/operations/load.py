@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.plan.schema import normalise
+from lakehouse.spec.function import deployment_functions
 from lakehouse.state.table_config import TableConfig, parse_table_config
 from lakehouse.state.view import (
     DataFile,
@@ -58,22 +60,25 @@ class LoadedTable:
 
     def refresh(self) -> LoadedTable:
         """Return the table as it is now, its properties read again: another writer may have upgraded it."""
-        config = _readable_config(self.env)
+        config = _readable_config(self.env, self.config.allowed_functions)
         if config == self.config:
             return self.reload()
         store = TimelineStore(self.env, config)
         return LoadedTable(env=self.env, config=config, store=store, timeline=store.load())
 
 
-def load_table(env: Env) -> LoadedTable:
-    """Read config and timeline; raise UserError if there is no table, UnsupportedError for what cannot be read."""
-    config = _readable_config(env)
+def load_table(env: Env, *, allowed_functions: Iterable[str] = ()) -> LoadedTable:
+    """Read config and timeline; raise UserError if there is no table, UnsupportedError for what cannot be read.
+
+    `allowed_functions` are the functions that the table may name, beside those that the deployment allows.
+    """
+    config = _readable_config(env, tuple(allowed_functions))
     store = TimelineStore(env, config)
     return LoadedTable(env=env, config=config, store=store, timeline=store.load())
 
 
-def _readable_config(env: Env) -> TableConfig:
-    config = load_config(env.storage)
+def _readable_config(env: Env, allowed_functions: tuple[str, ...]) -> TableConfig:
+    config = load_config(env.storage, allowed_functions)
     if config.table_type not in _TABLE_TYPES:
         raise UnsupportedError(
             f"{env.storage.root}: table type {config.table_type} is not supported; {' and '.join(_TABLE_TYPES)} are"
@@ -85,14 +90,15 @@ def _readable_config(env: Env) -> TableConfig:
     return config
 
 
-def load_config(storage: Storage) -> TableConfig:
-    """Read hoodie.properties, or its backup if an update died half-way."""
+def load_config(storage: Storage, allowed_functions: tuple[str, ...] = ()) -> TableConfig:
+    """Read hoodie.properties, or its backup if an update died half-way; see `load_table` for `allowed_functions`."""
+    allowed = tuple(dict.fromkeys((*allowed_functions, *deployment_functions(os.environ))))
     for path in (PROPERTIES, _BACKUP):
         try:
             data = storage.get(path)
         except NotFoundError:
             continue
-        return parse_table_config(parse_properties(data), storage.root)
+        return parse_table_config(parse_properties(data), storage.root, allowed_functions=allowed)
     raise UserError(
         f"{storage.root} is not a Hudi table: it has no {PROPERTIES}. Create it with `lakehouse table create` "
         "or Table.create(...)",

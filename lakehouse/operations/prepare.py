@@ -87,7 +87,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
     config = table.config
     if config.metadata_partitions:
         drop_metadata_table(table.env)
-        table = replace(table, config=load_config(table.env.storage))
+        table = replace(table, config=load_config(table.env.storage, config.allowed_functions))
         config = table.config
     stored = table_schema(table)
     batch = engine.schema(frame) if frame is not None else None

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS
-from lakehouse.model.merge import MergeRule
+from lakehouse.model.merge import MergeRule, require_runnable
 from lakehouse.rows.entries import COLUMNS, KEY, ColumnSets, Control, record_entries, without_control
 from lakehouse.rows.pairs import merged_columns
 from lakehouse.spec.function import named_function
@@ -41,9 +41,11 @@ def merge_records(older: pa.Table, newer: pa.Table, rule: MergeRule, sets: Colum
     """Return the entries that the merger of `rule` makes of aligned entries, all of them records, in their schema.
 
     What a newer partial row does not bring is filled from the older one before the merger sees it. Raises UserError
-    naming the merger if it fails or if its result does not fit the rows it was given.
+    naming the merger if it fails or if its result does not fit the rows it was given,
+    UnsupportedError if it is not allowed.
     """
     assert rule.merger is not None
+    require_runnable(rule)
     if not newer.num_rows:
         return newer
     ours, theirs = Control.of(newer), Control.of(older)

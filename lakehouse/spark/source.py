@@ -70,6 +70,7 @@ _END = "hoodie.datasource.read.end.instanttime"
 _FORMAT = "hoodie.datasource.query.incremental.format"
 _AS_OF = "as.of.instant"
 _AS_OF_EVENT_TIME = "as.of.event.time"
+_FUNCTIONS = "allowed_functions"
 _START_OFFSET = "hoodie.datasource.streaming.startoffset"
 _KNOWN = (
     "path",
@@ -80,6 +81,7 @@ _KNOWN = (
     _FORMAT,
     _AS_OF,
     _AS_OF_EVENT_TIME,
+    _FUNCTIONS,
     "hoodie.datasource.streaming.startOffset",
 )
 _STORAGE = ("fs.", "aws_", "google_", "azure_", "allow_http", "max_attempts")
@@ -226,7 +228,8 @@ def _open(options: Mapping[str, str]) -> LoadedTable:
     if "path" not in given:
         raise UserError(f'format("{NAME}") needs the table\'s location: .load(location)')
     storage = {key: value for key, value in options.items() if key.lower().startswith(_STORAGE)}
-    table = load_table(Env(storage=open_storage(given["path"], storage)))
+    functions = tuple(name.strip() for name in given.get(_FUNCTIONS, "").split(",") if name.strip())
+    table = load_table(Env(storage=open_storage(given["path"], storage)), allowed_functions=functions)
     require_merger(table.config)
     return table
 

@@ -128,6 +128,11 @@ class TableSpec:
             chosen[HASH_FIELD] = ",".join(self.index.hash_fields)
         return {**chosen, **self.options}
 
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The functions that the spec names, which its table may therefore name, too."""
+        return (self.merger,) if self.merger else ()
+
     def call_options(self) -> dict[str, str]:
         """Return the options under which the table is opened: those of writes, and what `services` stands for."""
         told = {key: value for key, value in self.write_options().items() if key not in CREATE_OPTIONS}

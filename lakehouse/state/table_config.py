@@ -6,13 +6,14 @@ Raw keys are kept, also those we do not know, so that a rewrite loses nothing. W
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.format.cdc import CdcMode
 from lakehouse.format.properties import table_checksum
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
+from lakehouse.spec.function import is_allowed
 from lakehouse.state.merge_config import declared_mode, merge_properties, ordering_fields, parse_merge_rule
 
 SUPPORTED_VERSIONS = (6, 8, 9)
@@ -25,7 +26,8 @@ COPY_ON_WRITE, MERGE_ON_READ = TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 class TableConfig:
     """The table as its properties declare it; `raw` holds every property as read.
 
-    `cdc` is what its change logs hold, None if the table keeps none.
+    `cdc` is what its change logs hold, None if the table keeps none. `allowed_functions` is not of the properties: the
+    names and patterns of functions that the caller or the deployment allows a table to name (see spec.function).
     """
 
     name: str
@@ -42,6 +44,7 @@ class TableConfig:
     timezone: str = "LOCAL"
     cdc: CdcMode | None = None
     raw: Mapping[str, str] = field(default_factory=dict)
+    allowed_functions: tuple[str, ...] = ()
 
     @property
     def layout(self) -> int:
@@ -65,10 +68,15 @@ class TableConfig:
         `merge_mode` is what the table declares: CUSTOM for payload classes, also for those with a rule. Raises
         UserError for a delete field without marker.
         """
-        return parse_merge_rule(self.raw, self.version)
+        rule = parse_merge_rule(self.raw, self.version)
+        if rule.merger is None:
+            return rule
+        return replace(rule, merger_allowed=is_allowed(rule.merger, self.allowed_functions))
 
 
-def parse_table_config(raw: Mapping[str, str], location: str) -> TableConfig:
+def parse_table_config(
+    raw: Mapping[str, str], location: str, *, allowed_functions: tuple[str, ...] = ()
+) -> TableConfig:
     """Return the config that properties `raw` of the table at `location` declare.
 
     Raises UnsupportedError naming the version or the property that cannot be honoured, UserError for a missing name.
@@ -93,6 +101,7 @@ def parse_table_config(raw: Mapping[str, str], location: str) -> TableConfig:
         timezone=raw.get("hoodie.table.timeline.timezone", "LOCAL").upper(),
         cdc=_cdc_mode(raw, location),
         raw=dict(raw),
+        allowed_functions=allowed_functions,
     )
 
 
@@ -104,7 +113,7 @@ def require_writable(config: TableConfig, root: str) -> None:
 
 
 def require_mergeable(config: TableConfig) -> None:
-    """Raise UnsupportedError naming the payload class or strategy, if versions of records cannot be merged here."""
+    """Raise UnsupportedError naming the payload class, strategy or merger, if records cannot be merged here."""
     require_runnable(config.merge_rule)
 
 

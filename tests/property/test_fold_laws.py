@@ -212,7 +212,7 @@ def cases(draw: st.DrawFn) -> Case:
         columns[name] = pa.string() if by_parts else draw(st.sampled_from([pa.int32(), *ORDERED]))
     rule = MergeRule(mode=mode, ordering=ordering, by_parts=by_parts and bool(ordering), unavailable=MARKER)
     if mode is CUSTOM:
-        rule = replace(rule, merger=f"{__name__}:adding")
+        rule = replace(rule, merger=f"{__name__}:adding", merger_allowed=True)
     else:
         rule = replace(rule, partial=draw(st.sampled_from(PartialMode)))
     if draw(st.booleans()):

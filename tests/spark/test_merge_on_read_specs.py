@@ -27,6 +27,7 @@ from lakehouse.table import Table
 pytestmark = pytest.mark.spark
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+MERGER = "mergers.retention:merge"
 RIDES = """
 table: orders
 location: ${LAKEHOUSE_HOME}/orders
@@ -152,7 +153,7 @@ def test_five_days_of_retention_tags_count_as_a_naive_count_does(
     for day in (0, 1, 3, 2, 4, 2):
         report = run(spark, spec, tmp_path, f"2026-01-{day + 1:02d}", f"2026-01-{day + 2:02d}")
         assert report.rows in (0, 7 * len(seen[day]))
-    table = Table.open(str(tmp_path / "lake/retention"))
+    table = Table.open(str(tmp_path / "lake/retention"), allowed_functions=[MERGER])
     slices = [s for s in table.scan().plan().plan.slices if s.partition == "2026-01-01"]
     assert sum(len(s.logs) for s in slices) >= DAYS - 1
 
@@ -162,7 +163,10 @@ def test_five_days_of_retention_tags_count_as_a_naive_count_does(
 
     assert counts(table.scan(["day", "active"]).to_spark(spark)) == counted(seen)
     register(spark)
-    assert counts(spark.read.format("lakehouse").load(table.location)) == counted(seen)
+    reader = spark.read.format("lakehouse")
+    assert counts(reader.option("allowed_functions", MERGER).load(table.location)) == counted(seen)
+    with pytest.raises(Exception, match=r"'mergers\.retention:merge', which the table names"):
+        spark.read.format("lakehouse").load(table.location).collect()
     table.services.compaction(force=True, spark=spark)
     assert counts(table.scan(["day", "active"], read_optimized=True).to_spark(spark)) == counted(seen)
 
@@ -199,12 +203,13 @@ def test_a_merger_reaches_workers_with_the_job_that_compacts(
         options = load_spec(Path(spec[1])).write_options()
         for bit, users in ((1, "ab"), (2, "bc")):
             rows = [{"user_id": user, "day": "2026-01-01", "active": bit} for user in users]
-            Table.open(location, options=options).upsert(pa.Table.from_pylist(rows))
+            Table.open(location, options=options, allowed_functions=[MERGER]).upsert(pa.Table.from_pylist(rows))
     submit = ("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--py-files", str(mergers))
     report = tmp_path / "report.json"
     command_line(tmp_path, "compaction", "run", *spec, "--force", "--report", str(report), submit=submit)
     assert json.loads(report.read_text())["status"] == "committed"
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(REPOSITORY / "dags"))
-        compacted = Table.open(location).scan(["user_id", "active"], read_optimized=True).to_arrow().to_pylist()
+        table = Table.open(location, allowed_functions=[MERGER])
+        compacted = table.scan(["user_id", "active"], read_optimized=True).to_arrow().to_pylist()
     assert {row["user_id"]: row["active"] for row in compacted} == {"a": 1, "b": 3, "c": 2}

@@ -284,7 +284,7 @@ NOT_CALLABLE = 1
 
 def custom(name: str) -> MergeRule:
     """The rule of a merger of this module."""
-    return MergeRule(mode=MergeMode.CUSTOM, ordering=("ts",), merger=f"{__name__}:{name}")
+    return MergeRule(mode=MergeMode.CUSTOM, ordering=("ts",), merger=f"{__name__}:{name}", merger_allowed=True)
 
 
 def test_a_merger_of_ones_own_merges_version_by_version() -> None:

@@ -138,7 +138,7 @@ def emptied(older: pa.Table, newer: pa.Table) -> pa.Table:
 
 
 def test_a_merger_of_ones_own_decides_between_base_and_entry_and_deletes_by_event_time() -> None:
-    rule = MergeRule(mode=MergeMode.CUSTOM, ordering=("ts",), merger=f"{__name__}:first_wins")
+    rule = MergeRule(mode=MergeMode.CUSTOM, ordering=("ts",), merger=f"{__name__}:first_wins", merger_allowed=True)
     base = table(*(("1", key, 5, "old", 0) for key in "abc"))
     base = base.set_column(0, SCHEMA.names[0], base.column(0).dictionary_encode())
     entries = pa.concat_tables([drop("a", 4), put(("2", "b", 1, "new", 1), rule=rule), drop("c")])
@@ -149,7 +149,7 @@ def test_a_merger_of_ones_own_decides_between_base_and_entry_and_deletes_by_even
 
 def test_a_merger_may_delete_by_the_column_of_the_table() -> None:
     schema = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
-    rule = MergeRule(mode=MergeMode.CUSTOM, ordering=("ts",), merger=f"{__name__}:emptied")
+    rule = MergeRule(mode=MergeMode.CUSTOM, ordering=("ts",), merger=f"{__name__}:emptied", merger_allowed=True)
     base = table(("1", "a", 5, "old", 0, None), schema=schema)
     entries = record_entries(table(("2", "a", 6, "new", 1, False), schema=schema), rule, table=schema)
     settled = settle(base, entries, rule, ColumnSets())
