@@ -109,12 +109,14 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
         "repaired": done.repaired,
         "withdrawn": done.withdrawn,
     }
+    missed = {"lost": ", ".join(done.lost), "older than max_age": str(done.expired or "")}
+    left = [f"{what}: {found}" for what, found in missed.items() if found]
+    found = [f"{len(names)} {what}" for what, names in changed.items() if names] or [f"{done.waiting} partitions wait"]
     report = JobReport(
         status=JobStatus.COMMITTED if done.did_something else JobStatus.NOTHING_TO_DO,
         table=job.table.name,
         partitions=names,
-        reason="; ".join(f"{len(found)} {what}" for what, found in changed.items() if found)
-        or f"{done.waiting} partitions wait",
+        reason="; ".join([*found, *left]),
         seconds=time.perf_counter() - started,
     )
     print(describe(report))
@@ -131,6 +133,8 @@ def _due(words: Sequence[str]) -> int:
         "to archive": list(plan.archive),
         "begun": list(plan.begun),
         "waiting": len(plan.waiting),
+        "lost": list(plan.lost),
+        "expired": len(plan.missed) - len(plan.lost),
     }
     show(told, given.output)
     return 0
@@ -149,6 +153,7 @@ def _plan(words: Sequence[str]) -> int:
     ]
     rows += [{"partition": n, "would be": "archived", "version": "", "why": "old enough"} for n in plan.archive]
     rows += [{"partition": w.name, "would be": "-", "version": "", "why": w.reason} for w in plan.waiting]
+    rows += [{"partition": m.name, "would be": m.state, "version": "", "why": m.reason} for m in plan.missed]
     show(rows, "text")
     return 0
 

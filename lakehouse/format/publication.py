@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakehouse.errors import CorruptTableError
-from lakehouse.model.publication import Publication, PublishedPartition, Retired, Stage, Version
+from lakehouse.model.publication import EventSpan, Publication, PublishedPartition, Retired, Stage, Version
 
 _VERSION = 1
 
@@ -43,7 +43,10 @@ def decode_manifest(data: bytes) -> tuple[str, ...]:
 
 
 def _publication(publication: Publication) -> dict[str, Any]:
+    span = publication.span
+    stored = {"up_to": span.up_to, "first_ms": span.first_ms, "last_ms": span.last_ms}
     return {
+        **({} if span == EventSpan() else {"span": stored}),
         "partitions": {name: _partition(p) for name, p in sorted(publication.partitions.items())},
         "signals": dict(sorted(publication.signals.items())),
         "retired": [{"manifest": r.manifest, "copy": r.copy, "at_ms": r.at_ms} for r in publication.retired],
@@ -77,6 +80,16 @@ def _decoded(told: Mapping[str, Any]) -> Publication:
         partitions={str(name): _decoded_partition(p) for name, p in told["partitions"].items()},
         signals={str(name): int(at_ms) for name, at_ms in told["signals"].items()},
         retired=tuple(Retired(manifest=r["manifest"], copy=r["copy"], at_ms=int(r["at_ms"])) for r in told["retired"]),
+        span=_decoded_span(told.get("span") or {}),
+    )
+
+
+def _decoded_span(stored: Mapping[str, Any]) -> EventSpan:
+    first, last = stored.get("first_ms"), stored.get("last_ms")
+    return EventSpan(
+        up_to=str(stored.get("up_to", "")),
+        first_ms=None if first is None else int(first),
+        last_ms=None if last is None else int(last),
     )
 
 

@@ -16,6 +16,8 @@ class Stage(StrEnum):
     ARCHIVED = "archived"
     WITHDRAWING = "withdrawing"
     WITHDRAWN = "withdrawn"
+    #: Its version cannot be built any more; `reason` says why. A run by force or at the newest version publishes it.
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class PublishedPartition:
     @property
     def is_shown(self) -> bool:
         """Whether the metastore should show it, once the run that is at it is through."""
-        return self.stage not in (Stage.WITHDRAWING, Stage.WITHDRAWN)
+        return self.stage not in (Stage.WITHDRAWING, Stage.WITHDRAWN, Stage.LOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +69,32 @@ class Retired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventSpan:
+    """The range of event times in UTC milliseconds that all writes completed up to `up_to` brought; None: no event.
+
+    A publication keeps it, so that its first partitions stay due when their commits leave the active timeline.
+    """
+
+    up_to: str = ""
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+
+NO_EVENTS = EventSpan()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
     """The partitions that one table of a metastore shows, by Hive's names of them, and what was said to be ready.
 
-    `signals` are times in UTC milliseconds by name of partition.
+    `signals` are times in UTC milliseconds by name of partition. `span` is the range of the table's events as of the
+    last run that stored it.
     """
 
     partitions: Mapping[str, PublishedPartition] = field(default_factory=dict)
     signals: Mapping[str, int] = field(default_factory=dict)
     retired: tuple[Retired, ...] = ()
+    span: EventSpan = NO_EVENTS
 
     def put(self, name: str, partition: PublishedPartition) -> Publication:
         """Return the publication with this partition."""

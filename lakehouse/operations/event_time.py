@@ -10,6 +10,7 @@ from datetime import datetime
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Instant
+from lakehouse.model.publication import EventSpan
 from lakehouse.operations.load import LoadedTable, archived_writes
 from lakehouse.plan.event_time import (
     PAST_KEY,
@@ -26,6 +27,7 @@ from lakehouse.plan.event_time import (
     moved,
     parse_event_time,
     spares_older,
+    time_of,
     watermark_of,
 )
 from lakehouse.spec.event_time_options import EVENT_TIME_FIELD, EventTimePolicy
@@ -33,6 +35,7 @@ from lakehouse.spec.event_time_options import EVENT_TIME_FIELD, EventTimePolicy
 logger = logging.getLogger(__name__)
 
 _ARCHIVED_AT_ONCE = 64
+_FIRST_AT_ONCE = 8
 _NOTHING = "0"
 
 
@@ -73,13 +76,86 @@ def version_at(
     else:
         commits = sorted([*_archived(table), *active], key=lambda c: (c.instant.completion, c.instant.requested))
         if not any(commit.times for commit in commits):
-            raise UserError(
-                f"{table.env.storage.root}: no write says the event times of its rows, so there is no version at "
-                f"{event_time}; set {EVENT_TIME_FIELD} to the column that holds them, from the first write on",
-                option=EVENT_TIME_FIELD,
-            )
+            raise _untimed(table, event_time)
         found = find_version(commits, at)
     return replace(found, watermark=watermark(table, policy or EventTimePolicy()).value)
+
+
+class EventVersions:
+    """Find versions of a table at event times, from the newest commit backwards (see `find_version`).
+
+    Of archived commits the times are read first, which are three narrow columns; their metadata is read in batches,
+    newest first, and only back to the oldest version that is asked for. It is read once for all versions.
+    """
+
+    def __init__(self, table: LoadedTable) -> None:
+        archived = archived_writes(table)
+        self._table = table
+        self._archived = frozenset(instant.requested for instant in archived)
+        instants = (*archived, *table.timeline.writes())
+        self._unread = sorted(instants, key=lambda i: (i.completion, i.requested), reverse=True)
+        self._commits: list[EventCommit] = []
+        self._at_once = _FIRST_AT_ONCE
+
+    def at(self, event_time_ms: int) -> Instant | None:
+        """Return the write that made the version of an event time in UTC milliseconds; None before the first write.
+
+        Raises UserError if no write says its event times.
+        """
+        position, version, is_timed = 0, 0, False
+        while position < len(self._commits) or self._read_more():
+            times = self._commits[position].times
+            if times is not None:
+                is_timed = True
+                if times[0] < event_time_ms:
+                    break
+                # The version ends before this commit, if an older one holds an event before the time.
+                version = position + 1
+            position += 1
+        if not is_timed:
+            raise _untimed(self._table, time_of(event_time_ms))
+        return self._commits[version].instant if version < len(self._commits) else None
+
+    def _read_more(self) -> bool:
+        """Read the next batch of commits; False if all are read."""
+        known = len(self._commits)
+        while self._unread and len(self._commits) == known:
+            batch, self._unread = self._unread[: self._at_once], self._unread[self._at_once :]
+            self._at_once = min(2 * self._at_once, _ARCHIVED_AT_ONCE)
+            active = [instant for instant in batch if instant.requested not in self._archived]
+            found = [
+                *self._table.store.commits(active),
+                *self._table.store.archived_commits([i for i in batch if i.requested in self._archived]),
+            ]
+            newest_first = sorted(found, key=lambda held: (held[0].completion, held[0].requested), reverse=True)
+            self._commits += _event_commits(newest_first)
+        return len(self._commits) > known
+
+
+def event_span(table: LoadedTable, known: EventSpan) -> EventSpan:
+    """Return the range of the event times of all writes; of archived ones only those that `known` does not cover.
+
+    As in `event_commit` a rewrite counts for nothing, whatever its write stats say.
+    """
+    active = table.timeline.writes()
+    older = archived_writes(table, completed_after=known.up_to).by_completion()
+    commits = [*_event_commits(table.store.commits(active)), *_event_commits(_read_archived(table, older))]
+    times = [commit.times for commit in commits if commit.times is not None]
+    lows = [low for low, _ in times] + ([] if known.first_ms is None else [known.first_ms])
+    highs = [high for _, high in times] + ([] if known.last_ms is None else [known.last_ms])
+    return EventSpan(
+        up_to=max((known.up_to, *(instant.completion for instant in active))),
+        first_ms=min(lows, default=None),
+        last_ms=max(highs, default=None),
+    )
+
+
+def _untimed(table: LoadedTable, event_time: object) -> UserError:
+    return UserError(
+        f"{table.env.storage.root}: no write says the event times of its rows, so there is no version at "
+        f"{event_time}; set {EVENT_TIME_FIELD} to the column that holds them, from the first write on",
+        option=EVENT_TIME_FIELD,
+    )
 
 
 def event_time_bound(table: LoadedTable, event_time: str | datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,10 +11,10 @@ from lakehouse.errors import UserError
 from lakehouse.metastore.names import partition_name, partition_values
 from lakehouse.metastore.protocol import Column, Format, HivePartition, HiveTable, Metastore
 from lakehouse.metastore.published import COMPLETION, COPY, EVENT_TIME, INSTANT, POINTER, STATE, TABLE
-from lakehouse.model.publication import PublishedPartition, Version
-from lakehouse.operations.event_time import version_at, watermark
+from lakehouse.model.publication import EventSpan, PublishedPartition, Version
+from lakehouse.operations.event_time import EventVersions, event_span, watermark
 from lakehouse.operations.load import LoadedTable, list_data_files
-from lakehouse.plan.event_time import milliseconds, parse_event_time
+from lakehouse.plan.event_time import milliseconds
 from lakehouse.plan.partition_time import partition_time
 from lakehouse.publish.plan import Candidate, Facts, iso
 from lakehouse.publish.types import hive_columns
@@ -53,23 +54,21 @@ class PublishJob:
         return self.spec.target
 
 
-def facts_of(job: PublishJob, loaded: LoadedTable) -> Facts:
-    """Return what is known of the table now; one listing where its partitions are what is published."""
+def facts_of(job: PublishJob, loaded: LoadedTable, known: EventSpan) -> Facts:
+    """Return what is known of the table now; one listing where its partitions are what is published.
+
+    `known` is the range of events that the publication stored: archived commits that it covers are not read.
+    """
     writes = loaded.timeline.writes().by_completion()
     newest = writes[-1] if writes else None
     mark = watermark(loaded, job.policies.event_time)
-    ranges = [
-        stat.event_time
-        for _, metadata in loaded.store.commits(writes)
-        for stat in metadata.stats
-        if stat.event_time is not None
-    ]
+    # Only periods need it: the partitions of the table are listed.
+    span = event_span(loaded, known) if job.spec.partitions == "date" else known
     return Facts(
         now_ms=loaded.env.clock.now_ms(),
         newest=None if newest is None else Version(instant=newest.requested, completion=newest.completion),
         watermark_ms=None if mark.value is None else milliseconds(mark.value),
-        first_event_ms=min((low for low, _ in ranges), default=None),
-        last_event_ms=max((high for _, high in ranges), default=None),
+        span=span,
         partitions=table_partitions(job, loaded) if job.spec.partitions == "table" else (),
     )
 
@@ -98,12 +97,17 @@ def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[Candidate, .
     return tuple(found)
 
 
-def version_of(job: PublishJob, loaded: LoadedTable, event_time_ms: int) -> Version | None:
-    """Return the version of an event time in UTC milliseconds."""
-    found = version_at(loaded, parse_event_time(iso(event_time_ms)), job.policies.event_time)
-    if found.instant is None:
-        return None
-    return Version(instant=found.instant.requested, completion=found.instant.completion)
+def versions_of(loaded: LoadedTable) -> Callable[[int], Version | None]:
+    """Return the function that tells the version of an event time in UTC milliseconds; it reads when it is called."""
+    found: list[EventVersions] = []
+
+    def version_at(event_time_ms: int) -> Version | None:
+        if not found:
+            found.append(EventVersions(loaded))
+        instant = found[0].at(event_time_ms)
+        return None if instant is None else Version(instant=instant.requested, completion=instant.completion)
+
+    return version_at
 
 
 def partition_columns(job: PublishJob, loaded: LoadedTable) -> tuple[str, ...]:

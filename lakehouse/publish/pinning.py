@@ -8,14 +8,20 @@ from functools import partial
 
 from lakehouse.errors import UserError
 from lakehouse.model.files import FileSlice
-from lakehouse.model.publication import Publication, PublishedPartition, Stage
+from lakehouse.model.publication import EventSpan, Publication, PublishedPartition, Stage
 from lakehouse.operations.cleaned import require_uncleaned
+from lakehouse.operations.event_time import watermark
 from lakehouse.operations.load import LoadedTable, load_visible
 from lakehouse.operations.pins import slices_at, taken_since
 from lakehouse.plan.restore import slice_paths
-from lakehouse.publish.job import PublishJob
+from lakehouse.publish.job import PublishJob, versions_of
 from lakehouse.publish.plan import Planned, PublishPlan
 from lakehouse.txn.publications import change_publication, manifest_path, put_manifests
+
+_CLEANED = (
+    "a clean removed files of its version before it was published; publish it with --newest, or withdraw it, and keep "
+    "more versions (hoodie.clean.*)"
+)
 
 
 def begin(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> Publication:
@@ -24,11 +30,31 @@ def begin(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> Publicatio
     def told(publication: Publication) -> Publication:
         for planned in plan.publish:
             before = publication.partitions.get(planned.name)
-            if before is None or before.stage in (Stage.PUBLISHED, Stage.ARCHIVED, Stage.WITHDRAWN):
+            if before is None or before.stage in (Stage.PUBLISHED, Stage.ARCHIVED, Stage.WITHDRAWN, Stage.LOST):
                 publication = publication.put(planned.name, _begun(job, planned, before))
-        return publication
+        return replace(publication, span=_kept_span(loaded, plan, publication, force=bool(plan.publish)))
 
     return change_publication(loaded.env, job.target, told)
+
+
+def keep_span(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> None:
+    """Store the range of events that the plan found, if commits of it may be archived; else write nothing."""
+
+    def told(publication: Publication) -> Publication:
+        return replace(publication, span=_kept_span(loaded, plan, publication, force=False))
+
+    change_publication(loaded.env, job.target, told)
+
+
+def _kept_span(loaded: LoadedTable, plan: PublishPlan, publication: Publication, *, force: bool) -> EventSpan:
+    """Return the span to store: a newer one only where the stored one ends before the timeline begins, or by `force`.
+
+    So runs that find nothing to do write the state once per archive, not once per commit.
+    """
+    stored, oldest = publication.span, min((i.completion for i in loaded.timeline.writes()), default="")
+    if plan.span.up_to <= stored.up_to or not (force or stored.up_to < oldest):
+        return stored
+    return plan.span
 
 
 def _begun(job: PublishJob, planned: Planned, before: PublishedPartition | None) -> PublishedPartition:
@@ -45,7 +71,10 @@ def _begun(job: PublishJob, planned: Planned, before: PublishedPartition | None)
 
 
 def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> frozenset[str]:
-    """Write the manifests of what is being published; return the names whose files a clean took, and drop them."""
+    """Write the manifests of what is being published; return the names whose version is gone, and write that down.
+
+    What a clean took is lost, unless the next run would choose another version or an earlier one is shown still.
+    """
     mine = {n: p for n, p in publication.partitions.items() if p.stage is Stage.PUBLISHING and p.manifest}
     if not mine:
         return frozenset()
@@ -58,10 +87,14 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
     put_manifests(loaded.env, {mine[name].manifest: paths for name, paths in files.items() if name not in gone})
     versions = {name: partition.version.instant for name, partition in mine.items()}
     gone |= taken_since(loaded, job.policies.transaction, loaded.timeline, files, versions)
+    lost = {name for name in gone if _is_lost(job, loaded.reload(), mine[name])}
 
     def told(now: Publication) -> Publication:
         for name, partition in mine.items():
             if now.partitions.get(name) != partition:
+                continue
+            if name in lost and partition.before is None:
+                now = now.put(name, replace(partition, stage=Stage.LOST, manifest="", reason=_CLEANED))
                 continue
             if name in gone:
                 now = now.without(name) if partition.before is None else now.put(name, partition.before)
@@ -74,6 +107,15 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
 
     change_publication(loaded.env, job.target, told)
     return frozenset(gone)
+
+
+def _is_lost(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition) -> bool:
+    """Return whether the next run would choose the same version again, whose files are gone."""
+    if partition.paths is not None or partition.event_time_ms is None:
+        return False
+    if watermark(loaded, job.policies.event_time).value is None:
+        return False
+    return versions_of(loaded)(partition.event_time_ms) == partition.version
 
 
 def slices_of_versions(

@@ -7,9 +7,12 @@
     published      a later signal, or asked for by force      publish again, at the version of now
                    published for `archive_after`              archive
     withdrawn      a later signal, or asked for by force      publish
+    lost           the same, or asked for at the newest       publish: its own version was cleaned before
     half-way                                                  go on with what was begun
 
-A partition that is published stays as it is: late events show only in one that is published again.
+A partition that is published stays as it is: late events show only in one that is published again. One that is not
+is due until it is, whatever left the timeline: the first event is that of all commits, archived ones included. What is
+not due any more is `missed`: it was lost, or is older than the policy's `max_age`.
 """
 
 from __future__ import annotations
@@ -22,10 +25,12 @@ from zoneinfo import ZoneInfo
 
 from lakehouse.errors import UserError
 from lakehouse.metastore.names import partition_name, partition_values
-from lakehouse.model.publication import Publication, PublishedPartition, Stage, Version
+from lakehouse.model.publication import NO_EVENTS, EventSpan, Publication, PublishedPartition, Stage, Version
 from lakehouse.spec.publish import GRANULARITIES, PublishSpec
 
 _STEPS = {"day": timedelta(days=1), "hour": timedelta(hours=1)}
+#: States of missed partitions.
+LOST, EXPIRED = "lost", "expired"
 _BEGUN = frozenset({Stage.PUBLISHING, Stage.ARCHIVING, Stage.WITHDRAWING})
 #: Periods that one plan looks at: a century of days, a decade of hours.
 _MOST = 100_000
@@ -43,13 +48,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of the table: the newest version, the watermark and the range of its events, its partitions."""
+    """What is known of the table: newest version, watermark, range of the events of all commits, partitions."""
 
     now_ms: int
     newest: Version | None
     watermark_ms: int | None = None
-    first_event_ms: int | None = None
-    last_event_ms: int | None = None
+    span: EventSpan = NO_EVENTS
     partitions: tuple[Candidate, ...] = ()
 
 
@@ -92,13 +96,33 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """A partition that is not published and not due any more: `state` is "lost" or "expired"."""
+
+    name: str
+    end_ms: int | None
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishPlan:
-    """What a run would do, in this order: go on with `begun`, `publish`, `archive`."""
+    """What a run would do, in this order: go on with `begun`, `publish`, `archive`; and what it leaves.
+
+    `span` is the range of events that the plan is made from.
+    """
 
     begun: tuple[str, ...] = ()
     publish: tuple[Planned, ...] = ()
     archive: tuple[str, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    missed: tuple[Missed, ...] = ()
+    span: EventSpan = NO_EVENTS
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Return the names of the partitions whose versions cannot be built any more."""
+        return tuple(missed.name for missed in self.missed if missed.state == LOST)
 
     @property
     def is_empty(self) -> bool:
@@ -123,7 +147,8 @@ def plan_publication(
             raise UserError(
                 f"{spec.target} has no partition {name!r}, and the table none that it could show", name=name
             )
-    planned, waiting, archive = [], [], []
+    planned, waiting, archive = list[Planned](), list[Waiting](), list[str]()
+    missed = list[Missed]()
     for candidate in candidates.values():
         if not _is_asked(candidate, asked):
             continue
@@ -134,19 +159,28 @@ def plan_publication(
         if isinstance(ready, Waiting):
             if told is None:
                 waiting.append(ready)
+            elif told.stage is Stage.LOST:
+                missed.append(Missed(name=candidate.name, end_ms=candidate.end_ms, state=LOST, reason=told.reason))
             elif _is_archivable(spec, facts, asked, told):
                 archive.append(candidate.name)
+            continue
+        at_ms, reason, demanded = ready
+        if not demanded and told is None and _is_expired(spec, facts, candidate):
+            why = f"it ended more than services.publish.max_age ({spec.max_age_s} s) ago, and was not published"
+            missed.append(Missed(name=candidate.name, end_ms=candidate.end_ms, state=EXPIRED, reason=why))
             continue
         version = facts.newest
         by_time = candidate.paths is None and facts.watermark_ms is not None and not asked.newest
         if by_time and candidate.end_ms is not None:
             version = version_at(candidate.end_ms)
+        if version is None and _held_events(facts, candidate):
+            missed.append(Missed(name=candidate.name, end_ms=candidate.end_ms, state=LOST, reason=_UNREADABLE))
+            continue
         if version is None:
             waiting.append(
                 Waiting(name=candidate.name, end_ms=candidate.end_ms, lag_ms=None, reason="no data is there")
             )
             continue
-        at_ms, reason = ready
         planned.append(
             Planned(
                 name=candidate.name,
@@ -159,8 +193,19 @@ def plan_publication(
         )
     begun = [n for n, p in publication.partitions.items() if p.stage in _BEGUN]
     return PublishPlan(
-        begun=tuple(sorted(begun)), publish=tuple(planned), archive=tuple(archive), waiting=tuple(waiting)
+        begun=tuple(sorted(begun)),
+        publish=tuple(planned),
+        archive=tuple(archive),
+        waiting=tuple(waiting),
+        missed=tuple(missed),
+        span=facts.span,
     )
+
+
+_UNREADABLE = (
+    "the table had events before its end, but no commit that can be read has them: the archive of a table of version 6 "
+    "is not read, or they were rolled back"
+)
 
 
 def candidates_of(spec: PublishSpec, publication: Publication, facts: Facts, asked: Asked) -> Iterable[Candidate]:
@@ -206,9 +251,10 @@ def _periods(spec: PublishSpec, facts: Facts, asked: Asked) -> Iterable[Candidat
     zone, step = ZoneInfo(spec.timezone), _STEPS[spec.granularity]
     spans: list[tuple[datetime, int]] = []
     since = datetime.strptime(spec.since, GRANULARITIES[spec.granularity]) if spec.since else None
-    if facts.last_event_ms is not None and (since is not None or facts.first_event_ms is not None):
-        start = since if since is not None else _floor(spec, facts.first_event_ms or 0)
-        spans.append((start, max(facts.last_event_ms, facts.watermark_ms or 0)))
+    span = facts.span
+    if span.first_ms is not None and span.last_ms is not None:
+        start = since if since is not None else _floor(spec, span.first_ms)
+        spans.append((start, max(span.last_ms, facts.watermark_ms or 0)))
     if asked.interval_ms is not None:
         spans.append((_floor(spec, asked.interval_ms[0]), asked.interval_ms[1] - 1))
     for start, last_ms in spans:
@@ -218,6 +264,13 @@ def _periods(spec: PublishSpec, facts: Facts, asked: Asked) -> Iterable[Candidat
             if since is None or start >= since:
                 yield _of(spec, start)
             start += step
+        else:
+            raise UserError(
+                f"{spec.target} would have more than {_MOST} periods up to {iso(last_ms)}, beginning with "
+                f"{start - _MOST * step}: an event time of the table is wrong, or very old; set services.publish.since "
+                "to the first period that is to appear",
+                setting="since",
+            )
 
 
 def _floor(spec: PublishSpec, at_ms: int) -> datetime:
@@ -245,26 +298,31 @@ def _ready(
     asked: Asked,
     candidate: Candidate,
     told: PublishedPartition | None,
-) -> tuple[int, str] | Waiting:
-    """Return since when a partition is ready to be published (again), and why; else what it waits for."""
+) -> tuple[int, str, bool] | Waiting:
+    """Return since when a partition is ready to be published (again), why, and whether somebody asked for it.
+
+    Otherwise return what it waits for.
+    """
     signal = publication.signals.get(candidate.name)
     if asked.force and (asked.names or asked.interval_ms is not None):
-        return facts.now_ms, "asked for"
+        return facts.now_ms, "asked for", True
+    if asked.newest and told is not None and told.stage is Stage.LOST:
+        return facts.now_ms, "asked for at the newest version", True
     if "signal" in spec.ready and signal is not None and (told is None or signal > told.ready_ms):
-        return signal, "it was said to be ready"
+        return signal, "it was said to be ready", True
     if told is not None:
         return Waiting(name=candidate.name, end_ms=candidate.end_ms, lag_ms=None, reason=str(told.stage))
     end, lag, reasons = candidate.end_ms, None, []
     if "interval" in spec.ready:
         if asked.ended and asked.interval_ms is not None and end is not None and end <= asked.interval_ms[1]:
-            return facts.now_ms, "the data interval of the run has ended"
+            return facts.now_ms, "the data interval of the run has ended", True
         if end is not None:
             reasons.append("the run of its data interval")
     if "event_time" in spec.ready and end is not None:
         if facts.watermark_ms is None:
             reasons.append("a watermark: no commit has one (see hoodie.payload.event.time.field)")
         elif facts.watermark_ms >= end:
-            return facts.now_ms, f"the watermark {iso(facts.watermark_ms)} has passed its end"
+            return facts.now_ms, f"the watermark {iso(facts.watermark_ms)} has passed its end", False
         else:
             lag = end - facts.watermark_ms
             reasons.append(f"the watermark, at {iso(facts.watermark_ms)}")
@@ -274,6 +332,17 @@ def _ready(
     # Sensors know by "nothing" that it is no use to wait.
     what = " or ".join(reasons) or "nothing"
     return Waiting(name=candidate.name, end_ms=end, lag_ms=lag, reason=f"waits for {what}{timeless}")
+
+
+def _is_expired(spec: PublishSpec, facts: Facts, candidate: Candidate) -> bool:
+    if spec.max_age_s is None or candidate.end_ms is None or spec.partitions != "date":
+        return False
+    return candidate.end_ms < facts.now_ms - spec.max_age_s * 1000
+
+
+def _held_events(facts: Facts, candidate: Candidate) -> bool:
+    first = facts.span.first_ms
+    return first is not None and candidate.end_ms is not None and first < candidate.end_ms
 
 
 def _is_archivable(spec: PublishSpec, facts: Facts, asked: Asked, told: PublishedPartition) -> bool:

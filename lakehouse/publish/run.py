@@ -14,15 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.model.publication import Publication, PublishedPartition, Stage
 from lakehouse.operations.load import LoadedTable
 from lakehouse.publish.copy import copy_partition
-from lakehouse.publish.job import PublishJob, facts_of, partition_columns, table_partitions, version_of
-from lakehouse.publish.pinning import begin, pin
+from lakehouse.publish.job import PublishJob, facts_of, partition_columns, table_partitions, versions_of
+from lakehouse.publish.pinning import begin, keep_span, pin
 from lakehouse.publish.plan import Asked, PublishPlan, period, plan_publication
 from lakehouse.publish.show import ensure_table, repair, settle, show
 from lakehouse.txn.publications import change_publication, read_publications
@@ -32,13 +31,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReport:
-    """What a run did, by names of partitions; `repaired` had been changed in the metastore by somebody else."""
+    """What a run did, by names of partitions; `repaired` had been changed in the metastore by somebody else.
+
+    `lost` are all that are not published because their versions were cleaned before, of earlier runs, too; `expired`
+    counts those that are older than `max_age`.
+    """
 
     published: tuple[str, ...] = ()
     archived: tuple[str, ...] = ()
     withdrawn: tuple[str, ...] = ()
     repaired: tuple[str, ...] = ()
     waiting: int = 0
+    lost: tuple[str, ...] = ()
+    expired: int = 0
 
     @property
     def did_something(self) -> bool:
@@ -85,7 +90,8 @@ def run(job: PublishJob, asked: Asked | None = None, *, engine: Engine | None = 
     asked = _named(job, loaded, asked or Asked())
     plan = _planned(job, loaded, asked)
     if plan.is_empty and not read_publications(loaded.env).get(job.target, Publication()).partitions:
-        return PublishReport(waiting=len(plan.waiting))
+        keep_span(job, loaded, plan)
+        return _reported(plan, PublishReport())
     ensure_table(job, loaded)
     publication = begin(job, loaded, plan)
     withdrawn = _withdraw_begun(job, loaded, publication)
@@ -105,16 +111,18 @@ def run(job: PublishJob, asked: Asked | None = None, *, engine: Engine | None = 
         names = ", ".join(sorted(taken))
         raise UserError(
             f"{job.target}: the version of {names} was cleaned or undone before it was published; publish with "
-            "--newest to show the newest one, and keep more versions (hoodie.clean.commits.retained)",
+            "--newest to show the newest one, or withdraw it, and keep more versions (hoodie.clean.commits.retained). "
+            "What was cleaned is lost: later runs report it and go on",
             taken=sorted(taken),
         )
-    return PublishReport(
-        published=tuple(plain),
-        archived=archived,
-        withdrawn=withdrawn,
-        repaired=repaired,
-        waiting=len(plan.waiting),
-    )
+    done = PublishReport(published=tuple(plain), archived=archived, withdrawn=withdrawn, repaired=repaired)
+    return _reported(plan, done)
+
+
+def _reported(plan: PublishPlan, done: PublishReport) -> PublishReport:
+    """Return the report of a run with what its plan left."""
+    expired = len(plan.missed) - len(plan.lost)
+    return replace(done, waiting=len(plan.waiting), lost=plan.lost, expired=expired)
 
 
 def withdraw(job: PublishJob, names: Sequence[str]) -> tuple[str, ...]:
@@ -141,7 +149,8 @@ def withdraw(job: PublishJob, names: Sequence[str]) -> tuple[str, ...]:
 
 def _planned(job: PublishJob, loaded: LoadedTable, asked: Asked) -> PublishPlan:
     publication = read_publications(loaded.env).get(job.target, Publication())
-    return plan_publication(job.spec, publication, facts_of(job, loaded), asked, partial(version_of, job, loaded))
+    facts = facts_of(job, loaded, publication.span)
+    return plan_publication(job.spec, publication, facts, asked, versions_of(loaded))
 
 
 def _named(job: PublishJob, loaded: LoadedTable, asked: Asked) -> Asked:

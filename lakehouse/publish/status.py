@@ -19,7 +19,8 @@ from lakehouse.txn.publications import read_publications
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One partition: state is absent, waiting, ready, published, archived, withdrawn, or one of what a run is at.
+    """One partition: state is absent, waiting, ready, published, archived, withdrawn, lost, expired, or one of
+    what a run is at.
 
     `lag_s` is, of one that waits, how far the watermark is from its end; of others, how long after it was found ready
     it appeared. `seen` is what readers see: as written down, something else, or nothing.
@@ -124,6 +125,7 @@ def _seen(
 def _waiting(plan: PublishPlan, publication: Publication, there: Mapping[str, HivePartition]) -> list[PartitionStatus]:
     ready = [(p.name, p.event_time_ms, None, f"ready: {p.reason}", "ready") for p in plan.publish]
     waiting = [(w.name, w.end_ms, w.lag_ms, w.reason, "waiting") for w in plan.waiting]
+    waiting += [(m.name, m.end_ms, None, m.reason, m.state) for m in plan.missed]
     return [
         PartitionStatus(
             partition=name,

@@ -9,6 +9,14 @@
         ready: event_time                # or signal, or interval; several in a list: whichever comes first
         schedule: "@daily"               # of its DAG, which the table's events start, too; "": only they do
         archive_after: 7d                # pointers older than this become plain Parquet files
+        since: 2025-03-01                # first period that is due; default: that of the first event of the table
+        max_age: 90d                     # periods that ended longer ago are not due any more; default: no limit
+
+A period stays due until it is published, whatever left the timeline, unless it is before `since` or older than
+`max_age`. Clean does not wait for publication: a stopped or forgotten publication would keep every version for ever.
+So retention (`hoodie.clean.*`) has to cover the time from the end of a period to the run that publishes it. A period
+whose version was cleaned before is recorded as lost: the run that finds it fails and names it, and `publish status`
+and each later report show it until it is published at the newest version or withdrawn.
 
 A misspelt setting is an error that names the nearest one.
 """
@@ -39,11 +47,12 @@ class PublishSpec:
 
     `partitions` says whose: "table" shows each partition of the table, "date" the whole table, once per `granularity`
     ("day" or "hour" in `timezone`), in the partition column `column`. `ready` names what makes a partition appear; any
-    of several does. With "date", the first period is that of `since`, else that of the first event. `archive_after_s`:
-    seconds after which pointers become files of their own, sorted by `sort_by` (default: the record key), up to
-    `file_bytes` each, below `location` (default: beside the table). `retain_s` is how long files that nobody is shown
-    any more stay for who reads them still. `success_file` leaves a `_SUCCESS` beside what is shown. `schedule` is the
-    cron expression, in `timezone`, of the runs in Airflow; without one only events of the table's asset start them.
+    of several does. With "date", the first period is that of `since`, else that of the first event; an unpublished
+    period that ended more than `max_age_s` seconds ago is not due any more. `archive_after_s`: seconds after which
+    pointers become files of their own, sorted by `sort_by` (default: the record key), up to `file_bytes` each, below
+    `location` (default: beside the table). `retain_s` is how long files that nobody is shown any more stay for who
+    reads them still. `success_file` leaves a `_SUCCESS` beside what is shown. `schedule` is the cron expression, in
+    `timezone`, of the runs in Airflow; without one only events of the table's asset start them.
     """
 
     database: str
@@ -56,6 +65,7 @@ class PublishSpec:
     since: str = ""
     ready: tuple[str, ...] = ("event_time",)
     archive_after_s: int | None = None
+    max_age_s: int | None = None
     location: str = ""
     sort_by: tuple[str, ...] = ()
     file_bytes: int = 512 * 1024 * 1024
@@ -69,8 +79,8 @@ class PublishSpec:
         return f"{self.database}.{self.table}"
 
 
-_TEXTS = {field.name for field in fields(PublishSpec)} - {"archive_after_s", "retain_s", "file_bytes"}
-KNOWN = (*sorted(_TEXTS), "archive_after", "retain", "file_size", "enabled")
+_TEXTS = {field.name for field in fields(PublishSpec)} - {"archive_after_s", "max_age_s", "retain_s", "file_bytes"}
+KNOWN = (*sorted(_TEXTS), "archive_after", "max_age", "retain", "file_size", "enabled")
 
 
 def parse_publish(table: str, settings: Mapping[str, Any]) -> PublishSpec:
@@ -92,6 +102,7 @@ def parse_publish(table: str, settings: Mapping[str, Any]) -> PublishSpec:
         sort_by=_list("sort_by", given.get("sort_by", [])),
         success_file=_flag(given.get("success_file", False)),
         archive_after_s=_seconds("archive_after", given, None),
+        max_age_s=_seconds("max_age", given, None),
         retain_s=_seconds("retain", given, 3600) or 0,
         file_bytes=parse_size(f"{SECTION}.file_size", str(given.get("file_size", "512MiB"))),
     )

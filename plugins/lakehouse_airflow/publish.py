@@ -112,6 +112,7 @@ class PublishPartitionsOperator(BaseOperator):
         new = published_since(rows, run_start(context))
         tell(self, context, found["table"], new)
         told = {"table": found["table"], "published": new, "waiting": found["waiting"], "refused": refused}
+        told |= {"lost": found["lost"], "expired": found["expired"]}
         there = bool(self.partitions) and all(is_shown(row) for row in rows)
         if not (new or there):
             waits = "; ".join(f"{row['partition']} {row['why']}" for row in rows if self.partitions)

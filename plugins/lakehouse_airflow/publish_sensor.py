@@ -136,6 +136,8 @@ class PartitionReadyTrigger(BaseTrigger):
 
 def hopeless(row: Mapping[str, Any]) -> str | None:
     """Return why a partition will never be there by itself, None where it may; by a row of `publish status`."""
+    if row["state"] in ("lost", "expired"):
+        return f"{row['partition']} is {row['state']}: {row['why']}"
     if row["state"] == "waiting" and str(row["why"]).startswith("waits for nothing"):
         return f"{row['partition']} {row['why']}; signal it (`ready: signal`), or publish it by force"
     return None

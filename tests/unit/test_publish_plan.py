@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lakehouse.errors import UserError
 from lakehouse.format.publication import decode_publications, encode_publications
-from lakehouse.model.publication import Publication, PublishedPartition, Retired, Stage, Version
+from lakehouse.model.publication import NO_EVENTS, EventSpan, Publication, PublishedPartition, Retired, Stage, Version
 from lakehouse.publish.plan import Asked, Candidate, Facts, PublishPlan, period, plan_publication
 from lakehouse.spec.publish import GRANULARITIES, PublishSpec, parse_publish
 from lakehouse.spec.table import parse_spec
@@ -37,8 +37,7 @@ def facts(**told: Any) -> Facts:
     known: dict[str, Any] = {
         "now_ms": at("2025-03-04T00:00:00"),
         "newest": NEWEST,
-        "first_event_ms": at("2025-03-01T10:00:00"),
-        "last_event_ms": at("2025-03-03T10:00:00"),
+        "span": EventSpan(first_ms=at("2025-03-01T10:00:00"), last_ms=at("2025-03-03T10:00:00")),
         "watermark_ms": at("2025-03-03T00:00:00"),
     }
     return Facts(**known | told)
@@ -164,11 +163,11 @@ def test_a_partition_without_a_time_waits_for_a_signal_or_for_nothing(ready: str
 
 
 def test_an_empty_table_and_one_without_event_times_say_what_is_missing() -> None:
-    silent = facts(watermark_ms=None, first_event_ms=None, last_event_ms=None)
+    silent = facts(watermark_ms=None, span=NO_EVENTS)
     assert plan(spec(), silent).waiting == (), "no event, no day"
     asked = Asked(names=("dt=2025-03-01",))
     assert "hoodie.payload.event.time.field" in plan(spec(), silent, asked=asked).waiting[0].reason
-    empty = facts(newest=None, watermark_ms=None, first_event_ms=None, last_event_ms=None)
+    empty = facts(newest=None, watermark_ms=None, span=NO_EVENTS)
     forced = Asked(names=("dt=2025-03-01",), force=True)
     assert plan(spec(), empty, asked=forced).waiting[0].reason == "no data is there"
 
@@ -194,7 +193,7 @@ def test_nothing_appears_before_it_is_ready_and_planning_twice_is_the_same(
         for day, stage in told.items()
     }
     publication = Publication(partitions=partitions)
-    known = facts(watermark_ms=watermark, last_event_ms=watermark)
+    known = facts(watermark_ms=watermark, span=EventSpan(first_ms=at("2025-03-01T10:00:00"), last_ms=watermark))
     found = plan(declared, known, publication)
     assert found == plan(declared, known, publication)
     for planned in found.publish:
