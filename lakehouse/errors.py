@@ -52,6 +52,14 @@ class TableBusyError(RetryableError):
     """Another run is at the table: what was asked for has its turn when that one is over."""
 
 
+class SourceMissingError(RetryableError):
+    """What an ingestion is to read has not arrived yet; `wait_for_s` is how long it is worth waiting in all."""
+
+    def __init__(self, message: str, *, wait_for_s: float, **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.wait_for_s = wait_for_s
+
+
 class JobStoppedError(RetryableError):
     """The job was told to stop; nothing of what it was at was committed."""
 

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
+from datetime import datetime
 
 from lakehouse.errors import UserError
+from lakehouse.spec.interval_path import PLACEHOLDER, folders_of
 
 Interval = tuple[datetime, datetime]
 
-_PLACEHOLDER = re.compile(r"(?<!\$)\{(start|end):([^{}]*)\}")
 
+def interval_paths(path: str, interval: Interval | None, *, once: bool = False) -> tuple[str, ...]:
+    """Return the paths that the run reads: `{start:%Y-%m}` and `{end:...}` filled for every step of the interval, UTC.
 
-def fill_interval(path: str, interval: Interval | None) -> str:
-    """Fill `{start:%Y-%m}` and `{end:...}` with the bounds of the interval in UTC.
-
-    Raises UserError if the path has placeholders and there is no interval.
+    `once` says that rows must not be read twice (see `lakehouse.spec.interval_path`). Raises UserError if the path has
+    placeholders and there is no interval, or if the interval has no clear folders.
     """
-    if interval is None:
-        match = _PLACEHOLDER.search(path)
-        if match is not None:
-            raise UserError(
-                f"ingest.path {path!r} is read by data interval, and this run has none. "
-                "Give --interval-start and --interval-end, or a path without placeholders.",
-                path=path,
-            )
-        return path
-    bounds = {"start": interval[0].astimezone(UTC), "end": interval[1].astimezone(UTC)}
-    return _PLACEHOLDER.sub(lambda match: bounds[match[1]].strftime(match[2]), path)
-
-
-def interval_text(interval: Interval) -> str:
-    """Return the interval as commits carry it: `2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."""
-    return "/".join(bound.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z" for bound in interval)
+    if interval is not None:
+        return folders_of(path, *interval, once=once)
+    if PLACEHOLDER.search(path) is not None:
+        raise UserError(
+            f"ingest.path {path!r} is read by data interval, and this run has none. "
+            "Give --interval-start and --interval-end, or a path without placeholders.",
+            path=path,
+        )
+    return (path,)
 
 
 def has_wildcard(segment: str) -> bool:

@@ -26,6 +26,7 @@ one dies before it comes to this, it stays, and no commit names it.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,8 @@ from typing import Protocol
 from lakehouse.declared import create_declared, open_declared
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.ingest.checkpoint import Checkpoint, SourceFile
-from lakehouse.ingest.paths import fill_interval, interval_text
+from lakehouse.ingest.missing import check_missing
+from lakehouse.ingest.paths import interval_paths
 from lakehouse.ingest.read import Batch, DeadLetterBox, ingest_of, open_batch
 from lakehouse.ingest.source import IngestPlan, SourceListing, list_source, plan_ingest, refuse_changed
 from lakehouse.model.instant import Timeline
@@ -54,7 +56,7 @@ from lakehouse.spark.sources import (
     storage_options_of,
     utc,
 )
-from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.job import JobCommand, JobReport, JobStatus, interval_text
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.table import TableSpec
 from lakehouse.storage.locate import open_storage
@@ -72,8 +74,11 @@ BAD_RECORDS = "lakehouse.ingest.bad_records"
 DEAD_LETTERS = "lakehouse.ingest.dead_letters"
 SCHEMA = "lakehouse.ingest.schema"
 RUN_ID = "lakehouse.ingest.run_id"
+MISSING = "lakehouse.ingest.missing"
 
 _RACES = 3
+#: Missing folders that a commit spells out.
+_NAMED = 20
 
 
 class Reader(Protocol):
@@ -136,7 +141,7 @@ def run_ingest(
     started_ms = world.clock.now_ms()
     with utc(session):
         report = ingest(run)
-    return replace(report, seconds=(world.clock.now_ms() - started_ms) / 1000)
+    return replace(report, interval=command.interval_name, seconds=(world.clock.now_ms() - started_ms) / 1000)
 
 
 def write_batch(
@@ -161,11 +166,22 @@ def ingest(run: IngestContext) -> JobReport:
 
 
 def _run_once(run: IngestContext) -> JobReport:
-    operation, format = ingest_of(run.spec).operation, ingest_of(run.spec).format
     table = open_declared(run.spec, run.options, run.env)
     plan, premise, listing = _plan(run, table)
-    if not plan.files or listing is None:
+    if listing is None:
         return _nothing(run, plan.reason, instant=_own_commit(run, table))
+    missing = tuple(folder.path for folder in listing.missing)
+    if not plan.files:
+        return replace(_nothing(run, plan.reason, instant=_own_commit(run, table)), missing=missing)
+    read = tuple(folder.path for folder in listing.folders if folder.files)
+    return replace(_ingested(run, table, plan, premise, listing), folders=read, missing=missing)
+
+
+def _ingested(
+    run: IngestContext, table: Table | None, plan: IngestPlan, premise: Premise, listing: SourceListing
+) -> JobReport:
+    """Read the files of the plan and commit their rows."""
+    operation, format = ingest_of(run.spec).operation, ingest_of(run.spec).format
     log.info("table %s: %s, %s bytes", run.spec.table, plan.reason, plan.size_bytes)
     known = None if table is None else _known_schema(run.spec, table)
     box = _dead_letter_box(run, plan)
@@ -175,6 +191,7 @@ def _run_once(run: IngestContext) -> JobReport:
         if table is None:
             table = create_declared(run.spec, run.options, run.env, exist_ok=True)
         extra = _extra(run, plan, batch, box, inferred=not run.spec.schema and format != "parquet")
+        extra |= _missing_extra(listing)
         # Other tries whose letters are here by now planned before this commit, and lose to it.
         others = box.others()
         try:
@@ -193,7 +210,7 @@ def _run_once(run: IngestContext) -> JobReport:
 
 def _plan(run: IngestContext, table: Table | None) -> tuple[IngestPlan, Premise, SourceListing | None]:
     ingest, interval = ingest_of(run.spec), run.command.interval
-    path = fill_interval(ingest.path, interval)
+    paths = interval_paths(ingest.path, interval, once=ingest.operation != "upsert")
     loaded = None if table is None else table.refresh()
     committed, source = None, None
     marks: dict[str, str | None] = {}
@@ -213,7 +230,9 @@ def _plan(run: IngestContext, table: Table | None) -> tuple[IngestPlan, Premise,
     )
     repeat = ingest.replace or run.command.full_refresh
     # Most runs that are repeated end here, before the source is listed.
-    listing = None if committed is not None and not repeat else list_source(path, run.storage_options)
+    listing = None if committed is not None and not repeat else list_source(paths, run.storage_options)
+    if listing is not None:
+        check_missing(listing.folders, ingest)
     plan = plan_ingest(
         () if listing is None else listing.files,
         checkpoint,
@@ -294,7 +313,20 @@ def _own_commit(run: IngestContext, table: Table | None) -> str | None:
 
 def _nothing(run: IngestContext, reason: str, *, bad_records: int = 0, instant: str | None = None) -> JobReport:
     log.info("table %s: nothing to do: %s", run.spec.table, reason)
-    return JobReport(status=JobStatus.NOTHING_TO_DO, table=run.spec.table, bad_records=bad_records, instant=instant)
+    return JobReport(
+        status=JobStatus.NOTHING_TO_DO,
+        table=run.spec.table,
+        bad_records=bad_records,
+        instant=instant,
+        reason=reason,
+    )
+
+
+def _missing_extra(listing: SourceListing) -> dict[str, str]:
+    """Return what the commit says of folders that were skipped: their number, and the first of them."""
+    paths = [folder.path for folder in listing.missing]
+    value = {"count": len(paths), "names": paths[:_NAMED]}
+    return {MISSING: json.dumps(value, ensure_ascii=False)} if paths else {}
 
 
 def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) -> JobReport:

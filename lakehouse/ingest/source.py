@@ -1,12 +1,14 @@
 """Files as a source: which there are, and which of them a run takes.
 
-A path names one file, a directory (everything below it) or a pattern. Names that begin with `.` or `_` are never
-data. Listing touches storage; `plan_ingest` decides on values alone.
+A path names one file, a directory (everything below it) or a pattern; a run reads one path, or one per step of its data
+interval. Names that begin with `.` or `_` are never data. Listing touches storage; `plan_ingest` decides on values
+alone.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,8 @@ from dataclasses import dataclass
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.ingest.checkpoint import Checkpoint, SourceFile
-from lakehouse.ingest.paths import Interval, has_wildcard, interval_text, split_path
+from lakehouse.ingest.paths import Interval, has_wildcard, split_path
+from lakehouse.spec.job import interval_text
 from lakehouse.storage.locate import open_storage
 from lakehouse.storage.protocol import FileInfo, Storage
 
@@ -27,11 +30,29 @@ NAMES_IN_SUMMARY = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFolder:
+    """One path of a run: how many data files it names, and whether there is such a file or directory at all."""
+
+    path: str
+    files: int
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceListing:
-    """The files that a path names, ordered by modification time and address, and the storage that holds them."""
+    """The files of a run's paths, ordered by modification time and address, and the storage that holds them.
+
+    `folders` are the paths, in the order in which they were given.
+    """
 
     storage: Storage
     files: tuple[SourceFile, ...]
+    folders: tuple[SourceFolder, ...]
+
+    @property
+    def missing(self) -> tuple[SourceFolder, ...]:
+        """The folders in which there is nothing to read."""
+        return tuple(folder for folder in self.folders if not folder.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,19 +112,19 @@ def plan_ingest(
     )
 
 
-def list_source(path: str, options: Mapping[str, str]) -> SourceListing:
-    """List the files that `path` (absolute or with a scheme; no placeholders) names.
+def list_source(paths: Sequence[str], options: Mapping[str, str]) -> SourceListing:
+    """List the files that `paths` (absolute or with a scheme; no placeholders) name.
 
-    A directory without files is an empty listing. So is, on an object store, a path that ends in `/` and has nothing
-    below it, because there are no empty directories there. Raises UserError for a path that does not exist.
+    A path without files is one of `missing`. One that does not exist counts as an empty directory on an object store
+    if it ends in `/` or in a pattern, because there are no empty directories there.
     """
-    root, pattern = split_path(path)
-    storage, found = _listed(path, root, pattern, options)
-    files = tuple(
-        sorted((_source_file(storage, file) for file in found), key=lambda file: (file.modified_ms, file.url))
-    )
-    log.info("source %s: %s files, %s bytes", path, len(files), sum(file.size_bytes for file in files))
-    return SourceListing(storage=storage, files=files)
+    storage, looked = _looked_at_one(paths[0], options) if len(paths) == 1 else _looked_at_all(paths, options)
+    # Patterns of two paths may name the same file.
+    named = {file.url: file for _, found in looked for file in found}
+    files = tuple(sorted(named.values(), key=lambda file: (file.modified_ms, file.url)))
+    where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    log.info("source %s: %s files, %s bytes", where, len(files), sum(file.size_bytes for file in files))
+    return SourceListing(storage=storage, files=files, folders=tuple(folder for folder, _ in looked))
 
 
 def refuse_changed(storage: Storage, files: Sequence[SourceFile]) -> None:
@@ -126,21 +147,81 @@ def refuse_changed(storage: Storage, files: Sequence[SourceFile]) -> None:
         )
 
 
-def _listed(
-    path: str, root: str, pattern: tuple[str, ...], options: Mapping[str, str]
-) -> tuple[Storage, list[FileInfo]]:
+_Looked = tuple[SourceFolder, list[SourceFile]]
+
+
+def _looked_at_one(path: str, options: Mapping[str, str]) -> tuple[Storage, list[_Looked]]:
+    """Look at one path with a storage of its own: a directory is listed without a look at the one above it."""
+    root, pattern = split_path(path)
     storage = open_storage(root, options)
-    found = _matching(storage, "", pattern) if pattern else storage.list("")
-    if found or _is_bucket(root):
-        return storage, [file for file in found if not _is_hidden(file.path)]
+    found = _files(storage, "", pattern)
+    if found is not None or root == "/" or _is_bucket(root):
+        return storage, [_looked(storage, path, pattern, found or [], exists=True)]
     parent, _, name = root.rpartition("/")
     beside = open_storage(parent or "/", options)
-    files, directories = beside.list_dir("")
-    same = [file for file in files if file.name == name and not pattern]
+    same, exists = _beside(beside, name, pattern)
+    return beside, [_looked(beside, path, pattern, same, exists=exists)]
+
+
+def _looked_at_all(paths: Sequence[str], options: Mapping[str, str]) -> tuple[Storage, list[_Looked]]:
+    """Look at several paths, some at a time, with the storage of the directory that they share."""
+    roots = [split_path(path) for path in paths]
+    base = _shared_root([root for root, _ in roots])
+    storage = open_storage(base, options)
+
+    def look(number: int) -> _Looked:
+        root, pattern = roots[number]
+        prefix = root.removeprefix(base).strip("/")
+        found = _files(storage, prefix, pattern)
+        if found is not None or not prefix:
+            return _looked(storage, paths[number], pattern, found or [], exists=True)
+        same, exists = _beside(storage, prefix, pattern)
+        return _looked(storage, paths[number], pattern, same, exists=exists)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return storage, list(pool.map(look, range(len(paths))))
+
+
+def _looked(
+    storage: Storage, path: str, pattern: tuple[str, ...], found: Sequence[FileInfo], *, exists: bool
+) -> _Looked:
     may_be_empty = _is_object_store(path) and (bool(pattern) or path.endswith("/"))
-    if not same and name not in directories and root != "/" and not may_be_empty:
-        raise _missing(path)
-    return beside, same
+    folder = SourceFolder(path=path, files=len(found), exists=exists or may_be_empty)
+    return folder, [_source_file(storage, file) for file in found]
+
+
+def _files(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> list[FileInfo] | None:
+    """Return the data files below a directory that match; None if nothing at all is there."""
+    found = _matching(storage, prefix, pattern) if pattern else storage.list(prefix)
+    lead = f"{prefix}/" if prefix else ""
+    return [file for file in found if not _is_hidden(file.path.removeprefix(lead))] if found else None
+
+
+def _beside(storage: Storage, path: str, pattern: tuple[str, ...]) -> tuple[list[FileInfo], bool]:
+    """Return the file of this very path, if it is one, and whether there is a file or directory of this name."""
+    parent, _, name = path.rpartition("/")
+    files, directories = storage.list_dir(parent)
+    same = [file for file in files if file.name == name and not pattern]
+    return same, bool(same) or name in directories
+
+
+def _shared_root(roots: Sequence[str]) -> str:
+    """Return the deepest directory that all roots are in; raise UserError if they are in several buckets."""
+    if len(set(roots)) == 1:
+        return roots[0]
+    scheme, separator, _ = roots[0].partition("://") if "://" in roots[0] else ("", "", "")
+    lead = f"{scheme}{separator}"
+    parents = [root.removeprefix(lead).split("/")[:-1] for root in roots]
+    # Only the segments at which all of them agree, from the first on.
+    agree = itertools.takewhile(lambda segments: len(set(segments)) == 1, zip(*parents, strict=False))
+    shared = [segments[0] for segments in agree]
+    if separator and not shared:
+        raise UserError(
+            f"ingest.path: {roots[0]!r} and {roots[-1]!r} are in two buckets, and a run reads from one. Take an "
+            "interval of one step, or a path with the placeholder below the bucket",
+            path=roots[0],
+        )
+    return lead + "/".join(shared) if separator else "/".join(shared) or "/"
 
 
 def _matching(storage: Storage, prefix: str, pattern: tuple[str, ...]) -> list[FileInfo]:
@@ -169,14 +250,6 @@ def _matches_below(path: str, pattern: tuple[str, ...]) -> bool:
         raise UserError("a path pattern may hold '**' once", pattern="/".join(pattern))
     tail = segments[-len(pattern) :]
     return len(tail) == len(pattern) and all(map(fnmatch.fnmatchcase, tail, pattern))
-
-
-def _missing(path: str) -> UserError:
-    return UserError(
-        f"ingest.path: there is no file or directory {path!r}. Check the path"
-        f"{', or end it with / if it is a directory that is empty for now' if _is_object_store(path) else ''}.",
-        path=path,
-    )
 
 
 def _is_object_store(path: str) -> bool:

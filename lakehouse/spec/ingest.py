@@ -1,8 +1,8 @@
 """The `ingest` part of a table spec: where rows come from and when.
 
-A path with placeholders is read by data interval: `{start:%Y-%m}` and `{end:%Y-%m}` stand for the bounds of the
-interval in strftime's letters, UTC. A path without them is read by checkpoint: every run takes the files that no commit
-has taken yet.
+A path with placeholders is read by data interval: `{start:%Y-%m}` and `{end:%Y-%m}` stand for the bounds of each step
+of the interval in strftime's letters, UTC (see `lakehouse.spec.interval_path`). A path without them is read by
+checkpoint: every run takes the files that no commit has taken yet.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 
 from lakehouse.errors import nearest
 from lakehouse.spec.event_time_options import EVENT_TIME_FIELD, LATENESS, SOURCE
+from lakehouse.spec.interval_path import problem_of
 from lakehouse.spec.yaml_section import Section
 
 SOURCES = ("files",)
 FORMATS = ("json", "csv", "parquet")
 OPERATIONS = ("upsert", "insert", "bulk_insert")
+MISSING = ("skip", "fail", "wait")
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_]+)(?::([^{}]*))?\}")
 
 
@@ -32,7 +34,8 @@ class IngestSpec:
     not parse or have no key a run may set aside. `schedule` is a cron expression in UTC, None for manual runs only;
     `spark` is Spark configuration of this table's runs; times are in seconds. `event_time` is the column that says when
     something happened, `lateness_s` how late that may come: every commit then moves the watermark of `source_name`, by
-    default the table's name.
+    default the table's name. `missing` says what a run does about folders with nothing to read: skip them, fail, or
+    wait for up to `wait_for_s`; None: fail by interval, and by checkpoint where the path does not exist.
     """
 
     path: str
@@ -54,6 +57,8 @@ class IngestSpec:
     event_time: str = ""
     lateness_s: int = 0
     source_name: str = ""
+    missing: str | None = None
+    wait_for_s: int = 6 * 3600
 
     def write_options(self, table: str, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options that this section stands for beside the `options` of the spec of `table`."""
@@ -97,11 +102,15 @@ def parse_ingest(section: Section) -> IngestSpec:
         event_time=section.text("event_time").strip(),
         lateness_s=section.seconds("lateness", 0),
         source_name=section.text("source_name").strip(),
+        missing=section.choice("missing", ("", *MISSING), "") or None,
+        wait_for_s=section.seconds("wait_for", 6 * 3600),
     )
     if spec.catchup and (spec.schedule is None or spec.start_date is None):
         raise section.error("catchup needs 'schedule' and 'start_date': from when, and how often.", "catchup")
     if spec.lateness_s and not spec.event_time:
         raise section.error("lateness: says how late an event may come; name its column: event_time.", "lateness")
+    if "wait_for" in section.nodes and spec.missing != "wait":
+        raise section.error("wait_for: says how long to wait for missing folders; add 'missing: wait'.", "wait_for")
     if spec.timeout_s == 0:
         raise section.error("timeout: must be longer than 0 seconds.", "timeout")
     return spec
@@ -137,6 +146,9 @@ def _path(section: Section) -> str:
             )
         if not pattern or "%" not in pattern:
             raise section.error(f"path: {match[0]!r} needs a date format, as in {{{name}:%Y-%m-%d}}.", "path")
+    problem = problem_of(path)
+    if problem is not None:
+        raise section.error(f"path: {problem}.", "path")
     return path
 
 

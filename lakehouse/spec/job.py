@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from lakehouse.errors import LakehouseError, TableBusyError, UserError, nearest
+from lakehouse.errors import LakehouseError, SourceMissingError, TableBusyError, UserError, nearest
 
 _VALUED = {
     "--interval-start": "interval_start",
@@ -77,6 +77,11 @@ class JobCommand:
             return None
         return _moment("--interval-start", self.interval_start), _moment("--interval-end", self.interval_end)
 
+    @property
+    def interval_name(self) -> str:
+        """The data interval as reports and commits carry it, empty for none."""
+        return "" if self.interval is None else interval_text(self.interval)
+
     def to_argv(self) -> tuple[str, ...]:
         """Return the words that `from_argv` reads back into an equal command."""
         words = [self.verb, self.action]
@@ -124,6 +129,7 @@ class JobCommand:
 
 
 _SUMMED = ("rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "conflicts", "seconds")
+_LISTS = ("partitions", "folders", "missing")
 
 
 class JobStatus(StrEnum):
@@ -136,17 +142,23 @@ class JobStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobError:
-    """Why a job failed: the class of the error, its message, and whether the same run may succeed later."""
+    """Why a job failed: the class of the error, its message, and whether the same run may succeed later.
+
+    `wait_for_s` is how long, in all, it is worth waiting for what is missing; None where the job waits for nothing.
+    """
 
     kind: str
     message: str
     retryable: bool
+    wait_for_s: float | None = None
 
     @classmethod
     def of(cls, error: BaseException) -> JobError:
         """Return an exception as a value; one that is not of this package may be a passing fault."""
         retryable = error.retryable if isinstance(error, LakehouseError) else True
-        return cls(kind=type(error).__name__, message=str(error) or type(error).__name__, retryable=retryable)
+        wait_for_s = error.wait_for_s if isinstance(error, SourceMissingError) else None
+        message = str(error) or type(error).__name__
+        return cls(kind=type(error).__name__, message=message, retryable=retryable, wait_for_s=wait_for_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +167,9 @@ class JobReport:
 
     `conflicts` is how often it lost to another writer and tried again. `reason` says why there was nothing to do.
     `partitions` are the names of those that were published or archived. `parts` are the reports of the tables of a
-    batch; numbers are their sums. `warning` is what went wrong beside the work, which is done.
+    batch; numbers are their sums. `warning` is what went wrong beside the work, which is done. `interval` is the data
+    interval that the run took, empty for none; `folders` are the folders and files of the source that an ingestion
+    read, `missing` those that had nothing to read and were skipped.
     """
 
     status: JobStatus
@@ -175,6 +189,9 @@ class JobReport:
     partitions: tuple[str, ...] = ()
     parts: tuple[JobReport, ...] = ()
     warning: str = ""
+    interval: str = ""
+    folders: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.status is JobStatus.FAILED) != (self.error is not None):
@@ -185,7 +202,8 @@ class JobReport:
     def to_mapping(self) -> dict[str, Any]:
         """Return the report as JSON would hold it."""
         parts = [part.to_mapping() for part in self.parts]
-        return {**asdict(self), "status": str(self.status), "partitions": list(self.partitions), "parts": parts}
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
+        return {**asdict(self), **lists, "status": str(self.status), "parts": parts}
 
     def to_json(self) -> str:
         """Return the report as one line of JSON."""
@@ -198,6 +216,8 @@ class JobReport:
             status=JobStatus(mapping.pop("status")),
             error=None if error is None else JobError(**error),
             partitions=tuple(mapping.pop("partitions", ())),
+            folders=tuple(mapping.pop("folders", ())),
+            missing=tuple(mapping.pop("missing", ())),
             parts=tuple(cls._of(part) for part in parts),
             **mapping,
         )
@@ -210,6 +230,11 @@ class JobReport:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             known = ", ".join(declared.name for declared in fields(cls))
             raise UserError(f"not a job report: {error}; expected JSON with {known}: {text[:200]!r}") from error
+
+
+def interval_text(interval: tuple[datetime, datetime]) -> str:
+    """Return the interval as commits carry it: `2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."""
+    return "/".join(bound.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z" for bound in interval)
 
 
 def combined(reports: Sequence[JobReport]) -> JobReport:

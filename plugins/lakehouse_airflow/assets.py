@@ -45,7 +45,9 @@ def _hive_uri(target: str) -> str:
 def event_extra(command: JobCommand, report: JobReport) -> dict[str, Any]:
     """Return what an event of the table's asset says: the instant and the size of what was committed."""
     names = ("instant", "rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "seconds")
-    extra = {name: getattr(report, name) for name in names}
+    extra: dict[str, Any] = {name: getattr(report, name) for name in names}
+    if report.missing:
+        extra["missing"] = len(report.missing)
     if command.interval_start is not None:
         extra |= {"interval_start": command.interval_start, "interval_end": command.interval_end}
     return extra

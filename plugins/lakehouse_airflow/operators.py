@@ -7,6 +7,7 @@ How a try ends:
     nothing to do, but an instant    success and the event again: the commit of this very run, made by an earlier try
     nothing to do, no instant        skipped: there was nothing to ingest, so no event may start who waits for data
     another run is at the table      up for reschedule: it waits for its turn, which is no try
+    data is missing, `missing: wait` up for reschedule until `wait_for` is over, then failed
     exit code of a final error       failed, no retry: user, unsupported, corrupt table, commit state unknown
     any other exit code              failed, retried
 """
@@ -17,6 +18,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import Popen
@@ -32,7 +34,7 @@ from lakehouse_airflow.assets import event_extra
 from lakehouse_airflow.catalog import catalog_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.spark_environment import REPORTS, provide_connection, spark_environment
-from lakehouse_airflow.turns import look_again
+from lakehouse_airflow.turns import look_again, wait_for_data
 from lakehouse_airflow.window import data_interval
 
 #: A retry cannot help after these.
@@ -189,6 +191,8 @@ class LakehouseOperator(SparkSubmitOperator):
         if report is not None and report.error is not None:
             if report.error.kind == TableBusyError.__name__:
                 return look_again(context, report.error.message, self.execution_timeout)
+            if report.error.wait_for_s is not None:
+                return wait_for_data(context, report.error.message, timedelta(seconds=report.error.wait_for_s))
             self.log.error("%s: %s", report.error.kind, report.error.message)
             return _failed(report, final=final)
         return AirflowFailException(str(failure)) if final else failure

@@ -1,12 +1,13 @@
-"""Tables that another run is at: what was asked for looks again later, and spends none of its tries on waiting.
+"""Waiting without a slot: a run reschedules itself, and spends none of its tries on that.
 
-The days of a backfill of a table are at it one after the other, however many of them Airflow starts at once.
+It waits for its turn where another run is at the table: the days of a backfill are at it one after the other, however
+many of them Airflow starts at once. It waits for data where the spec says `missing: wait`.
 """
 
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from zlib import crc32
 
 from airflow.sdk import Context, timezone
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 PATIENCE = timedelta(hours=6)
 #: After so many seconds and up to as many more: waiting runs should not all start their jobs at one moment.
 _AGAIN_S = 8
+#: Shortest and longest pause between two looks for data.
+SOONEST, LATEST = timedelta(seconds=30), timedelta(minutes=5)
 
 
 def look_again(context: Context, told: str, patience: timedelta | None = None) -> AirflowException:
@@ -25,11 +28,29 @@ def look_again(context: Context, told: str, patience: timedelta | None = None) -
 
     `told` says what is waited for. After `patience` (PATIENCE) of this it is a failure that no retry changes.
     """
-    now, limit = timezone.utcnow(), patience or PATIENCE
-    # Airflow asks its database only if there was a first time.
-    since = context["ti"].get_first_reschedule_date(context) or now
-    if now - since > limit:
-        return AirflowFailException(f"waited {now - since} in vain: {told}")
-    log.info("waiting for its turn: %s", told)
+    now = timezone.utcnow()
     share = crc32(f"{context['ti'].run_id} {now}".encode()) % _AGAIN_S
-    return AirflowRescheduleException(now + timedelta(seconds=_AGAIN_S + share))
+    return _rescheduled(context, told, patience or PATIENCE, now, timedelta(seconds=_AGAIN_S + share))
+
+
+def wait_for_data(context: Context, told: str, patience: timedelta) -> AirflowException:
+    """Return what to raise while data is missing: a reschedule, and after `patience` a failure that no retry changes.
+
+    Every look is a job. The pause between two is a quarter of the time waited, from SOONEST to LATEST.
+    """
+    now = timezone.utcnow()
+    waited = now - _since(context, now)
+    return _rescheduled(context, told, patience, now, min(max(waited / 4, SOONEST), LATEST))
+
+
+def _rescheduled(context: Context, told: str, patience: timedelta, now: datetime, pause: timedelta) -> AirflowException:
+    waited = now - _since(context, now)
+    if waited > patience:
+        return AirflowFailException(f"waited {waited} in vain: {told}")
+    log.info("waiting, next look in %s: %s", pause, told)
+    return AirflowRescheduleException(now + pause)
+
+
+def _since(context: Context, now: datetime) -> datetime:
+    # Airflow asks its database only if there was a first time.
+    return context["ti"].get_first_reschedule_date(context) or now

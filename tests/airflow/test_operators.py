@@ -191,6 +191,25 @@ def test_a_table_that_another_run_is_at_is_waited_for_and_no_try_is_spent_on_it(
         task.execute(context)
 
 
+def test_operator_reschedules_while_data_is_missing_and_fails_after_its_deadline(submit: FakeSubmit) -> None:
+    error = JobError(kind="SourceMissingError", message="no data files in 'x'", retryable=True, wait_for_s=3600)
+    submit.plan(exit_code=75, report=JobReport(status=JobStatus.FAILED, error=error).to_json())
+    task = operator(execution_timeout=timedelta(minutes=1))
+    context = run_context(task)
+    now = datetime.now(UTC)
+    pauses = []
+    for waited in (None, 20, 59):
+        since = None if waited is None else now - timedelta(minutes=waited)
+        context["ti"].get_first_reschedule_date = lambda _, since=since: since
+        with pytest.raises(AirflowRescheduleException) as raised:
+            task.execute(context)
+        pauses.append(round((raised.value.reschedule_date - now) / timedelta(seconds=30)))
+    assert pauses == [1, 10, 10]
+    context["ti"].get_first_reschedule_date = lambda _: now - timedelta(minutes=61)
+    with pytest.raises(AirflowFailException, match="in vain: no data files in 'x'"):
+        task.execute(context)
+
+
 def test_a_job_that_dies_without_a_report_shows_the_end_of_its_output(submit: FakeSubmit) -> None:
     submit.plan(exit_code=1, output="java.lang.OutOfMemoryError: heap")
     task = operator()

@@ -44,7 +44,7 @@ class Landing:
         spec = TableSpec(
             table="t", location="/nowhere", record_key=key, schema=schema, ingest=IngestSpec(path=path, **ingest)
         )
-        listing = list_source(path, self.options)
+        listing = list_source((path,), self.options)
         known_schema = None if known is None else schema_of_arrow(known)
         with open_batch(
             self.spark, listing.storage, listing.files, spec, known_schema=known_schema, dead_letters=self.box

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from lakehouse.errors import UserError
 from lakehouse.ingest.checkpoint import Checkpoint, SourceFile
-from lakehouse.ingest.paths import fill_interval, interval_text, split_path
+from lakehouse.ingest.missing import check_missing
+from lakehouse.ingest.paths import interval_paths, split_path
 from lakehouse.ingest.source import list_source, plan_ingest
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.job import interval_text
 from lakehouse.spec.location import resolve
 from lakehouse.storage.locate import open_storage
 
@@ -120,7 +123,7 @@ def landing(tmp_path: Path) -> Path:
     ],
 )
 def test_a_path_names_a_file_a_directory_or_a_pattern(landing: Path, path: str, names: list[str]) -> None:
-    listing = list_source(f"{landing}/{path}" if path else str(landing), {})
+    listing = list_source((f"{landing}/{path}" if path else str(landing),), {})
     assert [file.path for file in listing.files] == names
     assert all(Path(file.url).is_file() for file in listing.files)
     assert all(listing.storage.get(file.path) == b"{}" for file in listing.files)
@@ -128,37 +131,40 @@ def test_a_path_names_a_file_a_directory_or_a_pattern(landing: Path, path: str, 
 
 def test_files_come_in_the_order_of_their_times(landing: Path) -> None:
     os.utime(landing / "top.json", (1, 1))
-    assert list_source(str(landing), {}).files[0].path == "top.json"
+    assert list_source((str(landing),), {}).files[0].path == "top.json"
 
 
 @pytest.mark.parametrize("path", ["nothing", "nothing/*.json", "nothing.json"])
 def test_a_path_that_does_not_exist_is_named(landing: Path, path: str) -> None:
+    (folder,) = list_source((f"{landing}/{path}",), {}).folders
+    assert not folder.exists
     with pytest.raises(UserError, match=f"no file or directory '.*{path[:7]}"):
-        list_source(f"{landing}/{path}", {})
+        check_missing([folder], IngestSpec(path=path))
 
 
 def test_an_object_store_has_no_empty_directories_so_a_slash_or_a_pattern_says_it_may_be_empty() -> None:
     open_storage("memory://landing").put("orders/a.json", b"{}")
-    assert [f.url for f in list_source("memory://landing/orders/", {}).files] == ["memory://landing/orders/a.json"]
-    assert [f.url for f in list_source("memory://landing/orders/a.json", {}).files] == [
+    assert [f.url for f in list_source(("memory://landing/orders/",), {}).files] == ["memory://landing/orders/a.json"]
+    assert [f.url for f in list_source(("memory://landing/orders/a.json",), {}).files] == [
         "memory://landing/orders/a.json"
     ]
-    assert [f.url for f in list_source("memory://landing/o*/*", {}).files] == ["memory://landing/orders/a.json"]
-    assert list_source("memory://landing/trips/", {}).files == ()
-    assert list_source("memory://landing/trips/*.json", {}).files == ()
-    assert list_source("memory://void", {}).files == ()
-    with pytest.raises(UserError, match="end it with /"):
-        list_source("memory://landing/trips", {})
+    assert [f.url for f in list_source(("memory://landing/o*/*",), {}).files] == ["memory://landing/orders/a.json"]
+    assert list_source(("memory://landing/trips/",), {}).files == ()
+    assert list_source(("memory://landing/trips/*.json",), {}).files == ()
+    assert list_source(("memory://void",), {}).files == ()
+    assert all(folder.exists for folder in list_source(("memory://landing/trips/",), {}).folders)
+    assert not any(folder.exists for folder in list_source(("memory://landing/trips",), {}).folders)
 
 
 def test_an_interval_fills_the_path_in_utc() -> None:
     zone = timezone(timedelta(hours=2))
     interval = (datetime(2026, 1, 1, 1, tzinfo=zone), datetime(2026, 2, 1, tzinfo=UTC))
-    assert fill_interval("a/{start:%Y-%m-%d}/{start:%H}_{end:%Y%m}.json", interval) == "a/2025-12-31/23_202602.json"
+    path = "a/{start:%Y-%m-%d}/{start:%H}_{end:%Y%m}.json"
+    assert interval_paths(path, interval) == ("a/2025-12-31/23_202602.json",)
     assert interval_text(interval) == "2025-12-31T23:00:00Z/2026-02-01T00:00:00Z"
-    assert fill_interval("a/*.json", None) == "a/*.json"
+    assert interval_paths("a/*.json", None) == ("a/*.json",)
     with pytest.raises(UserError, match="read by data interval, and this run has none"):
-        fill_interval("a/{start:%Y}.json", None)
+        interval_paths("a/{start:%Y}.json", None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,211 @@
+"""Paths that name a data interval, and the folders that an interval has. Pure.
+
+    landing/{start:%Y-%m-%d}/{start:%H}/      one folder per hour: 23 hours are 23 folders
+    landing/{end:%Y-%m-%d}.json               one file per day, named by the day's end
+    export_{start:%Y%m%d}_{end:%Y%m%d}.csv    one file per interval, named by both bounds
+
+The finest directive of a path is its step: minute, hour, day, week, month or year, in UTC. An interval of whole steps
+has one folder per step, so the intervals of a schedule read every folder once. It may begin inside a step: a daily
+schedule at three o'clock reads the folder of the day on which its interval starts. An interval that is not a whole
+number of steps has every folder that it touches. Two such intervals may share a folder, so this is refused where rows
+must not be read twice, and for `{end:...}`, whose bounds then name no folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+
+from lakehouse.errors import UserError
+
+PLACEHOLDER = re.compile(r"(?<!\$)\{(start|end):([^{}]*)\}")
+#: More folders than these are a mistake in the interval or in the path.
+MAX_FOLDERS = 5000
+_DIRECTIVE = re.compile(r"%[-_0^#]?(.)")
+
+
+class Step(IntEnum):
+    """Length of time that one folder stands for; finer ones are greater."""
+
+    YEAR = 0
+    MONTH = 1
+    WEEK = 2
+    DAY = 3
+    HOUR = 4
+    MINUTE = 5
+    SECOND = 6
+
+
+_DATE = frozenset({Step.YEAR, Step.MONTH, Step.DAY})
+_UNITS: dict[str, frozenset[Step]] = {
+    **dict.fromkeys("YyG", frozenset({Step.YEAR})),
+    **dict.fromkeys("mbBh", frozenset({Step.MONTH})),
+    **dict.fromkeys("VW", frozenset({Step.WEEK})),
+    **dict.fromkeys("deaAuw", frozenset({Step.DAY})),
+    "j": frozenset({Step.MONTH, Step.DAY}),
+    **dict.fromkeys("FDx", _DATE),
+    **dict.fromkeys("HkIl", frozenset({Step.HOUR})),
+    "M": frozenset({Step.MINUTE}),
+    "R": frozenset({Step.HOUR, Step.MINUTE}),
+    **dict.fromkeys("Sf", frozenset({Step.SECOND})),
+    "T": frozenset({Step.HOUR, Step.MINUTE, Step.SECOND}),
+    "s": _DATE | {Step.HOUR, Step.MINUTE, Step.SECOND},
+    **dict.fromkeys("Cpzn%tZ", frozenset()),
+}
+
+
+def problem_of(path: str) -> str | None:
+    """Return why no folders can be derived from the placeholders of a path, None if they can."""
+    units = {bound: _units(path, bound) for bound in ("start", "end")}
+    for bound, pattern in PLACEHOLDER.findall(path):
+        for directive in _DIRECTIVE.findall(pattern):
+            if directive not in _UNITS:
+                return f"{{{bound}:{pattern}}} has the unknown directive %{directive}"
+    used = [bound for bound, found in units.items() if found is not None]
+    for bound in used:
+        if not units[bound]:
+            return f"{{{bound}:...}} names no minute, hour, day, week, month or year, so no folders follow from it"
+    if len(used) == 1 and max(units[used[0]] or ()) is Step.SECOND:
+        return (
+            f"{{{used[0]}:...}} names seconds, and an interval has too many of them to look for a folder of each. "
+            "Write what never changes as text, such as {start:%Y%m%dT%H%M}00"
+        )
+    return None
+
+
+def folders_of(path: str, start: datetime, end: datetime, *, once: bool = False) -> tuple[str, ...]:
+    """Return the paths that the interval has, in the order of time, each once; the path itself without placeholders.
+
+    Args:
+        path: with `{start:...}` and `{end:...}` in the letters of strftime.
+        start: the first moment of the interval, with a time zone.
+        end: the first moment after it.
+        once: rows must not be read twice: an interval that is not a whole number of steps is refused.
+
+    Raises:
+        UserError: the folders do not follow from the path, or there are too many.
+    """
+    start, end = start.astimezone(UTC), end.astimezone(UTC)
+    problem = problem_of(path)
+    if problem is not None:
+        raise _refused(path, problem)
+    units = {bound: found for bound in ("start", "end") if (found := _units(path, bound)) is not None}
+    if not units:
+        return (path,)
+    step = max(max(found) for found in units.values())
+    if len(units) == 2:
+        if not all(_is_complete(found) for found in units.values()) and not _is_one(start, end, step):
+            raise _refused(
+                path,
+                f"{{start:...}} and {{end:...}} are mixed, and the interval {_text(start, end)} is not one "
+                f"{step.name.lower()}, so it is not clear which folders it has. Use only {{start:...}}, or name both "
+                "bounds in full, such as {start:%Y%m%d}_{end:%Y%m%d}",
+            )
+        return (_fill(path, start, end),)
+    if not _is_whole(start, end, step):
+        _check_partial(path, start, end, step, once=once, by_end="end" in units)
+        until = end
+    else:
+        until = _floor(end, step)
+    # A week that spans two years has a folder in each, so weeks are filled in day by day.
+    stride = Step.DAY if step is Step.WEEK and "start" in units else step
+    bounds = _steps(_floor(start, step), until, stride)
+    paths: dict[str, None] = {}
+    for number, (first, last) in enumerate(bounds):
+        if number == MAX_FOLDERS:
+            raise _refused(
+                path,
+                f"the interval {_text(start, end)} has more than {MAX_FOLDERS} folders, one per {step.name.lower()}. "
+                "Take a shorter interval, or a path with a coarser step",
+            )
+        paths[_fill(path, first, last)] = None
+    return tuple(paths)
+
+
+def _check_partial(path: str, start: datetime, end: datetime, step: Step, *, once: bool, by_end: bool) -> None:
+    name = step.name.lower()
+    if by_end:
+        raise _refused(
+            path,
+            f"the interval {_text(start, end)} is not a whole number of {name}s, so {{end:...}} names no folder of it. "
+            f"Take an interval of whole {name}s, or use {{start:...}}",
+        )
+    if once:
+        raise _refused(
+            path,
+            f"the interval {_text(start, end)} is not a whole number of {name}s. Its neighbour reads the same folder "
+            f"too, and rows would be inserted twice. Take an interval of whole {name}s, or `operation: upsert`",
+        )
+
+
+def _refused(path: str, reason: str) -> UserError:
+    return UserError(f"ingest.path {path!r}: {reason}.", path=path)
+
+
+def _text(start: datetime, end: datetime) -> str:
+    return f"{start:%Y-%m-%dT%H:%M:%SZ}/{end:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _units(path: str, bound: str) -> frozenset[Step] | None:
+    """Return the units that the placeholders of a bound name; None if the path has none of it."""
+    patterns = [pattern for name, pattern in PLACEHOLDER.findall(path) if name == bound]
+    if not patterns:
+        return None
+    letters = [letter for pattern in patterns for letter in _DIRECTIVE.findall(pattern)]
+    return frozenset(unit for letter in letters for unit in _UNITS.get(letter, ()))
+
+
+def _is_complete(units: frozenset[Step]) -> bool:
+    """Tell whether the units name one moment: every unit from the year down to the finest one."""
+    wanted = {unit for unit in Step if unit <= max(units) and unit is not Step.WEEK}
+    by_week = (wanted - {Step.MONTH}) | {Step.WEEK}
+    return units >= wanted or units >= by_week
+
+
+def _is_whole(start: datetime, end: datetime, step: Step) -> bool:
+    return start - _floor(start, step) == end - _floor(end, step)
+
+
+def _is_one(start: datetime, end: datetime, step: Step) -> bool:
+    """Tell whether the interval is exactly one step long."""
+    if step is Step.SECOND:
+        return end - start == timedelta(seconds=1)
+    return _is_whole(start, end, step) and _next(_floor(start, step), step) == _floor(end, step)
+
+
+def _steps(first: datetime, until: datetime, step: Step) -> Iterator[tuple[datetime, datetime]]:
+    while first < until:
+        following = _next(first, step)
+        yield first, following
+        first = following
+
+
+def _floor(moment: datetime, step: Step) -> datetime:
+    """Return the beginning of the step that a moment is in; weeks begin on Monday, as ISO weeks do."""
+    if step is Step.MINUTE:
+        return moment.replace(second=0, microsecond=0)
+    if step is Step.HOUR:
+        return moment.replace(minute=0, second=0, microsecond=0)
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    if step is Step.WEEK:
+        return day - timedelta(days=day.weekday())
+    if step is Step.DAY:
+        return day
+    return day.replace(day=1) if step is Step.MONTH else day.replace(month=1, day=1)
+
+
+def _next(moment: datetime, step: Step) -> datetime:
+    """Return the beginning of the step after the one that begins at `moment`."""
+    if step is Step.YEAR:
+        return moment.replace(year=moment.year + 1)
+    if step is Step.MONTH:
+        return (moment + timedelta(days=31)).replace(day=1)
+    lengths = {Step.WEEK: timedelta(weeks=1), Step.DAY: timedelta(days=1), Step.HOUR: timedelta(hours=1)}
+    return moment + lengths.get(step, timedelta(minutes=1))
+
+
+def _fill(path: str, start: datetime, end: datetime) -> str:
+    bounds = {"start": start, "end": end}
+    return PLACEHOLDER.sub(lambda match: bounds[match[1]].strftime(match[2]), path)
