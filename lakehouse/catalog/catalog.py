@@ -30,6 +30,7 @@ from lakehouse.catalog.models import DecisionRow, NamespaceRow, PolicyRow, Reque
 from lakehouse.catalog.policies import ServicePolicies, ServicePolicy
 from lakehouse.declared import create_declared
 from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
+from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.services import ServiceSettings, service_settings, setting_options
 from lakehouse.spec.table import TableSpec, parse_spec
@@ -374,10 +375,7 @@ def _check_part(kind: str, name: str) -> None:
 def _check_pattern(pattern: str, table: str) -> None:
     if not table:
         raise UserError(f"pattern {pattern!r}: only the partitions of one table can have a policy of their own")
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise UserError(f"pattern {pattern!r} is no regular expression: {error}", pattern=pattern) from None
+    compile_pattern(pattern, "pattern")
 
 
 def _placed(spec: TableSpec, location: str) -> TableSpec:

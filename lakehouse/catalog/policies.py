@@ -5,12 +5,12 @@ namespace   <   the spec's `services:`   <   table   <   partitions that match a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.errors import UserError
+from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.contradictions import check_settings
 from lakehouse.spec.services import SERVICES, service_options
 from lakehouse.spec.table import TableSpec
@@ -25,6 +25,10 @@ class ServicePolicy:
     pattern: str
     service: str
     settings: Mapping[str, Any]
+
+    def covers(self, partition: str) -> bool:
+        """Return whether the policy has a pattern that matches the whole path of a partition."""
+        return bool(self.pattern) and compile_pattern(self.pattern, "pattern of a policy").matches(partition)
 
 
 class ServicePolicies:
@@ -50,7 +54,7 @@ class ServicePolicies:
         for policy in own:
             told |= {} if policy.pattern else policy.settings
         for policy in own:
-            matches = policy.pattern and partition is not None and re.fullmatch(policy.pattern, partition)
+            matches = partition is not None and policy.covers(partition)
             told |= policy.settings if matches else {}
         return told
 

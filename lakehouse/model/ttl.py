@@ -8,6 +8,7 @@ A rule covers the partitions that its pattern finds; of several the most specifi
 
 The longest literal prefix is the most specific pattern; of equals the rule that was set last counts. The limits of one
 rule are OR-ed: a partition expires as soon as one of them says so. A rule without limits keeps what it covers.
+Regular expressions are those of model.pattern.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.pattern import Pattern, compile_pattern, escaped
 
 REGEX_PREFIX = "re:"
 _GLOB = {"*": "[^/]*", "?": "[^/]"}
@@ -58,10 +60,8 @@ class TtlRule:
                 raise UserError(f"ttl rule {self.id!r}: {name} must be above 0, not {value}", rule=self.id)
         try:
             _compiled(self.pattern)
-        except re.error as error:
-            raise UserError(
-                f"ttl rule {self.id!r}: {self.pattern!r} is no regular expression: {error}", rule=self.id
-            ) from None
+        except UserError as error:
+            raise UserError(f"ttl rule {self.id!r}: {error.message}", rule=self.id) from None
 
     @property
     def limits(self) -> dict[str, int]:
@@ -75,7 +75,7 @@ class TtlRule:
 
     def covers(self, partition: str) -> bool:
         """Return whether the rule's pattern finds this relative path."""
-        return _compiled(self.pattern)[0].search(partition) is not None
+        return _compiled(self.pattern)[0].found_in(partition)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return what is set, as JSON would hold it."""
@@ -138,14 +138,14 @@ class TtlDue:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> tuple[re.Pattern[str], int]:
+def _compiled(pattern: str) -> tuple[Pattern, int]:
     """Return a pattern as an expression to be searched for, and the length of its literal prefix."""
     if pattern.startswith(REGEX_PREFIX):
         text = pattern.removeprefix(REGEX_PREFIX)
-        return re.compile(text), len(_literal_prefix(text[1:])) if text.startswith("^") else 0
+        return compile_pattern(text, "pattern"), len(_literal_prefix(text[1:])) if text.startswith("^") else 0
     glob = pattern.strip("/")
-    body = "".join(_GLOB.get(letter, re.escape(letter)) for letter in glob)
-    return re.compile(f"^{body}(?:/|$)"), len(re.split(r"[*?]", glob, maxsplit=1)[0])
+    body = "".join(_GLOB.get(letter, escaped(letter)) for letter in glob)
+    return compile_pattern(f"^{body}(?:/|$)", "pattern"), len(re.split(r"[*?]", glob, maxsplit=1)[0])
 
 
 def _literal_prefix(expression: str) -> str:

@@ -7,7 +7,6 @@ the timeline is still the same): who executes the plan takes its slices for all 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -116,7 +115,7 @@ def partitions_of(known: Iterable[str], chosen: ClusteringFilter, hour: int) -> 
     if chosen.selected_partitions:
         partitions = [name for name in partitions if name in chosen.selected_partitions]
     if chosen.partition_pattern:
-        partitions = [name for name in partitions if re.fullmatch(chosen.partition_pattern, name)]
+        partitions = [name for name in partitions if chosen.covers(name)]
     if chosen.partition_mode == "RECENT_DAYS":
         newest = partitions[::-1][chosen.skip_latest_partitions :]
         return tuple(sorted(newest[: chosen.lookback_partitions] if chosen.lookback_partitions else newest))

@@ -16,7 +16,8 @@ from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import CompactionPolicy, WritePolicy
+from lakehouse.model.pattern import compile_pattern
+from lakehouse.spec.options import PARTITION_REGEX, CompactionPolicy, WritePolicy
 
 _MB = 1024 * 1024
 _MAX_FILE_BYTES = WritePolicy().max_file_bytes
@@ -159,7 +160,8 @@ def _last_compaction(timeline: Timeline, *, requested: bool) -> Instant | None:
 def _partitions(strategy: str, partitions: list[str], policy: CompactionPolicy, now: str | None) -> list[str]:
     """Return the partitions that a strategy looks at."""
     if strategy == "PartitionRegexBased":
-        return [partition for partition in partitions if re.search(policy.partition_regex, partition)]
+        pattern = compile_pattern(policy.partition_regex, f"option {PARTITION_REGEX}")
+        return [partition for partition in partitions if pattern.found_in(partition)]
     if strategy == "DayBased":
         newest = sorted(partitions, key=lambda partition: (_day(partition, strategy), partition), reverse=True)
         return sorted(newest[: policy.target_partitions])

@@ -5,6 +5,8 @@
 
 Writers of one table must agree on every partition, Apache Hudi's (Java) among them. So a pattern may use only what
 means the same in both kinds of regular expressions: classes of characters are ASCII, and what would differ is refused.
+Patterns are found in linear time (see model.pattern), so one that needs look-around or back-references is refused, too,
+though Java would take it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from lakehouse.errors import UserError
+from lakehouse.model.pattern import Pattern, compile_pattern
 
 NUM_BUCKETS = "hoodie.bucket.index.num.buckets"
 HASH_FIELD = "hoodie.bucket.index.hash.field"
@@ -29,12 +32,14 @@ REGEX = "regex"
 
 _COUNT = re.compile(r"\+?[0-9]{1,9}")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-# Escapes that both know, and read in two ways: \v is one character here, a class there; \Z is before a last line end.
-_OTHER_ESCAPES = frozenset("vZN")
+# Escapes that both know, and read in two ways: \v is one character here, a class there; \p follows other versions of
+# Unicode; \Q hides what follows from the checks below; \C is a byte here.
+_OTHER_ESCAPES = frozenset("vZNpPQEC")
 # Groups by (?P.. and conditions, comments, flags of characters; operators in sets; lone braces, an error there.
 _OTHER_SYNTAX = re.compile(r"\(\?(?:[P#(]|[a-zA-Z-]*[aLuU])|\[[^\]]*?(?:\[|&&|--|~~|\|\|)|(?<!\{)\{(?![0-9]+\})")
-# Where a line ends differs: what is more than \n to `.` and `$` there.
-_LINE_ENDS = re.compile("[\n\r\x85\u2028\u2029]")
+# Where a line ends differs: what is more than \n to `.` and `$` there. \x0b is a blank there, and here the last two are
+# k and s where case does not matter.
+_READ_DIFFERENTLY = re.compile("[\n\r\x85\u2028\u2029\x0b\u212a\u017f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +52,15 @@ class BucketRules:
     def of(self, partition: str) -> int:
         """Return the number of buckets of the partition with this path.
 
-        Raises UserError for a path with a line end where there are rules: writers would not agree on it.
+        Raises UserError for a path with a line end or the like where there are rules: writers would not agree on it.
         """
-        if self.rules and _LINE_ENDS.search(partition):
+        if self.rules and _READ_DIFFERENTLY.search(partition):
             raise UserError(
-                f"partition {partition!r} holds a line end, which the patterns of {EXPRESSIONS} cannot be asked about",
+                f"partition {partition!r} holds a line end, or a sign that is read in several ways, which the patterns "
+                f"of {EXPRESSIONS} cannot be asked about",
                 partition=partition,
             )
-        return next((count for pattern, count in self.rules if _compiled(pattern).search(partition)), self.default)
+        return next((count for pattern, count in self.rules if _compiled(pattern).found_in(partition)), self.default)
 
     @property
     def expressions(self) -> str:
@@ -107,7 +113,7 @@ def _rule(text: str) -> tuple[str, int]:
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compiled(pattern: str) -> Pattern:
     other = next((f"\\{found}" for found in _ESCAPED.findall(pattern) if found in _OTHER_ESCAPES), None)
     syntax = _OTHER_SYNTAX.search(_ESCAPED.sub("", pattern))
     if other is None and syntax is not None:
@@ -118,9 +124,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
             "the table; say it in plainer words",
             pattern=pattern,
         )
-    try:
-        return re.compile(pattern, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
+    if "(?" in pattern and "i" in pattern and not pattern.isascii():
         raise UserError(
-            f"{EXPRESSIONS}: pattern {pattern!r} is no regular expression: {error}", pattern=pattern
-        ) from None
+            f"{EXPRESSIONS}: pattern {pattern!r} may ignore the case of letters that are not ASCII, which other "
+            "writers of the table do not; write such letters only in patterns without flags",
+            pattern=pattern,
+        )
+    return compile_pattern(pattern, f"{EXPRESSIONS}: pattern")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.option import option
 
 _MB = 1024 * 1024
@@ -15,7 +15,7 @@ PARTITIONS = _PLAN + "partition.selected"
 SORT_COLUMNS = _PLAN + "sort.columns"
 LAYOUT = "hoodie.layout.optimize.strategy"
 _UPDATES = "hoodie.clustering.updates.strategy"
-_REGEX = _PLAN + "partition.regex.pattern"
+REGEX = _PLAN + "partition.regex.pattern"
 LAYOUTS = ("linear", "z-order", "hilbert")
 #: Our names of what happens to writes of groups that are being clustered, and what Hudi calls the class.
 UPDATES = {"reject": "SparkRejectUpdateStrategy", "give_way": "SparkAllowUpdateStrategy"}
@@ -30,7 +30,7 @@ class ClusteringFilter:
         PARTITIONS, "", "Partitions that are clustered, by their paths, comma separated; default all."
     )
     partition_pattern: str = option(
-        _REGEX, "", "Partitions are clustered whose whole path matches this regular expression."
+        REGEX, "", "Partitions are clustered whose whole path matches this regular expression."
     )
     partition_mode: str = option(
         "hoodie.clustering.plan.partition.filter.mode",
@@ -54,15 +54,16 @@ class ClusteringFilter:
 
     def __post_init__(self) -> None:
         """Raise UserError for a pattern that is none, and for a range that is not given."""
-        try:
-            re.compile(self.partition_pattern)
-        except re.error as error:
-            raise UserError(f"option {_REGEX}={self.partition_pattern!r} is no regular expression: {error}") from None
+        compile_pattern(self.partition_pattern, f"option {REGEX}")
         if self.partition_mode == "SELECTED_PARTITIONS" and not (self.first_partition and self.last_partition):
             raise UserError(
                 f"option hoodie.clustering.plan.partition.filter.mode={self.partition_mode} needs "
                 f"{_PLAN}cluster.begin.partition and {_PLAN}cluster.end.partition"
             )
+
+    def covers(self, partition: str) -> bool:
+        """Return whether the pattern matches the whole path of a partition."""
+        return compile_pattern(self.partition_pattern, f"option {REGEX}").matches(partition)
 
     @property
     def selected_partitions(self) -> tuple[str, ...]:

@@ -6,13 +6,13 @@ Hudi has one; ours start with `lakehouse.`. A key nobody declared is an error th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
 from lakehouse.spec.clustering_options import ClusteringPolicy
 from lakehouse.spec.event_time_options import EventTimePolicy
@@ -191,6 +191,7 @@ class SchemaPolicy:
     )
 
 
+PARTITION_REGEX = "hoodie.compaction.partition.path.regex"
 TRIGGERS = ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME")
 STRATEGIES = (
     "LogFileSizeBased",
@@ -239,9 +240,7 @@ class CompactionPolicy:
         10,
         "DayBased: newest partitions that are taken; the PartitionAware ones: days before now.",
     )
-    partition_regex: str = option(
-        "hoodie.compaction.partition.path.regex", "", "PartitionRegexBased: found in the paths of partitions taken."
-    )
+    partition_regex: str = option(PARTITION_REGEX, "", "PartitionRegexBased: found in the paths of partitions taken.")
     log_blocks_threshold: int = option(
         "hoodie.log.compaction.blocks.threshold", 5, "Log files of a group that make it worth a log compaction."
     )
@@ -250,13 +249,7 @@ class CompactionPolicy:
         """Bring Hudi's class names to our short ones; raise UserError for an unknown strategy and a bad regex."""
         names = [_strategy(name.strip()) for name in self.strategy.split(",")]
         object.__setattr__(self, "strategy", ",".join(names))
-        try:
-            re.compile(self.partition_regex)
-        except re.error as error:
-            raise UserError(
-                f"option hoodie.compaction.partition.path.regex={self.partition_regex!r} is no regular expression: "
-                f"{error}"
-            ) from None
+        compile_pattern(self.partition_regex, f"option {PARTITION_REGEX}")
         if "PartitionRegexBased" in names and not self.partition_regex:
             raise UserError(
                 "option hoodie.compaction.strategy=PartitionRegexBased needs hoodie.compaction.partition.path.regex"
