@@ -361,7 +361,7 @@ def _complete(
             },
             extra=stored.extra,
         )
-        completed = now.store.complete(current, now.timeline, encode_clean_metadata(metadata))
+        completed = now.store.complete(current, now.timeline, encode_clean_metadata(metadata), lock)
     logger.info("%s: cleaned %s, %d files", env.storage.root, requested, len(stored.paths))
     return Cleaned(instant=completed, metadata=metadata)
 

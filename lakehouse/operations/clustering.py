@@ -256,7 +256,7 @@ def _rewrite(
         lock.check()
         started = Instant(requested=requested, action=Action.CLUSTERING, state=State.INFLIGHT)
         data = encode_commit(metadata, table_version=table.config.version, replace=True)
-        completed = table.store.complete(started, now.timeline, data)
+        completed = table.store.complete(started, now.timeline, data, lock)
     logger.info("%s: completed clustering %s, %d files", root, requested, len(stats))
     return Committed(instant=completed, metadata=metadata), left
 

@@ -28,7 +28,7 @@ from lakehouse.operations.tidy import rollback_of
 from lakehouse.plan.conflict import Change, Strategy, change_of, find_conflict, may_share_keys
 from lakehouse.plan.schema import united
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.txn.lock import table_lock
+from lakehouse.txn.lock import TableLock, table_lock
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Con
                     return metadata
                 _refuse_if_rolled_back(candidate, timeline)
                 lock.check()
-                return _commit(candidate, metadata, timeline)
+                return _commit(candidate, metadata, timeline, lock)
         for winner, other in inserting:
             conflict = _same_keys(candidate, ours, winner, other)
             if conflict is not None:
@@ -179,11 +179,11 @@ def _refuse_if_rolled_back(candidate: Candidate, timeline: Timeline) -> None:
         )
 
 
-def _commit(candidate: Candidate, metadata: CommitMetadata, timeline: Timeline) -> Committed:
+def _commit(candidate: Candidate, metadata: CommitMetadata, timeline: Timeline, lock: TableLock) -> Committed:
     table, instant = candidate.table, candidate.instant
     replaces = instant.action is Action.REPLACECOMMIT
     data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
     started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
-    completed = table.store.complete(started, timeline, data)
+    completed = table.store.complete(started, timeline, data, lock)
     logger.info("%s: committed %s, %d files", table.env.storage.root, completed.requested, len(metadata.stats))
     return Committed(instant=completed, metadata=metadata)

@@ -251,7 +251,7 @@ def _rewrite(
         lock.check()
         started = Instant(requested=requested, action=kind.action, state=State.INFLIGHT)
         completed = table.store.complete(
-            started, now.timeline, encode_commit(metadata, table_version=table.config.version)
+            started, now.timeline, encode_commit(metadata, table_version=table.config.version), lock
         )
     logger.info("%s: completed %s %s, %d files", table.env.storage.root, kind.action, requested, len(stats))
     return Committed(instant=completed, metadata=metadata), left

@@ -194,7 +194,7 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
         _require_pending(table, timeline.current(pending), pending)
         lock.check()
         data = encode_restore_metadata(metadata, base_path=env.storage.root)
-        completed = table.store.complete(replace(pending, state=State.INFLIGHT), timeline, data)
+        completed = table.store.complete(replace(pending, state=State.INFLIGHT), timeline, data, lock)
     _remove_rollbacks(table, to, completed)
     logger.info("%s: restored to %s, %d instants undone", env.storage.root, to, len(plan.instants))
     return Restored(target=to, rollbacks=tuple(made for _, made in undone.values()), instant=completed)

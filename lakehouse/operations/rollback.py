@@ -280,7 +280,7 @@ def _execute(
         if current is not None and not current.is_completed:
             lock.check()
             data = encode_rollback_metadata(metadata, base_path=env.storage.root)
-            store.complete(replace(undoing, state=State.INFLIGHT), timeline, data)
+            store.complete(replace(undoing, state=State.INFLIGHT), timeline, data, lock)
     # The claims on a plan stay: they fence off whoever was at it.
     tidy(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))

@@ -63,7 +63,7 @@ def create_savepoint(
             # Who took this one for dead archived or undid it; from the pending savepoint on nobody does.
             now.store.remove_pending(started)
             raise _overtaken(table, target)
-        completed = now.store.complete(started, timeline, encode_savepoint(metadata))
+        completed = now.store.complete(started, timeline, encode_savepoint(metadata), lock)
     files = sum(map(len, metadata.files.values()))
     logger.info("%s: savepoint of %s, %d files", table.env.storage.root, target.requested, files)
     return Savepoint(instant=completed, metadata=metadata)

@@ -62,6 +62,11 @@ class CountingStorage:
         self._count("PUT")
         return self.inner.create(path, data, unique=unique)
 
+    def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
+        """Count one PUT."""
+        self._count("PUT")
+        return self.inner.create_guarded(path, data, guard, tag)
+
     def get_tagged(self, path: str) -> Tagged:
         """Count one GET."""
         self._count("GET")

@@ -76,6 +76,10 @@ class FaultyStorage:
         """One step."""
         return self.step(f"create {path}", lambda: self.inner.create(path, data, unique=unique))
 
+    def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
+        """One step, called like the one of `create`."""
+        return self.step(f"create {path}", lambda: self.inner.create_guarded(path, data, guard, tag))
+
     def get_tagged(self, path: str) -> Tagged:
         """One step."""
         return self.step(f"get_tagged {path}", lambda: self.inner.get_tagged(path))

@@ -100,6 +100,11 @@ class LocalStorage:
                 _remove(temporary)
             return True
 
+    def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
+        """Write the file if nothing has its name, under the kernel's lock on `guard`, which no swap gets meanwhile."""
+        with _translated(guard, writing=True), exclusive(self._base + check_path(guard)) as found:
+            return self.create(path, data) if found is not None and _tag(found) == tag else None
+
     def get_tagged(self, path: str) -> Tagged:
         """Return the whole file; its tag is the digest of its bytes."""
         data = self.get(path)

@@ -58,6 +58,17 @@ class _Files:
             self._write(key, data)
             return str(self.writes)
 
+    def write_guarded(self, key: str, data: bytes, watched: str, tag: str) -> bool | None:
+        """Write a new file if the number of the last write of another one is the tag; None if it is not."""
+        with self.lock:
+            found = self.content.get(watched)
+            if found is None or str(found[1]) != tag:
+                return None
+            if key in self.content:
+                return False
+            self._write(key, data)
+            return True
+
     def _write(self, key: str, data: bytes) -> None:
         self.writes += 1
         self.content[key] = (data, self.writes)
@@ -104,6 +115,11 @@ class MemoryStorage:
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
         """Write the file if nothing has its name."""
         return self._files.write(self._lead + check_path(path), bytes(data), replace=False)
+
+    def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
+        """Write the file if nothing has its name and nothing was written under the name of `guard` since `tag`."""
+        key, watched = self._lead + check_path(path), self._lead + check_path(guard)
+        return self._files.write_guarded(key, bytes(data), watched, tag)
 
     def get_tagged(self, path: str) -> Tagged:
         """Return the whole file and the number of the write that made it."""

@@ -139,6 +139,12 @@ class ObjectStorage:
             raise unknown(path, "it holds our bytes, which a rival may have written as well")
         return True
 
+    def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
+        """Raise UnsupportedError: a request to an object store compares one object."""
+        raise UnsupportedError(
+            f"{self.root}: no object store creates {path!r} on the condition of {guard!r}", path=path
+        )
+
     def get_tagged(self, path: str) -> Tagged:
         """Return the whole object; its tag is what the store calls this version."""
         with translated(path, self.root):

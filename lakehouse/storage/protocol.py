@@ -119,6 +119,15 @@ class Storage(Protocol):
         """
         ...
 
+    def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
+        """Write the file if nothing has its name, while the version of the file `guard` is `tag`, in one atomic act.
+
+        None: another version of `guard` is there, or none, and nothing was written. No `replace_if` or `delete_if` of
+        `guard` takes effect between the comparison and the write. Otherwise as `create` with unique bytes.
+        Raises UnsupportedError where the store cannot (object stores compare one object at a time).
+        """
+        ...
+
     def get_tagged(self, path: str) -> Tagged:
         """Return the whole file and the tag of this version of it; raise NotFoundError when there is none.
 

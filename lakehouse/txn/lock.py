@@ -29,6 +29,8 @@ _NEAR_POLL_SECONDS = (0.02, 0.06)
 _FAR_POLL_SECONDS = (0.05, 0.5)
 _NEAR_PROVIDERS = ("filesystem", "storage")
 _POLL_GROWTH = 1.1
+#: A renewal may come between two looks at the lock, and is rare.
+_GUARDED_TRIES = 3
 #: Providers that need packages which the core does not bring: the extra that does.
 _EXTRAS = {"zookeeper": "zookeeper", "hivemetastore": "hive"}
 _in_process: dict[str, threading.Lock] = {}
@@ -96,11 +98,47 @@ class TableLock:
         """Raise RetryableError unless the lock is still ours: call right before what it protects."""
         self._lock.check()
 
+    def create(self, path: str, data: bytes) -> bool | None:
+        """Create a file of the table in one act with the proof that the lock is ours; return as `Storage.create` does.
+
+        None: nothing was done, because the lock is not kept where the store can compare it. Raises RetryableError if
+        the lock was lost; then nothing was created.
+        """
+        for number in range(_GUARDED_TRIES):
+            guard = self._lock.guard(reread=number > 0)
+            if guard is None:
+                return None
+            made = self._env.storage.create_guarded(path, data, *guard)
+            if made is not None:
+                return made
+            # Another version of the lock: a renewal of ours, or a new holder, which reading it again tells.
+        raise RetryableError(f"{self.name}: the table lock changed {_GUARDED_TRIES} times; nothing was committed")
+
+    def confirm(self) -> None:
+        """Raise RetryableError unless nobody else can have had the lock since it was taken.
+
+        A lease that is over and was not taken over is renewed: who takes the lock later sees what was done before.
+        """
+        try:
+            self._lock.check()
+        except RetryableError:
+            self._stop_renewal()
+            self._lock.renew()
+            self._lock.check()
+
+    @contextmanager
+    def again(self) -> Iterator[TableLock]:
+        """Hold the lock anew after it was lost, with another fencing token."""
+        lock = TableLock(self._env, self._policy)
+        try:
+            lock.acquire()
+            yield lock
+        finally:
+            lock.release()
+
     def release(self) -> None:
         """Give the lock back if it is still ours. What was done under it stands, so a failure here is only logged."""
-        self._stop.set()
-        if self._renewal is not None:
-            self._renewal.join()
+        self._stop_renewal()
         for last_try in (False, True):
             try:
                 self._lock.release()
@@ -108,6 +146,11 @@ class TableLock:
             except LakehouseError as error:
                 if last_try:
                     logger.warning("%s: the lock was not released and expires by itself: %s", self._lock.name, error)
+
+    def _stop_renewal(self) -> None:
+        self._stop.set()
+        if self._renewal is not None:
+            self._renewal.join()
 
     def _renew(self) -> None:
         while not self._stop.wait(self._lock.renew_ms / 1000):

@@ -15,6 +15,7 @@ from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableE
 from lakehouse.format.metadata import decode_commit
 from lakehouse.format.names import instant_name, parse_instant
 from lakehouse.format.restore import decode_restore_plan
+from lakehouse.format.rollback import decode_rollback_plan
 from lakehouse.model.archive import ArchivedAction
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Action, Instant, State, Timeline
@@ -22,6 +23,8 @@ from lakehouse.state.table_config import TableConfig
 from lakehouse.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.txn.env import Env
 from lakehouse.txn.history import History
+from lakehouse.txn.late_commit import LateCommit, confirm
+from lakehouse.txn.lock import TableLock
 
 _READERS = 8
 #: What may happen while a restore is pending.
@@ -209,11 +212,15 @@ class TimelineStore:
         self._create(inflight, data)
         return inflight
 
-    def complete(self, instant: Instant, timeline: Timeline, data: bytes) -> Instant:
-        """Create the completed file: after this line the action is true. Call under the lock.
+    def complete(self, instant: Instant, timeline: Timeline, data: bytes, lock: TableLock) -> Instant:
+        """Create the completed file: after this line the action is true. Call under `lock`, right after its check.
 
-        Raises RetryableError if the instant was rolled back meanwhile, CommitStateUnknownError if the reply was lost
-        and reading back did not settle it.
+        Where the store allows it, the file is created in one act with the proof that the lock is ours. Elsewhere the
+        lock is checked again afterwards (see `txn.late_commit`).
+
+        Raises RetryableError if the instant was rolled back meanwhile or the lock was lost before. Raises
+        CommitStateUnknownError if the reply was lost and reading back did not settle it, or if the lock was lost and
+        others committed meanwhile.
         """
         if instant.action not in _UNDOING:
             self.refuse_during_restore(timeline)
@@ -225,9 +232,39 @@ class TimelineStore:
             )
         moved = timeline.transition(instant, State.COMPLETED, self.draw(timeline)).current(instant)
         assert moved is not None
-        if not self._create(moved, data):
+        pending = frozenset(self.pending_files(moved))
+        is_guarded = True
+
+        def create(path: str) -> bool:
+            nonlocal is_guarded
+            made = lock.create(path, data)
+            if made is None:
+                is_guarded = False
+                # A completed commit names files that nobody else wrote, so its bytes are ours alone.
+                return self._env.storage.create(path, data, unique=True)
+            return made
+
+        if not self._create(moved, data, create):
             raise CommitStateUnknownError(f"{self._path(moved)} exists already; look at the timeline before acting")
+        if not is_guarded:
+            confirm(self, LateCommit(instant=moved, before=timeline, pending=pending), lock)
         return moved
+
+    def rollback_target(self, rollback: Instant) -> str | None:
+        """Return the instant that a rollback takes back, or None if its plan is gone or empty."""
+        data = self.read(rollback, State.REQUESTED)
+        if not data:
+            return None
+        version = self._config.version
+        return decode_rollback_plan(data, base_path=self._env.storage.root, table_version=version).target
+
+    def withdraw(self, instant: Instant) -> None:
+        """Delete the completed file of an instant that others undid before it was created; call under the lock."""
+        self._env.storage.delete_many([self._path(instant)])
+
+    def completions(self, instant: Instant) -> list[Instant]:
+        """Return the completed files of an instant as of the last load: more than one after a lost lock."""
+        return [known for known in self._parsed.values() if known and known.key == instant.key and known.is_completed]
 
     def remove_pending(self, instant: Instant) -> None:
         """Delete the inflight and requested files of an instant that was rolled back, the inflight first."""
@@ -264,11 +301,10 @@ class TimelineStore:
         unfinished = [file.path for file in files if is_temporary(file.name) and file.name.startswith(f".{requested}")]
         self._env.storage.delete_many(unfinished)
 
-    def _create(self, instant: Instant, data: bytes) -> bool:
+    def _create(self, instant: Instant, data: bytes, create: Callable[[str], bool] | None = None) -> bool:
         path = self._path(instant)
         try:
-            # A completed commit names files that nobody else wrote, so its bytes are ours alone.
-            return self._env.storage.create(path, data, unique=instant.is_completed)
+            return self._env.storage.create(path, data) if create is None else create(path)
         except (RetryableError, CommitStateUnknownError) as error:
             return self._settle(instant, data, error)
 

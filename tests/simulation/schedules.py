@@ -27,7 +27,7 @@ from tests.support.killed import copy_of
 Actor = Callable[[Setting, SimulatedStorage, Process], None]
 #: Verb and path.
 Step = tuple[str, str]
-_CHANGES = ("put", "create", "replace_if", "delete", "delete_if", "close")
+_CHANGES = ("put", "create", "create_guarded", "replace_if", "delete", "delete_if", "close")
 _LISTS = ("list", "list_dir")
 _NAMES = ("A", "B")
 

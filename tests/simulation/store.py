@@ -88,6 +88,15 @@ class SimulatedStorage(FaultyStorage):
 
         return self._step("create", path, call, again, data)
 
+    def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
+        def call() -> bool | None:
+            made = self.inner.create_guarded(path, data, guard, tag)
+            if made:
+                self._wrote(path, data)
+            return made
+
+        return self._step("create_guarded", path, call, None, data)
+
     def _holds(self, path: str, data: bytes) -> bool:
         try:
             return self.inner.get(path) == data
@@ -168,7 +177,7 @@ class SimulatedStorage(FaultyStorage):
         result = call()
         if kind == "lost":
             self.process.refusals = self.world.random.choice((0, 0, 1, 3))
-            if verb in ("create", "replace_if") and self.world.random.random() < 0.5:
+            if verb in ("create", "create_guarded", "replace_if") and self.world.random.random() < 0.5:
                 raise CommitStateUnknownError(f"no reply: {verb} {path}")
             raise RetryableError(f"no reply: {verb} {path}")
         return result
@@ -182,7 +191,7 @@ class SimulatedStorage(FaultyStorage):
             process.refusals -= 1
             return "refused"
         # Most of what can go wrong goes wrong where the timeline grows, which is one call of twenty.
-        weight = _TIMELINE_WEIGHT if verb == "create" and path.startswith(_TIMELINE) else 1
+        weight = _TIMELINE_WEIGHT if verb.startswith("create") and path.startswith(_TIMELINE) else 1
         if not self.plan.kinds or random.random() >= self.plan.rate * weight:
             return ""
         kind = random.choice(self.plan.kinds)
@@ -190,7 +199,8 @@ class SimulatedStorage(FaultyStorage):
             return f"crash {random.choice(('before', 'after', 'torn'))}"
         if kind == "stall":
             when = random.choice(("before", "after"))
-            # Between the last look at the lock and the act it protects, only the length of the lease holds others off.
+            # Between the last look at the lock and the act it protects, only the length of the lease holds others off,
+            # unless the act is one with the proof that the lock is ours: `create_guarded`.
             guarded = verb in ("create", "delete") and path.startswith(_TIMELINE) and when == "before"
             looked = verb in ("get", "get_tagged") and path in _LOCKS and when == "after"
             return "" if guarded or looked else f"stall {when}"

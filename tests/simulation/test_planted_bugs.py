@@ -16,6 +16,7 @@ from lakehouse.operations import clean, commit, compaction, executor, prepare, r
 from lakehouse.operations.load import LoadedTable
 from lakehouse.operations.tidy import marked_files
 from lakehouse.state.view import VisibleTimeline
+from lakehouse.storage.memory import MemoryStorage
 from lakehouse.txn.heartbeat import Heartbeat
 from lakehouse.txn.lock import TableLock, table_lock
 from lakehouse.txn.locks.lease import LeaseLock
@@ -168,8 +169,14 @@ BUGS: dict[str, Bug] = {
     ),
     "conflicts are not looked for": Bug(_attribute(commit, "_conflict"), cast=("write", "write", "write"), seed=2),
     "the lock is not taken": Bug(_no_lock, seed=10),
-    "the lock is not checked before the commit": Bug(_attribute(TableLock, "check"), faults=_STALLS, seed=8),
-    "the lock of another one is released": Bug(_release_of_all, faults=_STALLS, seed=13),
+    "the lock is not checked before the commit": Bug(_attribute(TableLock, "check"), faults=_STALLS, seed=151),
+    "the create of a commit ignores the lock": Bug(
+        _attribute(MemoryStorage, "create_guarded", lambda store, path, data, *_: store.create(path, data)),
+        faults=_STALLS,
+        cast=("write", "write", "write"),
+        seed=37,
+    ),
+    "the lock of another one is released": Bug(_release_of_all, faults=_STALLS, seed=125),
     "the commit comes before its data": Bug(_commit_before_data),
     "an unknown reply counts as a failure": Bug(_unknown_is_failed, faults=_LOSES, seed=5),
     "a plan takes logs of pending commits": Bug(_plans_pending_logs, _merges, seed=33),

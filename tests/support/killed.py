@@ -103,6 +103,9 @@ class Unanswered(FaultyStorage):
             raise CommitStateUnknownError("no answer")
         return super().create(path, data, unique=unique)
 
+    def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
+        return self.create(path, data, unique=True)
+
     def get(self, path: str) -> bytes:
         if path == self.commit:
             raise RetryableError("no answer")

@@ -39,6 +39,7 @@ from lakehouse.storage.locate import open_storage
 from lakehouse.storage.protocol import Storage
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
+from lakehouse.txn.lock import TableLock
 
 COMMIT_TIME, _, KEY, PATH, FILE_NAME = META_COLUMNS
 DELETED = "_hoodie_is_deleted"
@@ -85,6 +86,19 @@ class SteadyClock:
         """Move on without waiting."""
         with self._lock:
             self.now += int(seconds * 1000)
+
+
+class Alone(TableLock):
+    """The lock of a table that nobody else writes."""
+
+    def __init__(self) -> None:
+        """Need nothing."""
+
+    def create(self, path: str, data: bytes) -> None:
+        """Return None: the lock is kept nowhere."""
+
+    def confirm(self) -> None:
+        """Return: nobody can have had it."""
 
 
 class SeededIds:

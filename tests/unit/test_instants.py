@@ -16,7 +16,7 @@ from lakehouse.storage.counting import CountingStorage
 from lakehouse.storage.faults import FaultMode, FaultyStorage
 from lakehouse.txn.env import Env
 from lakehouse.txn.timeline_store import TimelineStore
-from tests.support.tables import make_env
+from tests.support.tables import Alone, make_env
 
 RAW = declared_properties(TableDeclaration(name="t", record_key=("id",)))
 COMMIT = encode_commit(CommitMetadata(operation="UPSERT"), table_version=9, replace=False)
@@ -36,7 +36,7 @@ def test_a_commit_leaves_three_files_named_as_hudi_names_them() -> None:
     env = make_env()
     pen = store(env)
     instant = started(pen)
-    done = pen.complete(instant, pen.load(), COMMIT)
+    done = pen.complete(instant, pen.load(), COMMIT, Alone())
     t, c = instant.requested, done.completed
     assert [file.path for file in env.storage.list("")] == [
         f".hoodie/timeline/{t}.commit.requested",
@@ -84,15 +84,15 @@ def test_an_instant_that_was_rolled_back_cannot_complete() -> None:
     instant = started(pen)
     pen.remove_pending(instant)
     with pytest.raises(RetryableError, match="rolled back by another writer"):
-        pen.complete(instant, pen.load(), COMMIT)
+        pen.complete(instant, pen.load(), COMMIT, Alone())
 
 
 def test_an_instant_completes_once() -> None:
     pen = store(make_env())
     instant = started(pen)
-    pen.complete(instant, pen.load(), COMMIT)
+    pen.complete(instant, pen.load(), COMMIT, Alone())
     with pytest.raises(RetryableError, match="completed by somebody else"):
-        pen.complete(instant, pen.load(), COMMIT)
+        pen.complete(instant, pen.load(), COMMIT, Alone())
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
@@ -110,7 +110,7 @@ def test_a_lost_reply_is_read_back_at_every_step_of_a_commit(step: int) -> None:
         elif move == "start":
             instant = shaky.start(instant, b"")
         else:
-            instant = shaky.complete(instant, timeline, COMMIT)
+            instant = shaky.complete(instant, timeline, COMMIT, Alone())
     assert instant is not None and tuple(pen.load()) == (instant,)
 
 
@@ -124,13 +124,13 @@ def test_a_commit_file_of_somebody_else_under_our_name_is_not_explained_away() -
     env.clock.now -= 3
     env.storage.create(f".hoodie/timeline/{instant.requested}_{completed}.commit", b"other")
     with pytest.raises(CommitStateUnknownError, match="look at the timeline"):
-        pen.complete(instant, timeline, COMMIT)
+        pen.complete(instant, timeline, COMMIT, Alone())
 
 
 def test_metadata_of_a_commit_is_read_once() -> None:
     env = make_env()
     pen = store(env)
-    done = [pen.complete(started(pen), pen.load(), COMMIT) for _ in range(3)]
+    done = [pen.complete(started(pen), pen.load(), COMMIT, Alone()) for _ in range(3)]
     counting = CountingStorage(env.storage)
     reader = store(replace(env, storage=counting))
     for _ in range(2):

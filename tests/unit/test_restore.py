@@ -13,7 +13,7 @@ from lakehouse.operations.create import update_properties
 from lakehouse.operations.restore import Restored
 from lakehouse.operations.results import Committed, NothingToDo
 from lakehouse.table import Table
-from tests.support.tables import Shape, base_files, batch, check_storage, data_rows, make_table, row
+from tests.support.tables import Alone, Shape, base_files, batch, check_storage, data_rows, make_table, row
 from tests.unit.test_rollback import TYPES, actions, filled, pending_write, times
 
 
@@ -148,7 +148,7 @@ def clean(table: Table, paths: list[str]) -> str:
     instant = loaded.store.request(loaded.timeline, Action.CLEAN, b"plan")
     started = loaded.store.start(instant, b"")
     loaded.env.storage.delete_many(paths)
-    loaded.store.complete(started, loaded.store.load(), b"done")
+    loaded.store.complete(started, loaded.store.load(), b"done", Alone())
     return instant.requested
 
 

@@ -83,6 +83,10 @@ class FilesystemLock:
             if found is None or owner_of(found) != self._lease.owner:
                 raise lost(self.name, repr(found))
 
+    def guard(self, *, reread: bool) -> tuple[str, str] | None:
+        """Return `holder.json`; Hudi's `lock` beside it is looked at by `check`."""
+        return self._lease.guard(reread=reread)
+
     def renew(self) -> None:
         """Prolong the lease, and freshen the sign, whose age is what Hudi judges it by."""
         self._lease.renew()

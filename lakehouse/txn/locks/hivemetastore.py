@@ -94,6 +94,9 @@ class HiveMetastoreLock:
             lambda client, number: client.check_lock(CheckLockRequest(lockid=number)).state == LockState.ACQUIRED
         )
 
+    def guard(self, *, reread: bool) -> None:
+        """Return None: the lock is no file of the table."""
+
     def renew(self) -> None:
         """Give a sign of life; raise RetryableError if the metastore has dropped the lock."""
 

@@ -50,6 +50,9 @@ class InProcessLock:
             if self._token is None or _holders.get(self._root) != self._token:
                 raise lost(self.name, "another thread of this process")
 
+    def guard(self, *, reread: bool) -> None:
+        """Return None: the lock is no file of the table."""
+
     def renew(self) -> None:
         """Do nothing: the lock lasts as long as the process."""
 

@@ -22,6 +22,9 @@ from lakehouse.storage.protocol import NotFoundError, Storage
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.protocol import Held, lost
 
+#: Roots of stores that create one file on the condition of another; a request to an object store compares one object.
+_COMPARES_TWO_FILES = ("/", "memory://")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
@@ -127,6 +130,21 @@ class LeaseLock:
         is_ours = found is not None and self._held is not None and self._is_mine(found, self._held[0])
         if found is None or not is_ours or self._env.clock.now_ms() > found.until_ms:
             raise lost(self._name, repr(data))
+
+    def guard(self, *, reread: bool) -> tuple[str, str] | None:
+        """Return the file of the lease and its version, where the store of the table can compare it (see `Lock`)."""
+        register, held = self._register, self._held
+        if not isinstance(register, FileRegister) or register.storage is not self._env.storage or held is None:
+            return None
+        if not register.storage.root.startswith(_COMPARES_TWO_FILES):
+            return None
+        if not reread:
+            return register.path, held[1]
+        data, tag = register.read()
+        found = None if data is None else self._codec.decode(data)
+        if found is None or tag is None or not self._is_mine(found, held[0]):
+            raise lost(self._name, repr(data))
+        return register.path, tag
 
     def renew(self) -> None:
         """Move the end of the lease on. One that is over comes back to life if nobody took the lock since."""

@@ -45,6 +45,14 @@ class Lock(Protocol):
         """Raise RetryableError unless the lock is still ours, with our token."""
         ...
 
+    def guard(self, *, reread: bool) -> tuple[str, str] | None:
+        """Return a file of the table's store and the version of it that says that the lock is ours.
+
+        None where the lock is kept elsewhere, or in a store that cannot create one file on the condition of another
+        (see `Storage.create_guarded`). `reread` asks the store for the version, after the known one was refused.
+        """
+        ...
+
     def renew(self) -> None:
         """Prolong the lease; raise RetryableError if the lock was lost."""
         ...

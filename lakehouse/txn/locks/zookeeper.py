@@ -87,6 +87,9 @@ class ZookeeperLock:
         if not waiting or waiting[0] != self._node:
             raise lost(self.name, waiting[0] if waiting else "the end of our session")
 
+    def guard(self, *, reread: bool) -> None:
+        """Return None: the lock is no file of the table."""
+
     def renew(self) -> None:
         """Look whether the lock is ours: the client keeps its session alive by itself."""
         self.check()
