@@ -48,7 +48,8 @@ from lakehouse.plan.schema import normalise, plan_schema
 from lakehouse.spark.changes import changes_to_spark
 from lakehouse.spark.engine import is_data_frame
 from lakehouse.spark.scan import scan_to_spark
-from lakehouse.spec.options import Policies, SchemaPolicy, parse_options
+from lakehouse.spec.options import Policies, parse_options
+from lakehouse.spec.schema_options import SchemaPolicy
 from lakehouse.state.table_config import TableConfig
 from lakehouse.storage.locate import open_storage
 from lakehouse.table_services import TableServices, engine_of

@@ -116,8 +116,10 @@ class BaseFileReader:
             ) from error
 
 
-def align(rows: pa.Table, schema: pa.Schema, count: int | None = None) -> pa.Table:
+def align(rows: pa.Table, schema: pa.Schema, count: int | None = None, *, exact: bool = False) -> pa.Table:
     """Return `rows` with exactly the columns of `schema`: by name, cast where promoted, null where absent.
+
+    Files are read as Hudi promotes them; with `exact` no number may lose digits.
 
     Raises UserError naming the column for values that the type of the schema cannot hold, CorruptTableError for broken
     dictionaries.
@@ -127,7 +129,11 @@ def align(rows: pa.Table, schema: pa.Schema, count: int | None = None) -> pa.Tab
     for field in schema:
         position = rows.schema.get_field_index(field.name)
         try:
-            column = pa.nulls(length, field.type) if position < 0 else convert(rows.column(position), field.type)
+            column = (
+                pa.nulls(length, field.type)
+                if position < 0
+                else convert(rows.column(position), field.type, exact=exact)
+            )
         except pa.ArrowInvalid as error:
             raise UserError(f"column {field.name!r} cannot be {field.type}: {error}", column=field.name) from error
         except pa.ArrowIndexError as error:
@@ -136,42 +142,42 @@ def align(rows: pa.Table, schema: pa.Schema, count: int | None = None) -> pa.Tab
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def convert(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def convert(column: pa.ChunkedArray, kind: pa.DataType, *, exact: bool = False) -> pa.ChunkedArray:
     """Return `column` as `kind`, down to nested fields, which are matched by name."""
     if column.type == kind:
         return column
-    return pa.chunked_array([_convert(chunk, kind) for chunk in column.chunks], kind)
+    return pa.chunked_array([_convert(chunk, kind, exact) for chunk in column.chunks], kind)
 
 
-def _convert(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _convert(array: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array:
     source = array.type
     if source == kind:
         return array
     if pa.types.is_dictionary(source):
-        return _convert(array.dictionary_decode(), kind)
+        return _convert(array.dictionary_decode(), kind, exact)
     if pa.types.is_struct(kind) and pa.types.is_struct(source):
-        return _convert_struct(array, kind)
+        return _convert_struct(array, kind, exact)
     if pa.types.is_map(kind) and pa.types.is_map(source):
         offsets = _rebased(array)
         return pa.MapArray.from_arrays(
             offsets,
-            _convert(_values(array, array.keys), kind.key_type),
-            _convert(_values(array, array.items), kind.item_type),
+            _convert(_values(array, array.keys), kind.key_type, exact),
+            _convert(_values(array, array.items), kind.item_type, exact),
             kind,
         )
     if pa.types.is_list(kind) and (pa.types.is_list(source) or pa.types.is_large_list(source)):
-        values = _convert(array.flatten(), kind.value_type)
+        values = _convert(array.flatten(), kind.value_type, exact)
         return pa.ListArray.from_arrays(_rebased(array), values, type=kind)
     if pa.types.is_string(kind) and pa.types.is_floating(source):
         return pc.cast(value_text(array, name=""), kind)
-    # Nanoseconds are cut, and long integers become the nearest double, as in Spark; anything else must be exact.
-    return pc.cast(array, options=pc.CastOptions(kind, allow_time_truncate=True, allow_float_truncate=True))
+    # Nanoseconds are cut. Long integers of files become the nearest double, as in Spark; all else must be exact.
+    return pc.cast(array, options=pc.CastOptions(kind, allow_time_truncate=True, allow_float_truncate=not exact))
 
 
-def _convert_struct(array: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
+def _convert_struct(array: pa.StructArray, kind: pa.StructType, exact: bool) -> pa.StructArray:
     stored = {array.type.field(i).name: i for i in range(array.type.num_fields)}
     children = [
-        _convert(pc.struct_field(array, [stored[field.name]]), field.type)
+        _convert(pc.struct_field(array, [stored[field.name]]), field.type, exact)
         if field.name in stored
         else pa.nulls(len(array), field.type)
         for field in kind

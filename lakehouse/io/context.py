@@ -23,7 +23,7 @@ class WriteContext:
     Where the batch brings only some of them (`brought`), stored rows keep their values of the others. `cdc` is what
     change logs hold, if the table has them, `buckets` how many its partitions have, if the write goes by them.
     `reads_no_rows`: rows are appended as they come, whatever is stored. `event_time` is the column whose times are told
-    in stats.
+    in stats. `rounds`: numbers of the batch may lose digits in the types of the table.
     """
 
     storage: Storage
@@ -46,6 +46,7 @@ class WriteContext:
     cdc: CdcMode | None = None
     reads_no_rows: bool = False
     event_time: str = ""
+    rounds: bool = False
 
     @property
     def staging(self) -> str:

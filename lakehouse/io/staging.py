@@ -26,7 +26,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.merge import MergeMode, MergeRule
 from lakehouse.plan.write import StagedEntry, StagedRun
 from lakehouse.rows.combine import combine
-from lakehouse.rows.keys import partition_paths, record_keys
+from lakehouse.rows.keys import partition_paths, record_keys, required_columns
 from lakehouse.rows.merge import says_deleted
 
 KEY = META_COLUMNS[2]
@@ -82,19 +82,27 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     Raises UserError for rows without a usable key or partition path, before anything of the batch is written.
     """
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-    keys = table.column(KEY) if context.deletes_only and KEY in table.column_names else record_keys(table, context.keys)
-    if context.global_keys and context.deletes_only:
+    # Of the values as they are stored: an int32 and an int64, or times of different units, must give one key.
+    data = _aligned(table, _named_columns(context, table) if context.deletes_only else context.schema, context)
+    keys = table.column(KEY) if context.deletes_only and KEY in table.column_names else record_keys(data, context.keys)
+    if not context.keys.partition_fields or (context.global_keys and context.deletes_only):
         # A delete under a global index finds its row wherever it is, so its own partition does not matter.
         paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))
     else:
-        paths = partition_paths(table, context.keys)
-    data = pa.table({}) if context.deletes_only else _aligned(table, context.schema)
+        paths = partition_paths(data, context.keys)
+    data = pa.table({}) if context.deletes_only else data
     columns = {KEY: keys, PATH: pc.cast(paths, pa.string()), **{n: data.column(n) for n in data.column_names}}
     return pa.table(columns)
 
 
-def _aligned(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    data = align(table, schema)
+def _named_columns(context: WriteContext, table: pa.Table) -> pa.Schema:
+    """Return the columns of a batch of deletes that keys and partition paths are made of."""
+    named = set(required_columns(context.keys)) & set(table.column_names)
+    return pa.schema([column for column in context.schema if column.name in named])
+
+
+def _aligned(table: pa.Table, schema: pa.Schema, context: WriteContext) -> pa.Table:
+    data = align(table, schema, exact=not context.rounds)
     for field in schema:
         if not field.nullable and data.column(field.name).null_count:
             raise UserError(

@@ -75,7 +75,7 @@ def _root(ours: Announced) -> str:
 def _rivals(ours: Announced, policy: TransactionPolicy) -> list[Conflict]:
     """Return the conflicts with what was completed since the load and with writes at work, the earliest first."""
     prepared, table = ours.prepared, ours.prepared.table
-    change = _change(ours.operation, ours.markers, prepared.extra([]), ours.touched, prepared.shared_columns)
+    change = _change(ours.operation, ours.markers, prepared.extra([], 0), ours.touched, prepared.shared_columns)
     # In this order: a write whose markers are gone by now is on the timeline that is read afterwards.
     listed = _listed(table, ours.instant)
     timeline = table.store.load()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,13 +17,15 @@ from lakehouse.io.context import WriteContext
 from lakehouse.io.log_reader import OPERATION
 from lakehouse.io.partial_rows import completes_rows
 from lakehouse.model.commit import Operation, WriteStat
+from lakehouse.model.drift import ColumnDrift, Drift, encode_drift
 from lakehouse.model.keys import KeyConfig
+from lakehouse.model.merge import MergeRule
 from lakehouse.operations.buckets import bucket_rules
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, load_config, recent_metadata, table_schema
 from lakehouse.plan import conflict
 from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
-from lakehouse.plan.schema import brought_columns, plan_schema
+from lakehouse.plan.schema import Role, SchemaPlan, brought_columns, evolve, first_schema, incoming_columns
 from lakehouse.plan.write import GroupTask
 from lakehouse.rows.combine import check_orderable
 from lakehouse.rows.event_time import check_event_time
@@ -38,7 +40,10 @@ _SIZED_FILE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A write that may begin. `shard_by` columns: equal means equal keys; `partition_by`: equal partitions."""
+    """A write that may begin. `shard_by` columns: equal means equal keys; `partition_by`: equal partitions.
+
+    `drift` are the columns in which the batch differs from the table, rows not counted yet.
+    """
 
     table: LoadedTable
     template: WriteContext
@@ -49,6 +54,7 @@ class Prepared:
     non_blocking: bool = False
     strategy: conflict.Strategy = conflict.file_groups
     updates: str = "reject"
+    drift: tuple[ColumnDrift, ...] = ()
 
     @property
     def shared_columns(self) -> frozenset[str]:
@@ -60,13 +66,26 @@ class Prepared:
         """Return what the tasks of the write at `instant` are told."""
         return replace(self.template, instant=instant)
 
-    def extra(self, stats: Sequence[WriteStat]) -> dict[str, str]:
-        """Return what this package adds to a commit: schema, column ranges for pruning, columns of a partial update."""
+    def extra(self, stats: Sequence[WriteStat], rows: int) -> dict[str, str]:
+        """Return what this package adds to a commit of `rows` rows: schema, drift, column ranges, columns brought."""
         extra = {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
         # Rows that are completed carry the other columns, too, as they were: whoever changes those is in the way.
         if self.template.brought is not None and not completes_rows(self.template):
             extra[conflict.COLUMNS_KEY] = json.dumps(self.template.brought)
-        return extra
+        return extra | encode_drift(self.counted_drift(stats, rows))
+
+    def counted_drift(self, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
+        """Yield the drifts with the rows they concern; `rows` is the number of rows of the batch."""
+        inserted = sum(stat.num_inserts for stat in stats)
+        for one in self.drift:
+            if one.change is not Drift.KEPT:
+                yield replace(one, rows=rows)
+                continue
+            # New rows have nothing to keep.
+            if inserted:
+                yield replace(one, change=Drift.NULLED, rows=inserted)
+            if rows > inserted:
+                yield replace(one, rows=rows - inserted)
 
     def refuse_if_held(self, held: Mapping[tuple[str, str], str], partition: str, file_id: str) -> None:
         """Raise RetryableError if a pending clustering holds this file group (Hudi's reject strategy)."""
@@ -92,7 +111,8 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
     stored = table_schema(table)
     batch = engine.schema(frame) if frame is not None else None
     deletes_only = operation is Operation.DELETE
-    schema = _schema(table, policies, operation, stored, batch)
+    plan = _schema(table, policies, operation, stored, batch)
+    schema = plan.schema
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     if batch is not None and event_time:
         check_event_time(batch, event_time)
@@ -123,8 +143,9 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         max_log_bytes=policies.log.max_file_bytes,
         cdc=config.cdc,
         event_time=event_time,
+        rounds=policies.schema.rounds,
     )
-    if operation is Operation.UPSERT and policies.schema.partial_update and batch is not None:
+    if any(one.change is Drift.KEPT for one in plan.drift) and batch is not None:
         template = replace(template, brought=brought_columns(schema, batch))
     non_blocking = policies.transaction.non_blocking
     if non_blocking:
@@ -141,6 +162,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         non_blocking=non_blocking,
         strategy=_strategy(policies, index),
         updates=policies.clustering.updates,
+        drift=plan.drift,
     )
 
 
@@ -213,17 +235,38 @@ def _check_writable(table: LoadedTable) -> None:
 
 def _schema(
     table: LoadedTable, policies: Policies, operation: Operation, stored: pa.Schema | None, batch: pa.Schema | None
-) -> pa.Schema:
+) -> SchemaPlan:
     keys, rule = table.config.keys, table.config.merge_rule
     if operation is Operation.DELETE and batch is not None:
         if _KEY not in batch.names:
-            plan_schema(None, batch, policies.schema, required=keys.record_key_fields)
+            incoming_columns(batch, required=keys.record_key_fields)
         if stored is None:
             raise UserError(f"{table.env.storage.root}: the table has no rows yet, so there is nothing to delete")
-        return stored
+        return SchemaPlan(schema=stored)
     if batch is None:
-        return stored if stored is not None else pa.schema([])
-    return plan_schema(stored, batch, policies.schema, required=(*required_columns(keys), *rule.ordering))
+        return SchemaPlan(schema=stored if stored is not None else pa.schema([]))
+    incoming = incoming_columns(batch, required=(*required_columns(keys), *rule.ordering))
+    if stored is None:
+        return SchemaPlan(schema=first_schema(incoming))
+    missing = policies.schema.missing
+    if missing == "keep" and operation is not Operation.UPSERT:
+        # Rows of inserts are new. Overwritten rows are not looked at, so nothing of them can be kept.
+        missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"
+    return evolve(stored, incoming, policies.schema, missing=missing, fixed=_roles(keys, rule))
+
+
+def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
+    """Return the columns whose change of type may change keys, partition paths or the order of versions."""
+    roles: dict[str, frozenset[Role]] = {}
+    named = (
+        (Role.KEY, keys.record_key_fields),
+        (Role.PARTITION, keys.partition_fields),
+        (Role.ORDERING, rule.ordering),
+    )
+    for role, names in named:
+        for name in names:
+            roles[name] = roles.get(name, frozenset()) | {role}
+    return roles
 
 
 def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.drift import ColumnDrift, decode_drift
 from lakehouse.model.instant import Instant
 
 
@@ -20,6 +21,11 @@ class Committed:
     def rows(self) -> int:
         """Rows inserted, updated or deleted."""
         return sum(s.num_inserts + s.num_updates + s.num_deletes for s in self.metadata.stats)
+
+    @property
+    def drift(self) -> tuple[ColumnDrift, ...]:
+        """The columns in which the batch differed from the table, and the rows that this concerned."""
+        return decode_drift(self.metadata.extra)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -274,11 +274,12 @@ def _write(
     replaced = _replaced(table, request, stats) if replaces else {}
     if not stats and not replaced and not request.allow_empty:
         return NothingToDo(reason="the batch has no rows and there is nothing to replace")
+    rows = sum(run.rows for run in runs) if runs else sum(stat.num_writes for stat in stats)
     metadata = CommitMetadata(
         operation=request.operation.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
         replaced=replaced,
-        extra={**request.extra, **prepared.extra(stats), **event_time_extra(table, policies.event_time, stats)},
+        extra={**request.extra, **prepared.extra(stats, rows), **event_time_extra(table, policies.event_time, stats)},
     )
     markers.left = delete_unreported(table, instant.requested, metadata.stats, known=markers.known)
     candidate = Candidate(

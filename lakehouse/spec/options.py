@@ -18,6 +18,7 @@ from lakehouse.spec.clustering_options import ClusteringPolicy
 from lakehouse.spec.event_time_options import EventTimePolicy
 from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.spec.option import option
+from lakehouse.spec.schema_options import SchemaPolicy
 from lakehouse.spec.sync_options import SyncPolicy
 from lakehouse.spec.ttl_options import TtlPolicy
 
@@ -172,23 +173,6 @@ class TransactionPolicy(LockPolicy):
     def non_blocking(self) -> bool:
         """Whether writes of the same file groups follow each other instead of excluding each other."""
         return self.concurrency == "NON_BLOCKING_CONCURRENCY_CONTROL"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaPolicy:
-    """What may differ between a batch and the table."""
-
-    fill_missing_columns: bool = option(
-        "hoodie.write.set.null.for.missing.columns",
-        False,
-        "Columns the batch lacks become null instead of an error.",
-        aliases=("hoodie.datasource.write.reconcile.schema",),
-    )
-    partial_update: bool = option(
-        "lakehouse.write.partial.update",
-        False,
-        "Upserts may bring some of the columns: stored rows keep their values of the others, new rows get nulls.",
-    )
 
 
 PARTITION_REGEX = "hoodie.compaction.partition.path.regex"

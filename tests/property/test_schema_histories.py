@@ -69,6 +69,7 @@ options = st.fixed_dictionaries(
         "lakehouse.write.memory.budget": st.sampled_from(["64000000", "500"]),
         "hoodie.index.type": st.sampled_from(["SIMPLE", "GLOBAL_SIMPLE"]),
         "hoodie.write.set.null.for.missing.columns": st.just("true"),
+        "lakehouse.schema.type.change": st.just("any"),
     }
 )
 

@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import UserError
+from lakehouse.model.drift import Drift, decode_drift
+from lakehouse.operations.results import Committed
 from lakehouse.table import Table
 from tests.support.tables import KEYS, Shape, data_rows, make_env
 
@@ -69,8 +71,30 @@ def test_stitched_columns_are_there_after_compaction(table: Table, table_type: s
         assert data_rows(table) == stitched == data_rows(table, read_optimized=True)
 
 
-def test_without_the_option_a_missing_column_is_refused(table: Table) -> None:
+def test_a_missing_column_is_kept_by_default_and_counted(table: Table) -> None:
+    outcome = table.upsert(rows(id=["a", "c"], ts=[2, 2], amount=[10.0, 30.0]))
+    expected = [("a", "1", 10.0), ("b", "2", 2.0), ("c", None, 30.0)]
+    assert [(r["id"], r["v"], r["amount"]) for r in data_rows(table)] == expected
+    assert isinstance(outcome, Committed)
+    told = {(one.column, str(one.change)): one.rows for one in outcome.drift}
+    assert told == {("v", "nulled"): 1, ("v", "kept"): 1}
+    assert decode_drift(table.commits()[-1][1].extra) == outcome.drift
+
+
+def test_a_missing_column_is_refused_where_asked_for_and_where_nothing_can_be_kept(table: Table) -> None:
+    before = data_rows(table)
     with pytest.raises(UserError, match="column 'v' of the table is not in the data"):
-        table.upsert(rows(id=["a"], ts=[2], amount=[10.0]))
+        table.upsert(rows(id=["a"], ts=[2], amount=[10.0]), options={"lakehouse.schema.missing.column": "fail"})
+    for overwrite in (table.insert_overwrite, table.insert_overwrite_table):
+        with pytest.raises(UserError, match=r"column 'v' of the table is not in the data.*cannot be kept"):
+            overwrite(rows(id=["a"], ts=[2], amount=[10.0]))
     with pytest.raises(UserError, match="'ts' is not in the data"):
-        table.upsert(pa.table({"id": ["a"], "p": ["a"], "amount": [1.0]}), options=PARTIAL)
+        table.upsert(pa.table({"id": ["a"], "p": ["a"], "amount": [1.0]}))
+    assert data_rows(table) == before
+
+
+def test_inserted_rows_have_null_for_a_missing_column(table: Table) -> None:
+    outcome = table.insert(rows(id=["x", "y"], ts=[2, 2], amount=[10.0, 20.0]))
+    assert isinstance(outcome, Committed)
+    assert [(one.column, one.change, one.rows) for one in outcome.drift] == [("v", Drift.NULLED, 2)]
+    assert [r["v"] for r in data_rows(table)] == ["1", "2", None, None]

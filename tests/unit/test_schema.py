@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import UserError
-from lakehouse.plan.schema import normalise, plan_schema
-from lakehouse.spec.options import SchemaPolicy
+from lakehouse.plan.schema import Role, evolve, normalise, plan_schema
+from lakehouse.spec.schema_options import SchemaPolicy
 
 TABLE = pa.schema([("id", pa.string()), ("n", pa.int32())])
 STRICT, FILLING = SchemaPolicy(), SchemaPolicy(fill_missing_columns=True)
@@ -20,11 +20,127 @@ def test_a_new_column_goes_to_the_end_and_is_nullable() -> None:
     assert planned.field("fresh").nullable
 
 
-def test_a_missing_column_is_refused_or_filled_as_the_policy_says() -> None:
+def drift(batch: pa.Schema, policy: SchemaPolicy = STRICT, table: pa.Schema = TABLE) -> list[tuple[str, str]]:
+    return [(one.column, str(one.change)) for one in evolve(table, normalise(batch), policy).drift]
+
+
+def test_a_missing_column_is_kept_filled_or_refused_as_the_policy_says() -> None:
     batch = pa.schema([("id", pa.string()), ("m", pa.int32())])
+    assert plan_schema(TABLE, batch, STRICT).names == ["id", "n", "m"]
+    assert drift(batch) == [("n", "kept"), ("m", "added")]
+    for filling in (FILLING, SchemaPolicy(missing_column="null")):
+        assert plan_schema(TABLE, batch, filling).names == ["id", "n", "m"]
+        assert drift(batch, filling) == [("n", "nulled"), ("m", "added")]
     with pytest.raises(UserError, match=r"'n' of the table is not in the data\..*null.for.missing.columns=true"):
-        plan_schema(TABLE, batch, STRICT)
-    assert plan_schema(TABLE, batch, FILLING).names == ["id", "n", "m"]
+        plan_schema(TABLE, batch, SchemaPolicy(missing_column="fail"))
+
+
+def test_a_new_column_is_added_ignored_or_refused_as_the_policy_says() -> None:
+    batch = pa.schema([("id", pa.string()), ("n", pa.int32()), ("name", pa.string())])
+    assert drift(batch) == [("name", "added")]
+    ignoring = SchemaPolicy(new_column="ignore")
+    assert plan_schema(TABLE, batch, ignoring).equals(TABLE)
+    assert drift(batch, ignoring) == [("name", "ignored")]
+    with pytest.raises(UserError, match=r"column 'name' of the data is not in the table.*new\.column=ignore"):
+        plan_schema(TABLE, batch, SchemaPolicy(new_column="fail"))
+
+
+def test_fields_of_structs_follow_the_policy_of_columns_but_cannot_be_kept() -> None:
+    table = pa.schema([("s", pa.struct([("a", pa.int32())]))])
+    wider = pa.schema([("s", pa.struct([("a", pa.int32()), ("b", pa.string())]))])
+    assert drift(wider, table=table) == [("s.b", "added")]
+    assert drift(wider, SchemaPolicy(new_column="ignore"), table) == [("s.b", "ignored")]
+    assert plan_schema(table, wider, SchemaPolicy(new_column="ignore")).equals(table)
+    with pytest.raises(UserError, match=r"'s\.b' of the data is not in the table"):
+        plan_schema(table, wider, SchemaPolicy(new_column="fail"))
+    assert drift(table, FILLING, wider) == [("s.b", "nulled")]
+    assert drift(table, STRICT, wider) == [("s.b", "nulled")]
+    with pytest.raises(UserError, match=r"'s\.b' of the table is not in the data"):
+        plan_schema(wider, table, SchemaPolicy(missing_column="fail"))
+
+
+def test_a_new_column_that_differs_in_case_only_is_refused() -> None:
+    with pytest.raises(UserError, match="'n' and 'N'"):
+        plan_schema(TABLE, pa.schema([("id", pa.string()), ("n", pa.int32()), ("N", pa.int32())]), STRICT)
+    with pytest.raises(UserError, match="'n' and 'N'"):
+        plan_schema(TABLE, pa.schema([("id", pa.string()), ("N", pa.int32())]), STRICT)
+
+
+EXACT, LOSSY, TEXT, ANY = (SchemaPolicy(type_change=kind) for kind in ("promote", "lossy", "text", "any"))
+FIXED = SchemaPolicy(type_change="fail")
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "allowing", "change"),
+    [
+        (pa.int32(), pa.int64(), {EXACT, LOSSY, TEXT, ANY}, "promoted"),
+        (pa.int32(), pa.float64(), {EXACT, LOSSY, TEXT, ANY}, "promoted"),
+        (pa.float32(), pa.float64(), {EXACT, LOSSY, TEXT, ANY}, "promoted"),
+        (pa.decimal128(10, 2), pa.decimal128(12, 3), {EXACT, LOSSY, TEXT, ANY}, "promoted"),
+        (pa.int32(), pa.float32(), {LOSSY, ANY}, "rounded"),
+        (pa.int64(), pa.float32(), {LOSSY, ANY}, "rounded"),
+        (pa.int64(), pa.float64(), {LOSSY, ANY}, "rounded"),
+        (pa.int64(), pa.string(), {TEXT, ANY}, "widened_to_text"),
+        (pa.float64(), pa.string(), {TEXT, ANY}, "widened_to_text"),
+        (pa.date32(), pa.string(), {TEXT, ANY}, "widened_to_text"),
+    ],
+)
+def test_a_type_changes_only_as_far_as_the_policy_allows(
+    narrow: pa.DataType, wide: pa.DataType, allowing: set[SchemaPolicy], change: str
+) -> None:
+    table, batch = pa.schema([("x", narrow)]), pa.schema([("x", wide)])
+    for policy in (EXACT, LOSSY, TEXT, ANY, FIXED):
+        if policy in allowing:
+            (one,) = evolve(table, batch, policy).drift
+            assert (one.change, one.before, one.after) == (change, str(narrow), str(wide))
+        else:
+            with pytest.raises(
+                UserError, match=r"column 'x' is .* in the table and .*lakehouse\.schema\.type\.change="
+            ):
+                evolve(table, batch, policy)
+        # The table stays as it is where the batch is narrower, which is no change.
+        back = evolve(batch, table, policy)
+        assert (back.schema, back.drift) == (batch, ())
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "kept_by"),
+    [
+        (pa.int32(), pa.int64(), {Role.KEY, Role.PARTITION, Role.ORDERING}),
+        (pa.decimal128(10, 2), pa.decimal128(12, 2), {Role.KEY, Role.PARTITION, Role.ORDERING}),
+        (pa.decimal128(10, 2), pa.decimal128(12, 3), {Role.ORDERING}),
+        (pa.int32(), pa.float64(), {Role.ORDERING}),
+        (pa.float32(), pa.float64(), {Role.ORDERING}),
+        (pa.int64(), pa.float64(), set()),
+        (pa.int64(), pa.string(), {Role.KEY, Role.PARTITION}),
+        (pa.float64(), pa.string(), set()),
+        (pa.date32(), pa.string(), {Role.KEY, Role.PARTITION}),
+    ],
+)
+def test_columns_with_a_role_change_only_where_text_and_order_stay(
+    narrow: pa.DataType, wide: pa.DataType, kept_by: set[Role]
+) -> None:
+    table, batch = pa.schema([("x", narrow)]), pa.schema([("x", wide)])
+    for role in Role:
+        fixed = {"x": frozenset({role})}
+        if role in kept_by:
+            assert evolve(table, batch, ANY, fixed=fixed).schema.equals(batch)
+        else:
+            with pytest.raises(UserError, match=f"it is a {role} column"):
+                evolve(table, batch, ANY, fixed=fixed)
+    if pa.types.is_string(wide):
+        # A number that meets a text column is stored as its text.
+        for role in (Role.ORDERING, *((Role.KEY,) if pa.types.is_floating(narrow) else ())):
+            with pytest.raises(UserError, match=f"it is a {role} column"):
+                evolve(batch, table, ANY, fixed={"x": frozenset({role})})
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(UserError, match=r"missing\.columns=true and lakehouse\.schema\.missing\.column=fail"):
+        SchemaPolicy(fill_missing_columns=True, missing_column="fail")
+    with pytest.raises(UserError, match=r"partial\.update=true and lakehouse\.schema\.missing\.column=null"):
+        SchemaPolicy(partial_update=True, missing_column="null")
+    assert SchemaPolicy(partial_update=True, fill_missing_columns=True).missing == "keep"
 
 
 def test_a_column_that_must_not_be_null_is_never_filled() -> None:

@@ -97,11 +97,14 @@ def test_an_illegal_change_of_type_names_the_column_and_both_types(column: str, 
     assert "Cast the column" in str(error)
 
 
-def test_a_column_that_the_batch_lacks_is_refused_unless_told_to_fill() -> None:
+def test_a_column_that_the_batch_lacks_is_refused_or_filled_where_asked_for() -> None:
     table = make_table()
     table.upsert(GOOD)
     rows = batch([row("k1", v="new", ts=2)]).drop_columns(["amount"])
-    error = unchanged_after(lambda: table.upsert(rows), table, "'amount' of the table is not in the data")
+    failing = {"lakehouse.schema.missing.column": "fail"}
+    error = unchanged_after(
+        lambda: table.upsert(rows, options=failing), table, "'amount' of the table is not in the data"
+    )
     assert "hoodie.write.set.null.for.missing.columns=true" in str(error)
     table.upsert(rows, options={"hoodie.write.set.null.for.missing.columns": "true"})
     assert table.scan(["id", "amount"], where="v = 'new'").to_arrow().to_pylist() == [{"id": "k1", "amount": None}]

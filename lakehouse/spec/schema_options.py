@@ -1,0 +1,82 @@
+"""Schema drift: what happens to columns in which a batch differs from the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.errors import UserError
+from lakehouse.spec.option import option
+
+NEW_COLUMN, MISSING_COLUMN = "lakehouse.schema.new.column", "lakehouse.schema.missing.column"
+TYPE_CHANGE = "lakehouse.schema.type.change"
+NULLS, PARTIAL_UPDATE = "hoodie.write.set.null.for.missing.columns", "lakehouse.write.partial.update"
+NEW_COLUMNS = ("add", "ignore", "fail")
+MISSING_COLUMNS = ("keep", "null", "fail")
+TYPE_CHANGES = ("promote", "lossy", "text", "any", "fail")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPolicy:
+    """What may differ between a batch and the table. Every difference is counted in the commit."""
+
+    new_column: str = option(
+        NEW_COLUMN,
+        "add",
+        "Columns that the table lacks are added, left out (and counted), or refused.",
+        choices=NEW_COLUMNS,
+    )
+    missing_column: str = option(
+        MISSING_COLUMN,
+        "keep",
+        "Columns that the batch lacks: stored rows keep their values and new rows get null; null for all rows; or "
+        "refused.",
+        choices=MISSING_COLUMNS,
+    )
+    type_change: str = option(
+        TYPE_CHANGE,
+        "promote",
+        "How the type of a column may change: promote where no value changes (int to long or double, float to double, "
+        "wider decimals); lossy allows long to float and double too, text allows numbers and dates to string, any "
+        "allows both. Key, partition and ordering columns change only where their text and order stay.",
+        choices=TYPE_CHANGES,
+    )
+    fill_missing_columns: bool = option(
+        NULLS,
+        False,
+        f"The same as {MISSING_COLUMN}=null.",
+        aliases=("hoodie.datasource.write.reconcile.schema",),
+    )
+    partial_update: bool = option(
+        PARTIAL_UPDATE,
+        False,
+        f"The same as {MISSING_COLUMN}=keep, which is the default; it comes before {NULLS}.",
+    )
+
+    def __post_init__(self) -> None:
+        """Raise UserError for options that contradict each other."""
+        for asked, key, value in (
+            (self.fill_missing_columns, NULLS, "null"),
+            (self.partial_update, PARTIAL_UPDATE, "keep"),
+        ):
+            if asked and self.missing_column not in ("keep", value):
+                raise UserError(
+                    f"options {key}=true and {MISSING_COLUMN}={self.missing_column} contradict each other; set one",
+                    option=MISSING_COLUMN,
+                )
+
+    @property
+    def missing(self) -> str:
+        """What happens to columns that a batch lacks: keep, null or fail."""
+        if self.fill_missing_columns and not self.partial_update:
+            return "null"
+        return self.missing_column
+
+    @property
+    def rounds(self) -> bool:
+        """Whether numbers may lose digits."""
+        return self.type_change in ("lossy", "any")
+
+    @property
+    def makes_text(self) -> bool:
+        """Whether numbers and dates may become text."""
+        return self.type_change in ("text", "any")
