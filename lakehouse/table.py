@@ -19,6 +19,7 @@ from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.restore import Savepoint
+from lakehouse.model.texts import text_list
 from lakehouse.model.validation import ValidationReport
 from lakehouse.operations.cdc import CDC, ChangeRequest, ChangeScan, check_format, plan_change_read
 from lakehouse.operations.create import create_table
@@ -119,7 +120,7 @@ class Table:
         *,
         options: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        allowed_functions: Sequence[str] = (),
+        allowed_functions: str | Sequence[str] = (),
         env: Env | None = None,
     ) -> Table:
         """Open the table at `location`; `options` override what the table stores.
@@ -132,8 +133,7 @@ class Table:
         versions and features that cannot be honoured.
         """
         env = env or Env(storage=open_storage(location, storage_options or {}))
-        allowed = (allowed_functions,) if isinstance(allowed_functions, str) else tuple(allowed_functions)
-        loaded = load_table(env, allowed_functions=allowed)
+        loaded = load_table(env, allowed_functions=text_list(allowed_functions, "allowed_functions"))
         require_merger(loaded.config)
         policies = parse_options(stored_options(loaded.config))
         return cls(env, _overridden(policies, options or {}), loaded)
@@ -144,8 +144,8 @@ class Table:
         location: str,
         *,
         name: str,
-        record_key: Sequence[str],
-        partition_by: Sequence[str] = (),
+        record_key: str | Sequence[str],
+        partition_by: str | Sequence[str] = (),
         ordering: str | Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         options: Mapping[str, str] | None = None,
@@ -156,6 +156,11 @@ class Table:
     ) -> Table:
         """Create a table and open it. Name, location and record key are all it needs.
 
+        `record_key`, `partition_by` and `ordering` are a column or a list of columns. The record key is unique in each
+        partition, as in Hudi, and not in the whole table: a row whose partition changed becomes a second row. It is
+        unique in the table with a global index (`hoodie.index.type=GLOBAL_SIMPLE`) or without partitions;
+        `validate(keys="global")` finds keys that are in several partitions.
+
         `declared` takes the other fields of TableDeclaration: table_type, cdc, key_generator, timestamp, and how
         versions of a record meet: merge_mode, merger, partial_update, unavailable_value, delete_field, delete_marker.
         Raises UserError if a table is there already (unless `exist_ok`) for options that do not fit together,
@@ -164,9 +169,9 @@ class Table:
         env = env or Env(storage=open_storage(location, storage_options or {}))
         declaration = TableDeclaration(
             name=name,
-            record_key=tuple(record_key),
-            partition_by=tuple(partition_by),
-            ordering=ordering,
+            record_key=text_list(record_key, "record_key", ordered=True),
+            partition_by=text_list(partition_by, "partition_by", ordered=True),
+            ordering=text_list(ordering, "ordering", ordered=True),
             schema=None if schema is None else arrow_to_avro(normalise(schema), table=name),
             options=dict(options or {}),
             **declared,
@@ -241,10 +246,10 @@ class Table:
     def delete(self, keys: Any, **call: Unpack[WriteCall]) -> Outcome:
         """Delete rows: a frame with the record key columns (and partition columns, else all partitions are searched).
 
-        A list of record keys as text works too.
+        A record key as text, or a list of them, works too.
         """
-        if isinstance(keys, Sequence) and not isinstance(keys, str):
-            keys = pa.table({META_COLUMNS[2]: pa.array(list(keys), pa.string())})
+        if isinstance(keys, str | bytes | Sequence):
+            keys = pa.table({META_COLUMNS[2]: pa.array(text_list(keys, "keys"), pa.string())})
         return self._write(Operation.DELETE, keys, call)
 
     def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
@@ -263,13 +268,13 @@ class Table:
         return self._write(Operation.INSERT_OVERWRITE_TABLE, rows, call)
 
     def delete_partitions(
-        self, partitions: Sequence[str], *, commit_metadata: Mapping[str, str] | None = None
+        self, partitions: str | Sequence[str], *, commit_metadata: Mapping[str, str] | None = None
     ) -> Outcome:
         """Delete whole partitions, named by their relative paths.
 
         Raises UserError naming a path that is no partition.
         """
-        wanted = [partition.strip("/") for partition in partitions]
+        wanted = [path.strip("/") for path in text_list(partitions, "partitions", allow_empty=True)]
         table = self.refresh()
         known = {file_slice.partition for file_slice in load_slices(table, wanted)}
         for partition in wanted:
@@ -282,7 +287,7 @@ class Table:
 
     def scan(
         self,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         where: str | None = None,
         *,
         as_of: str | None = None,
@@ -297,7 +302,7 @@ class Table:
         """
         if as_of is not None and as_of_event_time is not None:
             raise UserError(f"as_of={as_of!r} and as_of_event_time={str(as_of_event_time)!r}: give one of them")
-        chosen = None if columns is None else tuple(columns)
+        chosen = None if columns is None else text_list(columns, "columns", ordered=True)
         table = self.refresh()
         request = ScanRequest(
             columns=chosen,
@@ -314,7 +319,7 @@ class Table:
         begin: str | None = None,
         end: str | None = None,
         *,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         where: str | None = None,
         format: str = "latest_state",
     ) -> TableScan:
@@ -326,7 +331,7 @@ class Table:
         come in the order in which they completed. Raises UserError unless the table was created with `cdc`.
         """
         check_format(format)
-        chosen = None if columns is None else tuple(columns)
+        chosen = None if columns is None else text_list(columns, "columns", ordered=True)
         budget = self._policies.write.memory_budget_bytes
         request: ScanRequest | ChangeRequest = ScanRequest(
             columns=chosen, where=where, incremental=True, begin=begin, end=end, memory_budget_bytes=budget

@@ -13,6 +13,7 @@ from lakehouse.model.clean import CleanPlan
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.instant import Instant
+from lakehouse.model.texts import text_list
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
 from lakehouse.operations import archive, clean, clustering, compaction, index_build, ttl
 from lakehouse.operations.archive import Archived
@@ -93,15 +94,15 @@ class TableServices:
         return clean.due(self.table, self.policies)
 
     def plan_clean(
-        self, *, dry_run: bool = False, force: bool = False, pinned: Collection[str] = ()
+        self, *, dry_run: bool = False, force: bool = False, pinned: str | Collection[str] = ()
     ) -> Instant | CleanPlan | NothingToDo:
         """Put a plan of files to remove on the timeline if one is due; with `dry_run` return what it would hold.
 
         What is read as of the instants `pinned` (requested times) is kept, whatever the policy says.
         """
         if dry_run:
-            return clean.preview(self.table, self.policies, force=force, pinned=pinned)
-        return clean.plan(self.table, self.policies, force=force, pinned=pinned)
+            return clean.preview(self.table, self.policies, force=force, pinned=text_list(pinned, "pinned"))
+        return clean.plan(self.table, self.policies, force=force, pinned=text_list(pinned, "pinned"))
 
     def clean(
         self,
@@ -109,7 +110,7 @@ class TableServices:
         dry_run: bool = False,
         instant: str | None = None,
         force: bool = False,
-        pinned: Collection[str] = (),
+        pinned: str | Collection[str] = (),
         spark: Any = None,
     ) -> Cleaned | CleanPlan | NothingToDo:
         """Remove files that no retained instant needs: by the plan of `instant`, else by pending plans and a new one.
@@ -118,9 +119,11 @@ class TableServices:
         `pinned` (requested times) is kept, whatever the policy says.
         """
         if dry_run:
-            return clean.preview(self.table, self.policies, force=force, pinned=pinned)
+            return clean.preview(self.table, self.policies, force=force, pinned=text_list(pinned, "pinned"))
         engine = engine_of(spark, self.policies)
-        return clean.run(self.table, engine, self.policies, instant=instant, force=force, pinned=pinned)
+        return clean.run(
+            self.table, engine, self.policies, instant=instant, force=force, pinned=text_list(pinned, "pinned")
+        )
 
     def archive_due(self) -> ArchiveDue:
         """Return whether an archive is due now, and why; reads the timeline, and more only if it has grown long."""
@@ -137,16 +140,16 @@ class TableServices:
             return found if found.instants else NothingToDo(reason=found.kept)
         return archive.run(self.table, self.policies, force=force)
 
-    def ttl_due(self, *, pinned: Collection[str] = ()) -> TtlDue:
+    def ttl_due(self, *, pinned: str | Collection[str] = ()) -> TtlDue:
         """Return whether partitions are to expire now, and why; reads commits since the last look, no listing."""
-        return ttl.due(self.table, self.policies, TtlRequest(pinned=pinned))
+        return ttl.due(self.table, self.policies, TtlRequest(pinned=text_list(pinned, "pinned")))
 
-    def plan_ttl(self, *, pinned: Collection[str] = (), force: bool = False) -> TtlPlan:
+    def plan_ttl(self, *, pinned: str | Collection[str] = (), force: bool = False) -> TtlPlan:
         """Return which partitions would expire now, and why; nothing is written."""
-        return ttl.propose(self.table, self.policies, TtlRequest(pinned=pinned, rebuild=force))
+        return ttl.propose(self.table, self.policies, TtlRequest(pinned=text_list(pinned, "pinned"), rebuild=force))
 
     def ttl(
-        self, *, dry_run: bool = False, pinned: Collection[str] = (), force: bool = False
+        self, *, dry_run: bool = False, pinned: str | Collection[str] = (), force: bool = False
     ) -> Committed | NothingToDo | TtlPlan:
         """Delete the partitions that expired, in one commit; with `dry_run` nothing is, and the answer is the plan.
 
@@ -155,7 +158,7 @@ class TableServices:
         """
         if dry_run:
             return self.plan_ttl(pinned=pinned, force=force)
-        return ttl.run(self.table, self.policies, TtlRequest(pinned=pinned, rebuild=force))
+        return ttl.run(self.table, self.policies, TtlRequest(pinned=text_list(pinned, "pinned"), rebuild=force))
 
     def ttl_rules(self) -> tuple[TtlRule, ...]:
         """Return the rules of the policy log, in the order in which they were set."""

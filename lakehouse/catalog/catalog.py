@@ -31,6 +31,7 @@ from lakehouse.catalog.policies import ServicePolicies, ServicePolicy
 from lakehouse.declared import create_declared
 from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
 from lakehouse.model.pattern import compile_pattern
+from lakehouse.model.texts import text_list
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.services import ServiceSettings, service_settings, setting_options
 from lakehouse.spec.table import TableSpec, parse_spec
@@ -195,9 +196,9 @@ class Catalog:
             assert spec is not None, "a table is entered with its spec"
             return _entry(row, spec)
 
-    def entries(self, identifiers: Sequence[str]) -> tuple[TableEntry, ...]:
+    def entries(self, identifiers: str | Sequence[str]) -> tuple[TableEntry, ...]:
         """Return what the catalog knows of some tables, each once; see `entry` for errors."""
-        asked = dict.fromkeys(".".join(_parse(identifier)) for identifier in identifiers)
+        asked = dict.fromkeys(".".join(_parse(identifier)) for identifier in text_list(identifiers, "identifiers"))
         if len(asked) <= _FEW:
             return tuple(self.entry(identifier) for identifier in asked)
         known = {entry.identifier: entry for entry in self.list_tables()}

@@ -12,6 +12,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from lakehouse.catalog.connect import Database
 from lakehouse.catalog.models import DecisionRow, RequestRow, RunRow, TableRow
+from lakehouse.model.texts import text_list
 from lakehouse.txn.env import Clock
 
 _KEPT_DECISIONS = 50
@@ -133,10 +134,10 @@ class History:
                 for row in session.scalars(query.order_by(RequestRow.id))
             )
 
-    def asked_for(self, services: Collection[str]) -> frozenset[tuple[int, str]]:
+    def asked_for(self, services: str | Collection[str]) -> frozenset[tuple[int, str]]:
         """Return (table id, service) of all requests that no run has taken yet."""
         query = select(RequestRow.table_id, RequestRow.service).where(
-            RequestRow.state == RequestState.OPEN, RequestRow.service.in_(services)
+            RequestRow.state == RequestState.OPEN, RequestRow.service.in_(text_list(services, "services"))
         )
         with self._database.session() as session:
             return frozenset((table, service) for table, service in session.execute(query.distinct()))
@@ -296,12 +297,13 @@ class History:
                 found[key] = (*found.get(key, ()), _run(row))
         return found
 
-    def bytes_since(self, services: Collection[str], since_ms: int) -> dict[str, int]:
+    def bytes_since(self, services: str | Collection[str], since_ms: int) -> dict[str, int]:
         """Return per service the bytes that runs, on any table, wrote or are predicted to write since a moment."""
         query = select(RunRow.service, RunRow.actual, RunRow.predicted).where(RunRow.started_ms >= since_ms)
-        found = dict.fromkeys(services, 0)
+        wanted = text_list(services, "services")
+        found = dict.fromkeys(wanted, 0)
         with self._database.session() as session:
-            for service, actual, predicted in session.execute(query.where(RunRow.service.in_(services))):
+            for service, actual, predicted in session.execute(query.where(RunRow.service.in_(wanted))):
                 found[service] += int((actual or {}).get("bytes", (predicted or {}).get("bytes", 0)))
         return found
 

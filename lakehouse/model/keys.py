@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lakehouse.model.texts import text_list
+
 
 class KeyGeneratorType(StrEnum):
     """Values of `hoodie.table.keygenerator.type` that this package writes."""
@@ -26,6 +28,9 @@ class TimestampFormat:
     input_timezone: str = ""
     output_format: str = "yyyy-MM-dd"
     output_timezone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_formats", text_list(self.input_formats, "input_formats", ordered=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

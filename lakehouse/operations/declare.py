@@ -9,6 +9,7 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.format.cdc import CdcMode
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
+from lakehouse.model.texts import text_list
 from lakehouse.rows.merger import load_merger
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
 from lakehouse.spec.options import CREATE_OPTIONS, parse_options
@@ -40,6 +41,9 @@ STORED_OPTIONS = (
 class TableDeclaration:
     """A table to be made. `partition_by` holds column names, or `column:SIMPLE` / `column:TIMESTAMP`.
 
+    A text stands for a list of one. The record key is unique in each partition, as in Hudi; in the whole table only
+    with a global index (`hoodie.index.type=GLOBAL_SIMPLE`), which looks keys up in all partitions.
+
     How versions of a record meet (format: data.md 5.1-5.3), all of it settled for the table's life:
     `ordering`: the columns that say which version is the later one, compared as a tuple.
     `merge_mode`: EVENT_TIME_ORDERING (the greater ordering value wins; the default with `ordering`),
@@ -70,10 +74,14 @@ class TableDeclaration:
     cdc: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("record_key", "partition_by", "ordering"):
+            object.__setattr__(self, name, text_list(getattr(self, name), name, ordered=True))
+
     @property
     def ordering_columns(self) -> tuple[str, ...]:
         """The ordering columns, however they were given."""
-        return (self.ordering,) if isinstance(self.ordering, str) else tuple(self.ordering or ())
+        return text_list(self.ordering, "ordering")
 
     @property
     def named_columns(self) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from zoneinfo import ZoneInfo
 from lakehouse.errors import UserError
 from lakehouse.metastore.names import partition_name, partition_values
 from lakehouse.model.publication import NO_EVENTS, EventSpan, Publication, PublishedPartition, Stage, Version
+from lakehouse.model.texts import text_list
 from lakehouse.spec.publish import GRANULARITIES, PublishSpec
 
 _STEPS = {"day": timedelta(days=1), "hour": timedelta(hours=1)}
@@ -71,6 +72,9 @@ class Asked:
     archive: bool = False
     ended: bool = False
     newest: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", text_list(self.names, "names"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.model.publication import Publication, PublishedPartition, Stage
+from lakehouse.model.texts import text_list
 from lakehouse.operations.load import LoadedTable
 from lakehouse.publish.copy import copy_partition
 from lakehouse.publish.job import PublishJob, facts_of, partition_columns, table_partitions, versions_of
@@ -57,7 +58,7 @@ def due(job: PublishJob, asked: Asked | None = None) -> PublishPlan:
     return _planned(job, loaded, _named(job, loaded, asked or Asked()))
 
 
-def signal(job: PublishJob, names: Sequence[str]) -> tuple[str, ...]:
+def signal(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
     """Say that partitions are ready, by their names or, of dates, by their values; return the names.
 
     A partition that is published already is published again, at the version of the next run.
@@ -69,7 +70,7 @@ def signal(job: PublishJob, names: Sequence[str]) -> tuple[str, ...]:
             setting="ready",
         )
     loaded = job.table.refresh()
-    found = _named(job, loaded, Asked(names=tuple(names))).names
+    found = _named(job, loaded, Asked(names=text_list(names, "names"))).names
     now_ms = loaded.env.clock.now_ms()
 
     def told(publication: Publication) -> Publication:
@@ -125,13 +126,13 @@ def _reported(plan: PublishPlan, done: PublishReport) -> PublishReport:
     return replace(done, waiting=len(plan.waiting), lost=plan.lost, expired=expired)
 
 
-def withdraw(job: PublishJob, names: Sequence[str]) -> tuple[str, ...]:
+def withdraw(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
     """Take partitions out of the metastore and let go of their versions; return the names of those that were there.
 
     They stay away until they are signalled again or asked for by force.
     """
     loaded = job.table.refresh()
-    found = _named(job, loaded, Asked(names=tuple(names))).names
+    found = _named(job, loaded, Asked(names=text_list(names, "names"))).names
     known = read_publications(loaded.env).get(job.target, Publication()).partitions
     unknown = [name for name in found if name not in known]
     if unknown:

@@ -10,6 +10,7 @@ from lakehouse.metastore.names import partition_name, same_location
 from lakehouse.metastore.protocol import HivePartition
 from lakehouse.metastore.published import INSTANT
 from lakehouse.model.publication import Publication, PublishedPartition, Stage
+from lakehouse.model.texts import text_list
 from lakehouse.operations.load import LoadedTable
 from lakehouse.publish.job import PublishJob, hive_partition, partition_columns
 from lakehouse.publish.plan import Asked, PublishPlan, iso, period
@@ -38,13 +39,13 @@ class PartitionStatus:
     why: str
 
 
-def status(job: PublishJob, names: Sequence[str] = ()) -> tuple[PartitionStatus, ...]:
+def status(job: PublishJob, names: str | Sequence[str] = ()) -> tuple[PartitionStatus, ...]:
     """Return all partitions in order, those that wait included; the metastore is asked what it shows.
 
     With `names`, of one or more partitions, return these; raises UserError for a name that no partition can have.
     """
     loaded = job.table.refresh()
-    whole = [_whole_name(job, loaded, name) for name in names]
+    whole = [_whole_name(job, loaded, name) for name in text_list(names, "names")]
     dates = job.spec.partitions == "date"
     plan = due(job, Asked(names=tuple(whole) if dates else ()))
     publication = read_publications(loaded.env).get(job.target, Publication())

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from lakehouse.errors import LakehouseError, SourceMissingError, TableBusyError, UserError, nearest
+from lakehouse.model.texts import text_list
 
 _VALUED = {
     "--interval-start": "interval_start",
@@ -59,6 +60,8 @@ class JobCommand:
         return (self.table, *self.also)
 
     def __post_init__(self) -> None:
+        for name in ("also", "partitions"):
+            object.__setattr__(self, name, text_list(getattr(self, name), name, allow_empty=True))
         if (self.interval_start is None) != (self.interval_end is None):
             raise UserError("a data interval needs both --interval-start and --interval-end")
         interval = self.interval

@@ -156,7 +156,7 @@ def _text(name: str, value: Any) -> str:
 def _list(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, dict):
         raise _error(name, f"{value!r} is no list")
-    parts = value if isinstance(value, list) else str(value).split(",")
+    parts = value if isinstance(value, list | tuple) else str(value).split(",")
     return tuple(text for part in parts if (text := str(part).strip()))
 
 

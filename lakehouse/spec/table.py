@@ -15,6 +15,7 @@ from typing import Any
 
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
+from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
 from lakehouse.spec.contradictions import check_settings
 from lakehouse.spec.ingest import IngestSpec, ingest_mapping, parse_ingest
@@ -113,6 +114,10 @@ class TableSpec:
     services: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     source: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("record_key", "ordering"):
+            object.__setattr__(self, name, text_list(getattr(self, name), name, ordered=True))
 
     def write_options(self) -> dict[str, str]:
         """Return `options` together with the options that `index` and event times of `ingest` stand for."""

@@ -29,6 +29,7 @@ from airflow.sdk import Asset, BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, TableBusyError, UnsupportedError, UserError
+from lakehouse.model.texts import text_list
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse_airflow.assets import event_extra
 from lakehouse_airflow.catalog import catalog_variables
@@ -125,7 +126,11 @@ class LakehouseOperator(SparkSubmitOperator):
         """Build the job's command from the rendered fields and the run. The run id is the same for every try."""
         instance, params = context["ti"], context.get("params") or {}
         interval = self.interval(context) or (None, None)
-        table, *also = [self.table] if isinstance(self.table, str) else self.table
+        tables = text_list(self.table, "table")
+        if not tables:
+            raise UserError(
+                f"{self.task_id}: table is an empty list; name the table, or skip the task", argument="table"
+            )
         mapped = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
         run_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}{mapped}"
         report = _reports() / Path(*(re.sub(r"[^\w.:+@-]", "_", part) for part in run_id.split("/"))) / "report.json"
@@ -135,9 +140,9 @@ class LakehouseOperator(SparkSubmitOperator):
         return JobCommand(
             verb=self.verb,
             action=self.action,
-            table=table,
-            also=tuple(also),
-            partitions=tuple(params.get("partitions") or ()),
+            table=tables[0],
+            also=tables[1:],
+            partitions=text_list(params.get("partitions"), "the run's params: partitions"),
             force=self.force or bool(params.get("force")),
             interval_start=interval[0],
             interval_end=interval[1],

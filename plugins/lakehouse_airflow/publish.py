@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow.sdk import Asset, BaseOperator, Context, task
+from airflow.sdk import Asset, BaseOperator, Context, XComArg, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from lakehouse.errors import UserError
+from lakehouse.model.texts import text_list
 from lakehouse.spec.job import JobCommand, JobReport
 from lakehouse.spec.publish import PublishSpec
 from lakehouse_airflow.assets import PUBLISHED, published_asset
@@ -56,7 +57,7 @@ class PublishPartitionsOperator(BaseOperator):
         self,
         *,
         table: str,
-        partitions: Sequence[str] = (),
+        partitions: str | Sequence[str] = (),
         by_interval: bool = False,
         force: bool = False,
         newest: bool = False,
@@ -69,7 +70,10 @@ class PublishPartitionsOperator(BaseOperator):
         kwargs["outlets"] = [PUBLISHED, *(kwargs.get("outlets") or ())]
         super().__init__(**kwargs)
         self.table = table
-        self.partitions = list(partitions)
+        # The output of another task is a list only when the task runs.
+        self.partitions: Any = (
+            partitions if isinstance(partitions, XComArg) else list(text_list(partitions, "partitions"))
+        )
         self.by_interval = by_interval
         self.force = force
         self.newest = newest
@@ -98,7 +102,7 @@ class PublishPartitionsOperator(BaseOperator):
 
     def _publish(self, context: Context) -> dict[str, Any]:
         params = context.get("params") or {}
-        self.partitions = list(params.get("partitions") or self.partitions)
+        self.partitions = list(text_list(params.get("partitions") or self.partitions, "partitions"))
         runs = self._runs(context)
         if params.get("dry_run"):
             for words in runs:

@@ -20,6 +20,7 @@ from airflow.sdk import DAG, Asset, AssetAny, AssetOrTimeSchedule, Context, Cron
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
+from lakehouse.model.texts import text_list
 from lakehouse.spec.job import JobCommand
 from lakehouse.spec.services import SERVICES
 from lakehouse_airflow.assets import table_asset
@@ -100,9 +101,11 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
     for, and what a backfill asks for, runs whether it is due or not.
     """
     params = context.get("params") or {}
-    named = [word for name in params.get("tables") or () for word in ("--table", str(name))]
+    tables = text_list(params.get("tables"), "the run's params: tables")
+    named = [word for name in tables for word in ("--table", name)]
     forced = params.get("force") or params.get("partitions") or service_interval(service, context) is not None
-    words = ["services", "due", "--service", service, *named, *(["--force"] if forced else []), *arguments]
+    more = text_list(arguments, "arguments")
+    words = ["services", "due", "--service", service, *named, *(["--force"] if forced else []), *more]
     found = json.loads(run_command([*words, "--output", "json"]))
     for decision in found["decisions"]:
         log.info("%s: %s: %s", decision["table"], "runs now" if decision["runs now"] else "waits", decision["why"])
@@ -162,7 +165,9 @@ def service_dag(
         **settings,
     ) as made:
         soon = {"retries": retries, "retry_delay": timedelta(minutes=1)}
-        batches = due_batches.override(task_id="due", pool=POOL, **soon)(service, list(arguments))
+        batches = due_batches.override(task_id="due", pool=POOL, **soon)(
+            service, list(text_list(arguments, "arguments"))
+        )
         ServiceOperator.partial(
             task_id="run",
             service=service,

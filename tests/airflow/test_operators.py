@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from datetime import UTC, datetime, timedelta
@@ -20,8 +21,11 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
+from lakehouse.errors import UserError
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
+from lakehouse_airflow.publish import PublishPartitionsOperator
+from lakehouse_airflow.services import ServiceOperator, due_tables
 from lakehouse_airflow.spark_environment import spark_environment
 from tests.support.fake_submit import FakeSubmit
 
@@ -344,3 +348,34 @@ def wait_for_driver(submit: FakeSubmit) -> int:
             return submit.driver_pid
         threading.Event().wait(0.05)
     raise AssertionError(f"no driver after 30 s in {os.listdir(submit.directory)}")
+
+
+def test_operators_take_a_text_as_a_list_of_one() -> None:
+    with DAG("publish"):
+        task = PublishPartitionsOperator(task_id="publish", table="/specs/orders.yaml", partitions="dt=2026-01-01")
+    assert task.partitions == ["dt=2026-01-01"]
+    service = ServiceOperator(task_id="clean", service="clean", table="sales.orders")
+    command = service._command(run_context(service, params={"partitions": "day=1"}))
+    assert (command.tables, command.partitions) == (("sales.orders",), ("day=1",))
+
+
+def test_operators_refuse_values_that_are_no_texts() -> None:
+    with DAG("publish"), pytest.raises(UserError, match="partitions holds 7, which is of type int"):
+        PublishPartitionsOperator(task_id="publish", table="/specs/orders.yaml", partitions=[7])
+    empty = ServiceOperator(task_id="clean", service="clean", table=[])
+    with pytest.raises(UserError, match="table is an empty list"):
+        empty._command(run_context(empty))
+
+
+def test_due_tables_take_a_table_of_the_form_as_a_list_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def told(words: list[str]) -> str:
+        asked.append(words)
+        return json.dumps({"decisions": [], "batches": {"clean": []}})
+
+    monkeypatch.setattr("lakehouse_airflow.services.run_command", told)
+    due_tables("clean", {"params": {"tables": "sales.orders"}}, arguments="--quick")
+    assert asked == [
+        ["services", "due", "--service", "clean", "--table", "sales.orders", "--quick", "--output", "json"]
+    ]
