@@ -32,6 +32,7 @@ from lakehouse.declared import create_declared
 from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.model.texts import text_list
+from lakehouse.operations.purge import purge_table
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.services import ServiceSettings, service_settings, setting_options
 from lakehouse.spec.table import TableSpec, parse_spec
@@ -231,14 +232,13 @@ class Catalog:
             query = select(SpecRow).where(SpecRow.table_id == row.id).order_by(SpecRow.version)
             return tuple((found.version, _parsed(found, row)) for found in session.scalars(query))
 
-    def drop_table(self, identifier: str, *, purge: bool = False) -> None:
-        """Forget a table and what was recorded of it; with `purge` delete its files too."""
+    def drop_table(self, identifier: str, *, purge: bool = False) -> tuple[str, ...]:
+        """Forget a table and what was recorded of it; with `purge` delete its files too.
+
+        Returns the directories below its location that a purge left: tables of their own, and symbolic links.
+        """
         entry = self.entry(identifier)
-        if purge:
-            # Who looks for a table looks for its properties, which go last: a purge that died is seen, and repeated.
-            storage = open_storage(entry.location)
-            files = [file.path for file in storage.list("")]
-            storage.delete_many(sorted(files, key=lambda path: path.startswith(".hoodie/")))
+        left = purge_table(open_storage(entry.location)) if purge else ()
         with self.database.session() as session:
             # A pass that writes decisions down meanwhile is waited for, so that none of them comes after.
             session.execute(select(TableRow.id).where(TableRow.id == entry.id).with_for_update())
@@ -248,6 +248,7 @@ class Catalog:
             session.execute(delete(PolicyRow).where(mine))
             session.execute(delete(TableRow).where(TableRow.id == entry.id))
         self.leases.forget(f"{entry.identifier}/")
+        return left
 
     def set_policy(
         self, scope: str, service: str, settings: Mapping[str, Any], *, pattern: str = "", replace: bool = False

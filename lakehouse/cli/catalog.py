@@ -82,8 +82,9 @@ def _drop(words: Sequence[str]) -> int:
     parser.add_argument("--purge", action="store_true", help="delete its files, too")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
-        catalog.drop_table(given.table, purge=given.purge)
-    show({"dropped": given.table, "files": "deleted" if given.purge else "left where they are"}, given.output)
+        left = catalog.drop_table(given.table, purge=given.purge)
+    told = {"dropped": given.table, "files": "deleted" if given.purge else "left where they are"}
+    show({**told, "left, for they are not the table's": list(left)} if left else told, given.output)
     return 0
 
 

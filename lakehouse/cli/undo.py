@@ -47,7 +47,10 @@ def _failed(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
     given = parser.parse_args(words)
     outcome = open_table(given.table).rollback_failed(dry_run=given.dry_run)
     done = "would roll back" if given.dry_run else "rolled back"
-    show({done: list(outcome.rolled_back), "left to living writers": list(outcome.alive)}, given.output)
+    told = {done: list(outcome.rolled_back), "left to living writers": list(outcome.alive)}
+    if outcome.refused:
+        told["left, for their markers name what must not be deleted"] = list(outcome.refused)
+    show(told, given.output)
     return 0
 
 

@@ -20,7 +20,9 @@ LAYOUT_V8 = 2
 _BASE = re.compile(r"([^._/]+)_([0-9A-Za-z-]+)_(\d+)\.(parquet|orc|hfile|lance)")
 _LOG = re.compile(r"\.([^._/]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 _INSTANT = re.compile(r"(\d{14,})(?:_(\d{14,}))?((?:\.[a-z]+){1,2})")
+_TIME = re.compile(r"[0-9]+")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
+_PARTITION_METADATA = re.compile(r"\.hoodie_partition_metadata(?:_\d+)?(?:\.[a-z]+)?")
 _BATCH = re.compile(r"MARKERS(\d+)")
 #: The file that tells how the markers beside it are kept; without it each file has its own.
 MARKERS_TYPE = "MARKERS.type"
@@ -98,6 +100,9 @@ def instant_name(instant: Instant, *, layout: int) -> str:
     A completed compaction is named as the commit it is, and so on (`Action.completed_as`); layout 1 plans a clustering
     as a replacecommit. Raises CorruptTableError if layout 2 lacks the completion time, or a savepoint is requested.
     """
+    if not _TIME.fullmatch(instant.requested) or not _TIME.fullmatch(instant.completed or "0"):
+        # Plans name instants too, and files are deleted by this name.
+        raise CorruptTableError(f"{instant.requested!r} is no time of an instant", requested=instant.requested)
     if layout not in (LAYOUT_V6, LAYOUT_V8):
         raise UnsupportedError(f"timeline layout {layout} is not supported; supported are 1 and 2", layout=layout)
     if instant.state is not State.COMPLETED:
@@ -149,6 +154,24 @@ def write_token_of(path: str) -> str | None:
         return match[2]
     match = _LOG.fullmatch(name)
     return None if match is None else match[4]
+
+
+def is_data_file(name: str) -> bool:
+    """Return whether this is the bare name of a base file, a log file or a change log."""
+    return _BASE.fullmatch(name) is not None or _LOG.fullmatch(name) is not None
+
+
+def instant_of(name: str) -> str | None:
+    """Return the instant in the bare name of a data file, change logs included; None for another name."""
+    base, log = _BASE.fullmatch(name), _LOG.fullmatch(name)
+    if base is not None:
+        return base[3]
+    return None if log is None else log[2]
+
+
+def is_partition_metadata(name: str) -> bool:
+    """Return whether this is the bare name of partition metadata, in whatever format, or of a task's try at it."""
+    return _PARTITION_METADATA.fullmatch(name) is not None
 
 
 def parse_marker(name: str) -> tuple[str, str] | None:

@@ -6,13 +6,21 @@ A manifest is what `SymlinkTextInputFormat` of Hive, Presto, Trino and Athena re
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.publication import EventSpan, Publication, PublishedPartition, Retired, Stage, Version
 
+#: The folder, in the table, of what is published of it.
+PUBLISHED = ".hoodie/.lakehouse/published"
+#: The empty file that may stand beside what is shown.
+SUCCESS = "_SUCCESS"
 _VERSION = 1
+_MANIFEST = re.compile(r"(?:[^/]+/)*[0-9]+/manifest")
+_COPY = re.compile(r"(?:[^/]+/)*[0-9]+-[0-9a-f]{8}")
+_COPIED = re.compile(r"part-\d{5}-\d{5}\.parquet")
 
 
 def encode_publications(publications: Mapping[str, Publication], fresh_id: str) -> bytes:
@@ -32,6 +40,37 @@ def decode_publications(data: bytes, path: str) -> dict[str, Publication]:
         raise CorruptTableError(f"{path} does not tell what is published: {error!r}", path=path) from error
 
 
+def check_publications(publications: Mapping[str, Publication], path: str) -> None:
+    """Raise CorruptTableError if a manifest or a copy lies outside the folders of its publication.
+
+    Both are written and deleted by these names.
+    """
+    for target, publication in publications.items():
+        for manifest in publication.manifests:
+            if not is_manifest(target, manifest):
+                raise _foreign(path, target, "manifest", manifest)
+        for copy in publication.copies:
+            if not is_copy(copy):
+                raise _foreign(path, target, "copy", copy)
+
+
+def is_manifest(target: str, path: str) -> bool:
+    """Return whether this is the path of a manifest of the publication `target`: in a folder of its own."""
+    lead = f"{PUBLISHED}/{target}/"
+    rest = path.removeprefix(lead)
+    return path.startswith(lead) and _is_plain(path) and _MANIFEST.fullmatch(rest) is not None
+
+
+def is_copy(folder: str) -> bool:
+    """Return whether this is the folder of one copy of a partition, below the publication's place."""
+    return _is_plain(folder) and ".hoodie" not in folder.split("/") and _COPY.fullmatch(folder) is not None
+
+
+def is_copied_file(name: str) -> bool:
+    """Return whether this is the bare name of a file in the folder of a copy."""
+    return name == SUCCESS or _COPIED.fullmatch(name) is not None
+
+
 def encode_manifest(urls: Iterable[str]) -> bytes:
     """Return a manifest of these files."""
     return "".join(f"{url}\n" for url in urls).encode()
@@ -40,6 +79,20 @@ def encode_manifest(urls: Iterable[str]) -> bytes:
 def decode_manifest(data: bytes) -> tuple[str, ...]:
     """Return the URLs that a manifest names."""
     return tuple(line for line in data.decode().split("\n") if line)
+
+
+def _is_plain(path: str) -> bool:
+    return "\0" not in path and not any(segment in ("", ".", "..") for segment in path.split("/"))
+
+
+def _foreign(path: str, target: str, kind: str, name: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"{path}: the publication {target} names the {kind} {name!r}, which is not in its own folder. The file is "
+        "damaged or forged, so nothing is published or deleted by it. Find out who wrote it; then put back an earlier "
+        "version of it, or delete it and publish anew.",
+        path=path,
+        named=name,
+    )
 
 
 def _publication(publication: Publication) -> dict[str, Any]:

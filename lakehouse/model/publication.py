@@ -125,6 +125,13 @@ class Publication:
         return frozenset((found | before) - {""})
 
     @property
+    def copies(self) -> frozenset[str]:
+        """Return the folders of all copies, retired ones as well."""
+        named = {p.copy for p in self.partitions.values()}
+        named |= {p.before.copy for p in self.partitions.values() if p.before is not None}
+        return frozenset((named | {retired.copy for retired in self.retired}) - {""})
+
+    @property
     def manifests(self) -> frozenset[str]:
         """Return the manifests whose files are pinned."""
         named = {p.manifest for p in self.partitions.values()}

@@ -23,6 +23,7 @@ from lakehouse.operations.load import LoadedTable, recent_metadata
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, REGEX, BucketRules, parse_rules
 from lakehouse.spec.options import IndexPolicy
 from lakehouse.storage.protocol import NotFoundError, Storage
+from lakehouse.txn.deletions import delete_leftovers
 
 # A uuid that looks like this is one in some hundred thousand; no table has as many buckets.
 _BUCKET_ID = re.compile(r"0000\d{4}-")
@@ -87,7 +88,7 @@ def brings_rules(storage: Storage, instant: Instant) -> bool:
 
 def drop_rules(storage: Storage, instant: str) -> None:
     """Forget the rule that came with `instant`, which is being undone: without its instant it would count as true."""
-    storage.delete_many([hashing_config_path(instant)])
+    delete_leftovers(storage, [hashing_config_path(instant)])
 
 
 def _made_with(properties: Mapping[str, str]) -> BucketRules | None:

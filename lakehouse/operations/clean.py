@@ -22,6 +22,7 @@ from lakehouse.engine.protocol import Engine
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.format.clean import decode_clean_metadata, decode_clean_plan, encode_clean_metadata, encode_clean_plan
 from lakehouse.format.compaction import decode_compaction_plan
+from lakehouse.format.names import is_partition_metadata
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clean import CleanedPartition, CleanMetadata, CleanPlan
 from lakehouse.model.files import LogFile
@@ -51,6 +52,7 @@ from lakehouse.state.table_config import require_writable
 from lakehouse.state.view import DataFile, Group
 from lakehouse.storage.protocol import Storage
 from lakehouse.txn.claim import check_claim, claim
+from lakehouse.txn.deletions import check_data_files, check_partitions, delete_data_files
 from lakehouse.txn.heartbeat import Heartbeat, living_writes
 from lakehouse.txn.lock import table_lock
 
@@ -63,7 +65,6 @@ _ROUND = 64
 _HOUR_MS = 3_600_000
 _NOTHING = "no file is there that nobody needs"
 _LISTERS = 8
-_PARTITION_METADATA = ".hoodie_partition_metadata"
 _MAY_WRITE = WRITE_ACTIONS | {Action.CLUSTERING, Action.COMPACTION, Action.LOGCOMPACTION}
 
 
@@ -132,6 +133,7 @@ def preview(
     for pending in table.timeline.where(action=Action.CLEAN, pending=True):
         stored = stored_clean_plan(table, pending)
         if stored is not None:
+            _check_plan(table, pending.requested, stored)
             return stored
     answer = due(table, policies)
     if not answer.due and not force:
@@ -218,6 +220,13 @@ def stored_clean_plan(table: LoadedTable, pending: Instant) -> CleanPlan | None:
     return None
 
 
+def _check_plan(table: LoadedTable, requested: str, stored: CleanPlan) -> None:
+    """Raise CorruptTableError if a plan removes anything else than data files of this table."""
+    source = f"the clean plan {requested}"
+    check_partitions(table.env.storage, stored.partitions_to_delete, source)
+    check_data_files(table.env.storage, stored.paths, source)
+
+
 def _since(table: LoadedTable, policy: CleanPolicy) -> str:
     return table.store.time_text(table.env.clock.now_ms() - policy.hours_retained * _HOUR_MS)
 
@@ -269,6 +278,7 @@ def _execute(
             lock.check()
             table.store.remove_pending(pending)
         return NothingToDo(reason=f"the clean {requested} had no plan, and is gone")
+    _check_plan(table, requested, stored)
     heartbeat, started_ms = Heartbeat(table.env, policies.transaction), table.env.clock.now_ms()
     try:
         number = _claim(table, policies, pending, stored, heartbeat)
@@ -329,7 +339,7 @@ def _delete(table: LoadedTable, engine: Engine, pending: Instant, number: int, s
 
 def _delete_files(storage: Storage, _attempt: Attempt, paths: Sequence[str]) -> int:
     """Delete some files; missing ones count, for a task may run twice."""
-    storage.delete_many(paths)
+    delete_data_files(storage, paths, "the clean plan")
     return len(paths)
 
 
@@ -345,7 +355,7 @@ def _complete(
         lock.check()
         if not _nobody_writes(before, now.timeline):
             empty = {}
-        env.storage.delete_many([path for paths in empty.values() for path in paths])
+        delete_data_files(env.storage, [path for paths in empty.values() for path in paths], "the clean plan")
         metadata = CleanMetadata(
             start_time=requested,
             seconds=(env.clock.now_ms() - started_ms) / 1000,
@@ -374,7 +384,7 @@ def _empty_partitions(table: LoadedTable, stored: CleanPlan) -> dict[str, list[s
     return {
         partition: [file.path for file in files]
         for partition, (files, directories) in found.items()
-        if not directories and all(file.name.startswith(_PARTITION_METADATA) for file in files)
+        if not directories and all(is_partition_metadata(file.name) for file in files)
     }
 
 

@@ -14,6 +14,7 @@ from lakehouse.operations.buckets import store_rules
 from lakehouse.operations.load import PROPERTIES, load_config
 from lakehouse.state.table_config import WRITABLE_VERSIONS, TableConfig
 from lakehouse.storage.protocol import NotFoundError
+from lakehouse.txn.deletions import delete_leftovers
 from lakehouse.txn.env import Env
 
 _BACKUP = f"{PROPERTIES}.backup"
@@ -59,7 +60,7 @@ def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
             values[key] = value
     storage.put(_BACKUP, old)
     storage.put(PROPERTIES, render_properties(values, comments=("Updated by lakehouse",)))
-    storage.delete_many([_BACKUP])
+    delete_leftovers(storage, [_BACKUP])
 
 
 def drop_metadata_table(env: Env) -> None:
@@ -71,4 +72,4 @@ def drop_metadata_table(env: Env) -> None:
         env,
         {"hoodie.table.metadata.partitions": None, "hoodie.table.metadata.partitions.inflight": None},
     )
-    env.storage.delete_many([file.path for file in env.storage.list(".hoodie/metadata")])
+    delete_leftovers(env.storage, [file.path for file in env.storage.list(".hoodie/metadata")])

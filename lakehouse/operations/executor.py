@@ -22,6 +22,7 @@ from lakehouse.operations.rollback import drop_plan
 from lakehouse.operations.tidy import delete_files, tidy
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.txn.claim import check_claim, claim, holds_claim
+from lakehouse.txn.deletions import delete_leftovers
 from lakehouse.txn.heartbeat import Heartbeat, living_writes
 from lakehouse.txn.lock import table_lock
 
@@ -175,4 +176,4 @@ def _delete_earlier(table: LoadedTable, requested: str, number: int) -> None:
         markers += [path] if len(stale) == len(files) else []
     delete_files(table, requested, earlier)
     # How files are marked is said for all that are.
-    table.env.storage.delete_many([path for path in markers if not (others and is_marker_type(path))])
+    delete_leftovers(table.env.storage, [path for path in markers if not (others and is_marker_type(path))])

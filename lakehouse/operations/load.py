@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -34,9 +35,12 @@ from lakehouse.state.view import (
     unplaced,
     visible_timeline,
 )
-from lakehouse.storage.protocol import FileInfo, NotFoundError, Storage
+from lakehouse.storage.nested import HOODIE, nested_tables, without
+from lakehouse.storage.protocol import FileInfo, Level, NotFoundError, Storage
 from lakehouse.txn.env import Env
 from lakehouse.txn.timeline_store import TimelineStore
+
+logger = logging.getLogger(__name__)
 
 PROPERTIES = ".hoodie/hoodie.properties"
 _BACKUP = ".hoodie/hoodie.properties.backup"
@@ -323,30 +327,51 @@ def list_data_files(
     with ThreadPoolExecutor(_LISTERS) as pool:
         if partitions is not None:
             wanted = [partition for partition in partitions if keep is None or keep(partition)]
-            found = [file for files, _ in pool.map(storage.list_dir, wanted) for file in files]
+            listings = dict(zip(wanted, pool.map(storage.list_dir, wanted), strict=True))
+            found = [file for files, _ in _own_levels(storage, listings).values() for file in files]
         elif keep is not None:
             found = _list_kept(storage, pool, keep)
         else:
             found, directories = storage.list_dir("")
             below = pool.map(storage.list, _partition_roots(directories))
-            found = found + [file for listing in below for file in listing]
+            found = own_files(storage, found + [file for listing in below for file in listing])
     return [data for file in found if (data := _data_file(table, file, change_logs)) is not None]
+
+
+def own_files(storage: Storage, files: list[FileInfo]) -> list[FileInfo]:
+    """Return the files of a recursive listing that are not those of a table inside the table's folder."""
+    nested = nested_tables(files)
+    for directory in nested:
+        _skipped(storage, directory)
+    return without(files, nested) if nested else files
+
+
+def _own_levels(storage: Storage, listings: Mapping[str, Level]) -> dict[str, Level]:
+    """Return listings by directory, less those of directories that are tables of their own."""
+    for directory, (_, names) in listings.items():
+        if directory and HOODIE in names:
+            _skipped(storage, directory)
+    return {directory: level for directory, level in listings.items() if not directory or HOODIE not in level[1]}
+
+
+def _skipped(storage: Storage, directory: str) -> None:
+    logger.warning("%s: %s is a table of its own, and its files are not looked at", storage.root, directory)
 
 
 def _list_kept(storage: Storage, pool: ThreadPoolExecutor, keep: Callable[[str], bool]) -> list[FileInfo]:
     files, directories = storage.list_dir("")
     level = [name for name in _partition_roots(directories) if keep(name)]
     while level:
-        listings = list(pool.map(storage.list_dir, level))
-        files = files + [file for found, _ in listings for file in found]
-        below = [f"{parent}/{name}" for parent, (_, names) in zip(level, listings, strict=True) for name in names]
+        listings = _own_levels(storage, dict(zip(level, pool.map(storage.list_dir, level), strict=True)))
+        files = files + [file for found, _ in listings.values() for file in found]
+        below = [f"{parent}/{name}" for parent, (_, names) in listings.items() for name in names]
         level = [path for path in below if keep(path)]
     return files
 
 
 def _partition_roots(directories: Iterable[str]) -> list[str]:
     # Any other name may be a partition's, that of null values begins with an underscore.
-    return [name for name in directories if name != ".hoodie"]
+    return [name for name in directories if name != HOODIE]
 
 
 def _named(

@@ -16,6 +16,7 @@ from lakehouse.format.names import MARKERS_TYPE
 from lakehouse.io.markers import MarkerBatch, create_marker, marker_directory
 from lakehouse.operations.load import LoadedTable
 from lakehouse.spec.options import WritePolicy
+from lakehouse.txn.deletions import delete_leftovers
 
 #: The object, beside its markers, by which a write says that it lost and excludes nobody any more.
 GIVEN_UP = "GIVEN_UP"
@@ -61,7 +62,7 @@ class WriteMarkers:
     def withdraw(self) -> None:
         """Take back what was announced, of tasks that never ran or made nothing; other tries may have named more."""
         # The type goes last: without it Hudi would overlook the others.
-        self._storage.delete_many([*reversed(self.known)])
+        delete_leftovers(self._storage, [*reversed(self.known)])
         self.known = {}
 
     def give_up(self) -> None:

@@ -12,13 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lakehouse.format.names import parse_base_file, parse_cdc_file, parse_log_file
 from lakehouse.operations.create import drop_metadata_table
-from lakehouse.operations.load import LoadedTable
+from lakehouse.operations.load import LoadedTable, own_files
 from lakehouse.operations.savepoint import savepointed_paths
 from lakehouse.plan.orphans import Found, Orphan, plan_orphans
 from lakehouse.spec.options import CleanPolicy
 from lakehouse.state.table_config import require_writable
 from lakehouse.state.view import visible_timeline
+from lakehouse.storage.nested import HOODIE
 from lakehouse.storage.protocol import FileInfo, is_temporary
+from lakehouse.txn.deletions import delete_data_files, foreign_directories
 
 logger = logging.getLogger(__name__)
 _LISTERS = 8
@@ -26,9 +28,12 @@ _HOUR_MS = 3_600_000
 
 
 def find_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
-    """Return the files that belong to nothing and are older than the policy's grace time; raise during a restore."""
+    """Return the files that belong to nothing and are older than the policy's grace time; raise during a restore.
+
+    Files behind symbolic links and those of tables inside the table's folder are not looked at; the log names them.
+    """
     require_writable(table.config, table.env.storage.root)
-    found = list(files_of_hudi(list_files(table)))
+    found = _reachable(table, list(files_of_hudi(list_files(table))))
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     return plan_orphans(
@@ -47,18 +52,29 @@ def remove_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...
     if orphans and table.config.metadata_partitions:
         # It was made of a listing, and may list them.
         drop_metadata_table(table.env)
-    table.env.storage.delete_many([orphan.path for orphan in orphans])
+    delete_data_files(table.env.storage, [o.path for o in orphans], "the listing of orphans", unfinished=True)
     logger.info("%s: removed %d orphans", table.env.storage.root, len(orphans))
     return orphans
 
 
+def _reachable(table: LoadedTable, found: list[Found]) -> list[Found]:
+    """Return the files that the table may delete: none behind a symbolic link."""
+    storage = table.env.storage
+    foreign = foreign_directories(storage, {file.path.rpartition("/")[0] for file in found})
+    own = [file for file in found if file.path.rpartition("/")[0] not in foreign]
+    if foreign:
+        place, why = next(iter(sorted(foreign.items())))
+        logger.warning("%s: %d files are not looked at: in %s, %s", storage.root, len(found) - len(own), place, why)
+    return own
+
+
 def list_files(table: LoadedTable) -> list[FileInfo]:
-    """Return all files of the table but those below `.hoodie`."""
+    """Return all files of the table but those below `.hoodie`, and those of tables inside its folder."""
     storage = table.env.storage
     files, directories = storage.list_dir("")
     with ThreadPoolExecutor(_LISTERS) as pool:
-        below = pool.map(storage.list, [name for name in directories if name != ".hoodie"])
-        return files + [file for listing in below for file in listing]
+        below = pool.map(storage.list, [name for name in directories if name != HOODIE])
+        return own_files(storage, files + [file for listing in below for file in listing])
 
 
 def files_of_hudi(files: Iterable[FileInfo]) -> Iterator[Found]:

@@ -26,7 +26,7 @@ from lakehouse.operations.load import LoadedTable, archived_writes, list_data_fi
 from lakehouse.operations.pins import require_unpublished
 from lakehouse.operations.results import NothingToDo
 from lakehouse.operations.rollback import delete_written
-from lakehouse.operations.tidy import delete_files, marked_files, stored_plan, tidy
+from lakehouse.operations.tidy import check_undone, delete_files, marked_files, stored_plan, tidy
 from lakehouse.operations.undoable import (
     completed_write,
     pending_action,
@@ -73,6 +73,7 @@ def restore(
     plan = _plan(table, policy, to, force=force)
     if dry_run and plan.instants:
         return _preview(table, plan, to)
+    _check_markers(table, plan)
     if not plan.instants:
         if not dry_run:
             _remove_rollbacks_of_finished(table, policy, to)
@@ -107,6 +108,14 @@ def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool
     if undone:
         require_files(table, undone, f"the restore to {to}")
     return RestorePlan(target=to, instants=tuple((i.requested, str(i.action)) for i in undone))
+
+
+def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
+    """Raise CorruptTableError before the restore begins if a marker of what it undoes names another's file."""
+    undone = {requested for requested, _ in plan.instants}
+    for instant in table.timeline.where(pending=True):
+        if instant.requested in undone:
+            check_undone(table, instant.requested, list(marked_files(table, instant.requested).values()))
 
 
 def _refuse_during_clean(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
@@ -182,6 +191,7 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
         drop_metadata_table(env)
     _drop_cleans(table, policy, pending, to)
     written, known = _written(table, plan), _rollbacks(table)
+    _check(table, plan, written, known)
     undone = {i: done for i, _ in plan.instants if (done := _undo(table, policy, pending, i, written, known))}
     metadata = RestoreMetadata(
         start_time=pending.requested,
@@ -198,6 +208,15 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
     _remove_rollbacks(table, to, completed)
     logger.info("%s: restored to %s, %d instants undone", env.storage.root, to, len(plan.instants))
     return Restored(target=to, rollbacks=tuple(made for _, made in undone.values()), instant=completed)
+
+
+def _check(table: LoadedTable, plan: RestorePlan, written: Written, known: Mapping[str, Rollback]) -> None:
+    """Raise CorruptTableError before anything is undone if plans or markers name what is not of this table."""
+    for requested, _ in plan.instants:
+        files = list(written[requested])
+        if requested in known:
+            files += [path for request in known[requested][1].requests for path in request.files]
+        check_undone(table, requested, files)
 
 
 def _undo(

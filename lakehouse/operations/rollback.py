@@ -21,7 +21,7 @@ from lakehouse.operations.buckets import drop_rules
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, pending_writes
 from lakehouse.operations.results import NothingToDo
-from lakehouse.operations.tidy import delete_files, marked_files, rollback_of, stored_plan, sweep, tidy
+from lakehouse.operations.tidy import check_rollback, delete_files, marked_files, rollback_of, stored_plan, sweep, tidy
 from lakehouse.operations.undoable import (
     pending_action,
     plan_of_files,
@@ -40,10 +40,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedWrites:
-    """What became of the writes that were pending: undone, or spared because their writers are alive."""
+    """What became of the writes that were pending: undone, or spared because their writers are alive.
+
+    `refused` are writes that are over, but not tidied up: their markers name what must not be deleted (see the log).
+    """
 
     rolled_back: tuple[str, ...]
     alive: tuple[str, ...]
+    refused: tuple[str, ...] = ()
 
 
 def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> LoadedTable:
@@ -84,9 +88,9 @@ def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy, *, dry_
         return FailedWrites(rolled_back=tuple(sorted(before - alive)), alive=tuple(sorted(before & alive)))
     for requested in sorted(before - alive):
         roll_back(table.reload(), policy, requested)
-    sweep(table, policy)
+    refused = sweep(table, policy)
     left = {instant.requested for instant in table.reload().timeline}
-    return FailedWrites(rolled_back=tuple(sorted(before - left)), alive=tuple(sorted(before & alive)))
+    return FailedWrites(rolled_back=tuple(sorted(before - left)), alive=tuple(sorted(before & alive)), refused=refused)
 
 
 def rollback(
@@ -177,7 +181,9 @@ def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
     elif not marked and instant.state is State.INFLIGHT:
         marked = written_by(instant.requested, table)
     action = pending_action(table, instant) if instant.is_completed else instant.action
-    return plan_of_files(instant.requested, action, marked)
+    plan = plan_of_files(instant.requested, action, marked)
+    check_rollback(table, plan)
+    return plan
 
 
 def _finish(
@@ -223,6 +229,7 @@ def _was_part_of_a_restore(timeline: Timeline, undoing: Instant) -> bool:
 
 def _requested(table: LoadedTable, plan: RollbackPlan) -> tuple[Instant, RollbackPlan]:
     """Put the plan on the timeline, or go on with a rollback that died, of whose plan nothing is forgotten."""
+    check_rollback(table, plan)
     known = rollback_of(table, table.timeline, plan.target)
     if known is None or known.is_completed:
         data = encode_rollback_plan(plan, base_path=table.env.storage.root)
@@ -231,11 +238,14 @@ def _requested(table: LoadedTable, plan: RollbackPlan) -> tuple[Instant, Rollbac
     files = [
         path for made in (earlier, plan) if made is not None for request in made.requests for path in request.files
     ]
-    return known, plan_of_files(plan.target, Action(plan.action), files)
+    whole = plan_of_files(plan.target, Action(plan.action), files)
+    check_rollback(table, whole)
+    return known, whole
 
 
 def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, drop_plan: bool) -> None:
     """Start a rollback and delete what its target left: data files first, then the pending files of the instant."""
+    check_rollback(table, plan)
     store = table.store
     if undoing.state is State.REQUESTED:
         store.start(undoing, b"")
@@ -256,6 +266,7 @@ def _execute(
 ) -> None:
     env, store = table.env, table.store
     started = env.clock.now_ms()
+    check_rollback(table, plan)
     target = store.load().find(plan.target)
     if target is not None and target.is_completed:
         if _drop(table, policy, undoing, plan):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from lakehouse.errors import CorruptTableError
 from lakehouse.format.names import marked_file, write_token_of
 from lakehouse.format.restore import decode_restore_plan
 from lakehouse.format.rollback import decode_rollback_plan
@@ -20,6 +21,7 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timel
 from lakehouse.operations.load import LoadedTable, list_data_files
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.protocol import FileInfo, NotFoundError, is_temporary
+from lakehouse.txn.deletions import check_data_files, check_instant, delete_data_files, delete_leftovers
 from lakehouse.txn.heartbeat import living_writes, remove_heartbeat
 from lakehouse.txn.ownership import is_alive
 
@@ -48,12 +50,13 @@ def tidy(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = 
     Callers who know the markers, or that nothing was staged, save the listing.
     """
     storage = table.env.storage
+    check_instant(storage, requested, "what is undone")
     if staged:
-        storage.delete_many([file.path for file in storage.list(f".hoodie/.staging/{requested}")])
+        delete_leftovers(storage, [file.path for file in storage.list(f".hoodie/.staging/{requested}")])
     if markers is None:
         markers = [file.path for file in storage.list(marker_directory(requested))]
     # Without the type Hudi would overlook the markers beside it.
-    storage.delete_many(sorted(markers, key=is_marker_type))
+    delete_leftovers(storage, sorted(markers, key=is_marker_type))
     remove_heartbeat(table.env, requested)
 
 
@@ -63,13 +66,35 @@ def _written(stats: Iterable[WriteStat]) -> set[str]:
 
 
 def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
-    """Delete data files of a dead write, and what a killed process left of them under temporary names."""
+    """Delete data files of a dead write, and what a killed process left of them under temporary names.
+
+    Raises CorruptTableError, and deletes none, if markers or the plan name anything else than files of this write.
+    """
     storage = table.env.storage
-    storage.delete_many(files)
+    delete_data_files(storage, files, _source(requested), written_by=requested)
     for partition in sorted({file.rpartition("/")[0] for file in files}):
         found, _ = storage.list_dir(partition)
-        unfinished = [file for file in found if is_temporary(file.name)]
-        storage.delete_many([f.path for f in unfinished if f"_{requested}" in f.name or _PARTITION_METADATA in f.name])
+        unfinished = [
+            file.path
+            for file in found
+            if is_temporary(file.name) and (f"_{requested}" in file.name or _PARTITION_METADATA in file.name)
+        ]
+        delete_data_files(storage, unfinished, f"a listing of {partition!r}", unfinished=True)
+
+
+def check_rollback(table: LoadedTable, plan: RollbackPlan) -> None:
+    """Raise CorruptTableError if a rollback would delete anything else than files of the write that it undoes."""
+    check_undone(table, plan.target, [path for request in plan.requests for path in request.files])
+
+
+def check_undone(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
+    """Raise CorruptTableError unless these are the names of data files of the write `requested`."""
+    check_instant(table.env.storage, requested, "a rollback plan")
+    check_data_files(table.env.storage, files, _source(requested), written_by=requested)
+
+
+def _source(requested: str) -> str:
+    return f"the rollback plan, or a marker, of {requested}"
 
 
 def delete_unreported(
@@ -124,8 +149,10 @@ def stored_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | None:
     return decode_rollback_plan(data, base_path=table.env.storage.root, table_version=table.config.version)
 
 
-def sweep(table: LoadedTable, policy: TransactionPolicy) -> None:
+def sweep(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:
     """Tidy up after dead writes that are committed or rolled back already; one listing if there is nothing to do.
+
+    Returns the instants that are left because their markers name what must not be deleted; they are logged as well.
 
     What is left is listed before the signs of life, and those before the timeline. A write makes them in the opposite
     order, so one that looks dead here is dead, and one that looks unknown was rolled back.
@@ -134,31 +161,38 @@ def sweep(table: LoadedTable, policy: TransactionPolicy) -> None:
     found, directories = storage.list_dir(".hoodie")
     if _LOCKS in directories:
         found = found + storage.list_dir(f".hoodie/{_LOCKS}")[0]
-    storage.delete_many([file.path for file in found if is_temporary(file.name) and _is_dead(table, policy, file)])
+    delete_leftovers(storage, [f.path for f in found if is_temporary(f.name) and _is_dead(table, policy, f)])
     # Files of the timeline are made under the lock, so one that is older than its lease is of a dead process.
     now_ms = table.env.clock.now_ms()
     aged = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock_lease_ms]
-    storage.delete_many(aged)
+    delete_leftovers(storage, aged)
     left: set[str] = set()
     unfinished: list[str] = []
     for directory in _LEFT_IN:
         if directory in directories:
             files, names = storage.list_dir(f".hoodie/{directory}")
             unfinished += [file.path for file in files if is_temporary(file.name)]
-            left |= {name for name in (*names, *(file.name for file in files)) if name.isdigit()}
+            left |= {name for name in (*names, *(file.name for file in files)) if name.isascii() and name.isdigit()}
     if not left and not unfinished:
-        return
+        return ()
     living = living_writes(table.env, policy)
-    storage.delete_many([path for path in unfinished if not any(instant in path for instant in living)])
-    timeline = table.store.load()
+    delete_leftovers(storage, [path for path in unfinished if not any(instant in path for instant in living)])
+    timeline, refused = table.store.load(), list[str]()
     for requested in sorted(left - living):
         instant = timeline.find(requested)
         if instant is not None and not instant.is_completed:
             continue
-        _delete_stray_files(table, timeline, requested)
+        try:
+            _delete_stray_files(table, timeline, requested)
+        except CorruptTableError as error:
+            # The write is over, and its markers are only looked at by sweeps: they stay for a person to look at.
+            logger.error("%s: %s is not tidied up: %s", storage.root, requested, error)
+            refused.append(requested)
+            continue
         table.store.remove_unfinished(requested)
         tidy(table, requested)
         logger.info("%s: tidied up after %s, whose writer died", storage.root, requested)
+    return tuple(refused)
 
 
 def _is_dead(table: LoadedTable, policy: TransactionPolicy, file: FileInfo) -> bool:

@@ -16,6 +16,7 @@ import logging
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.protocol import NotFoundError
+from lakehouse.txn.deletions import delete_leftovers
 from lakehouse.txn.env import Env
 from lakehouse.txn.ownership import is_alive, note, owner_of
 
@@ -75,7 +76,7 @@ class Turn:
             return
         try:
             if owner_of(self._env.storage.get(PATH)) == self._owner:
-                self._env.storage.delete_many([PATH])
+                delete_leftovers(self._env.storage, [PATH])
         except LakehouseError as error:
             logger.info("%s: a turn ends by itself: %s", self._env.storage.root, error)
         self._owner = ""

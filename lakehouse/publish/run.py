@@ -25,7 +25,7 @@ from lakehouse.publish.job import PublishJob, facts_of, partition_columns, table
 from lakehouse.publish.pinning import begin, keep_span, pin
 from lakehouse.publish.plan import Asked, PublishPlan, period, plan_publication
 from lakehouse.publish.show import ensure_table, repair, settle, show
-from lakehouse.txn.publications import change_publication, read_publications
+from lakehouse.txn.publications import change_publication, delete_copy, delete_manifest, read_publications
 
 logger = logging.getLogger(__name__)
 
@@ -250,10 +250,10 @@ def _sweep(job: PublishJob, loaded: LoadedTable) -> None:
     try:
         for retired in old:
             if retired.manifest and retired.manifest not in used:
-                folder = retired.manifest.rpartition("/")[0]
-                loaded.env.storage.delete_many([file.path for file in loaded.env.storage.list(folder)])
-            if retired.copy and retired.copy not in used:
-                job.place.delete_many([file.path for file in job.place.list(retired.copy)])
+                delete_manifest(loaded.env, job.target, retired.manifest)
+            left = delete_copy(job.place, retired.copy) if retired.copy and retired.copy not in used else ()
+            if left:
+                logger.warning("%s: %d files in %s are not of the copy, and stay", job.target, len(left), retired.copy)
     except LakehouseError as error:
         logger.warning("%s: what is not shown any more was not deleted yet: %s", job.target, error)
         return

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lakehouse.errors import UserError
+from lakehouse.format.publication import SUCCESS
 from lakehouse.metastore.names import partition_name, same_location
 from lakehouse.metastore.protocol import HivePartition, HiveTable
 from lakehouse.metastore.published import STATE, TABLE
@@ -16,7 +17,6 @@ from lakehouse.publish.job import PublishJob, hive_partition, hive_table
 from lakehouse.txn.publications import change_publication, read_publications
 
 logger = logging.getLogger(__name__)
-_SUCCESS = "_SUCCESS"
 
 
 def ensure_table(job: PublishJob, loaded: LoadedTable) -> None:
@@ -94,9 +94,9 @@ def _shows(there: HivePartition, told: HivePartition) -> bool:
 def _put_success(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition) -> None:
     """Leave a `_SUCCESS` beside what is shown; engines do not read files whose names begin so."""
     if partition.manifest:
-        loaded.env.storage.put(f"{partition.manifest.rpartition('/')[0]}/{_SUCCESS}", b"")
+        loaded.env.storage.put(f"{partition.manifest.rpartition('/')[0]}/{SUCCESS}", b"")
     else:
-        job.place.put(f"{partition.copy}/{_SUCCESS}", b"")
+        job.place.put(f"{partition.copy}/{SUCCESS}", b"")
 
 
 def settle(job: PublishJob, loaded: LoadedTable, shown: Mapping[str, PublishedPartition]) -> None:

@@ -18,12 +18,14 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from stat import S_ISDIR
 from typing import BinaryIO
 
 import pyarrow as pa
 
 from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
+from lakehouse.storage.local_links import open_directory
 from lakehouse.storage.local_lock import exclusive
 from lakehouse.storage.output import AtomicOutput
 from lakehouse.storage.protocol import (
@@ -157,24 +159,36 @@ class LocalStorage:
                 raise
 
     def delete(self, path: str) -> bool:
-        """Remove the file and the directories it leaves empty; False when it was missing."""
-        with _translated(path):
-            if not _remove(self._base + check_path(path)):
-                return False
-            _remove_checksum(self._base + path)
-        self._prune({path.rpartition("/")[0]})
-        return True
+        """Remove the file and the directories it leaves empty; False when it was missing.
+
+        Raises CorruptTableError if a directory on the way is a symbolic link; so does `delete_many`.
+        """
+        return self.delete_many([path]) == 1
 
     def delete_many(self, paths: Iterable[str]) -> int:
         """Remove files and the directories they leave empty; return how many were there."""
         removed = 0
         parents: set[str] = set()
-        for path in paths:
-            with _translated(path):
-                removed += _remove(self._base + check_path(path))
-                _remove_checksum(self._base + path)
-            parents.add(path.rpartition("/")[0])
+        # In the order given: some callers delete last what tells that the rest is there.
+        for parent, group in groupby(paths, key=_parent):
+            parents.add(parent)
+            removed += self._delete_in(parent, group)
         self._prune(parents)
+        return removed
+
+    def _delete_in(self, parent: str, paths: Iterable[str]) -> int:
+        with _translated(parent):
+            try:
+                directory = open_directory(self._base, parent)
+            except (FileNotFoundError, NotADirectoryError):
+                return 0
+        removed = 0
+        try:
+            for path in paths:
+                with _translated(path):
+                    removed += _remove_from(directory, path.rpartition("/")[2])
+        finally:
+            os.close(directory)
         return removed
 
     def open_input(self, path: str) -> InputFile:
@@ -298,6 +312,26 @@ def _remove(target: str) -> bool:
     return True
 
 
+def _remove_from(directory: int, name: str) -> bool:
+    """Remove a file of an opened directory, and its checksum; False when it was missing."""
+    removed = True
+    try:
+        os.unlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno not in _ABSENT and not _is_directory(directory, name):
+            raise
+        removed = False
+    with suppress(OSError):
+        os.unlink(f".{name}.crc", dir_fd=directory)
+    return removed
+
+
+def _is_directory(directory: int, name: str) -> bool:
+    with suppress(OSError):
+        return S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    return False
+
+
 def _remove_checksum(target: str) -> None:
     # Hadoop's local file system keeps a checksum beside each file it writes, `.<name>.crc`, and refuses the file when
     # the two differ: whoever replaces or deletes such a file takes the checksum away with it.
@@ -321,6 +355,10 @@ def _pread(descriptor: int, start: int, length: int) -> bytes:
 
 def _tag(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _parent(path: str) -> str:
+    return check_path(path).rpartition("/")[0]
 
 
 def _by_path(file: FileInfo) -> str:

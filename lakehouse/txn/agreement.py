@@ -19,6 +19,7 @@ from lakehouse.errors import CommitStateUnknownError, RetryableError, UserError
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.local import temporary_name
 from lakehouse.storage.protocol import NotFoundError, Storage
+from lakehouse.txn.deletions import delete_leftovers
 from lakehouse.txn.env import Env
 from lakehouse.txn.ownership import note
 
@@ -116,7 +117,7 @@ def _prove_conditions(env: Env, provider: str) -> None:
             ) from error
         raise
     finally:
-        storage.delete_many([path])
+        delete_leftovers(storage, [path])
 
 
 def _ignored(storage: Storage, provider: str, condition: str) -> UserError:

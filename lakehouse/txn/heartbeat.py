@@ -8,6 +8,7 @@ import threading
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.protocol import NotFoundError
+from lakehouse.txn.deletions import delete_leftovers
 from lakehouse.txn.env import Env
 from lakehouse.txn.ownership import is_alive, note
 
@@ -27,7 +28,7 @@ class Heartbeat:
     def start(self, instant: str) -> None:
         """Write the first sign of life of `instant`, then keep renewing it in the background."""
         if self._path:
-            self._env.storage.delete_many([self._path])
+            delete_leftovers(self._env.storage, [self._path])
         self._path = f"{_DIRECTORY}/{instant}"
         self._beat()
         if self._thread is None:
@@ -51,7 +52,7 @@ class Heartbeat:
         path, self._path = self._path, ""
         if path:
             try:
-                self._env.storage.delete_many([path])
+                delete_leftovers(self._env.storage, [path])
             except LakehouseError as error:
                 logger.warning("heartbeat %s was not removed and expires by itself: %s", path, error)
 
@@ -84,4 +85,4 @@ def living_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
 
 def remove_heartbeat(env: Env, instant: str) -> None:
     """Remove the heartbeat of a write that is over."""
-    env.storage.delete_many([f"{_DIRECTORY}/{instant}"])
+    delete_leftovers(env.storage, [f"{_DIRECTORY}/{instant}"])

@@ -12,13 +12,24 @@ import hashlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from lakehouse.errors import RetryableError
-from lakehouse.format.publication import decode_manifest, decode_publications, encode_manifest, encode_publications
+from lakehouse.errors import CorruptTableError, RetryableError
+from lakehouse.format.publication import (
+    PUBLISHED,
+    SUCCESS,
+    check_publications,
+    decode_manifest,
+    decode_publications,
+    encode_manifest,
+    encode_publications,
+    is_copied_file,
+    is_copy,
+    is_manifest,
+)
 from lakehouse.model.publication import Publication
-from lakehouse.storage.protocol import NotFoundError, Storage
+from lakehouse.storage.protocol import NotFoundError, Storage, is_temporary
 from lakehouse.txn.env import Env
 
-DIRECTORY = ".hoodie/.lakehouse/published"
+DIRECTORY = PUBLISHED
 STATE = f"{DIRECTORY}/state.json"
 _TRIES = 20
 _PAUSE_S = 0.05
@@ -88,6 +99,29 @@ def pinned_paths(env: Env, manifests: Iterable[str]) -> frozenset[str]:
     return frozenset(path for paths in found if paths is not None for path in paths)
 
 
+def delete_manifest(env: Env, target: str, manifest: str) -> None:
+    """Delete a manifest of the publication `target`; raise CorruptTableError for any other path."""
+    if not is_manifest(target, manifest):
+        raise CorruptTableError(f"{env.storage.root}: {manifest!r} is no manifest of {target}", path=manifest)
+    files, _ = env.storage.list_dir(manifest.rpartition("/")[0])
+    ours = (manifest.rpartition("/")[2], SUCCESS)
+    env.storage.delete_many([file.path for file in files if file.name in ours or is_temporary(file.name)])
+
+
+def delete_copy(place: Storage, folder: str) -> tuple[str, ...]:
+    """Delete the files of a copy; return what else lies in its folder, which is not ours to delete.
+
+    Raises CorruptTableError for a folder that no copy has.
+    """
+    if not is_copy(folder):
+        raise CorruptTableError(f"{place.root}: {folder!r} is not the folder of a copy", path=folder)
+    files, directories = place.list_dir(folder)
+    ours = [file.path for file in files if is_copied_file(file.name) or is_temporary(file.name)]
+    place.delete_many(ours)
+    left = {file.path for file in files} - set(ours)
+    return tuple(sorted(left | {f"{folder}/{name}" for name in directories}))
+
+
 def pin_id(manifest: str) -> str:
     """Return a short name of a manifest, without commas and the like."""
     return hashlib.blake2b(manifest.encode(), digest_size=8).hexdigest()
@@ -104,4 +138,6 @@ def _read(env: Env) -> tuple[dict[str, Publication], str | None]:
         data, tag = env.storage.get_tagged(STATE)
     except NotFoundError:
         return {}, None
-    return decode_publications(data, STATE), tag
+    publications = decode_publications(data, STATE)
+    check_publications(publications, f"{env.storage.root}/{STATE}")
+    return publications, tag

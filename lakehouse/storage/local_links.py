@@ -1,0 +1,88 @@
+"""Deleting on a local disk without following symbolic links.
+
+A path is walked from the root of the store, directory by directory, and no link below the root is followed. The root
+itself may be a link: the caller named it. A link that appears between a check and the deletion changes nothing, because
+the name is removed relative to the directory that was opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable
+
+from lakehouse.errors import CorruptTableError
+
+_OPEN = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def open_directory(root: str, directory: str) -> int:
+    """Return a descriptor of `directory` below `root` (`""`: the root itself); the caller closes it.
+
+    Raises CorruptTableError naming the first symbolic link on the way, OSError as the kernel does.
+    """
+    opened = os.open(root, _OPEN)
+    walked = ""
+    for segment in directory.split("/") if directory else ():
+        walked = f"{walked}/{segment}" if walked else segment
+        try:
+            below = os.open(segment, _OPEN | os.O_NOFOLLOW, dir_fd=opened)
+        except OSError as error:
+            is_link = error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(segment, opened)
+            os.close(opened)
+            if is_link:
+                raise _refused(root, walked) from None
+            raise
+        os.close(opened)
+        opened = below
+    return opened
+
+
+def outside(root: str, directories: Iterable[str]) -> dict[str, str]:
+    """Return those directories below `root` that do not belong to its table, with the reason.
+
+    These are the ones reached through a symbolic link, and those inside a directory with a `.hoodie` of its own.
+    """
+    return _with_reason(root, directories, _own_reason)
+
+
+def linked(root: str, directories: Iterable[str]) -> dict[str, str]:
+    """Return those directories below `root` that are reached through a symbolic link, with the reason."""
+    return _with_reason(root, directories, _link_reason)
+
+
+def _with_reason(root: str, directories: Iterable[str], judge: Callable[[str, str], str | None]) -> dict[str, str]:
+    """Return the directories that, or a directory above which, `judge` gives a reason for."""
+    known: dict[str, str | None] = {"": None}
+
+    def reason(directory: str) -> str | None:
+        if directory not in known:
+            known[directory] = reason(directory.rpartition("/")[0]) or judge(root, directory)
+        return known[directory]
+
+    return {directory: why for directory in directories if (why := reason(directory)) is not None}
+
+
+def _link_reason(root: str, directory: str) -> str | None:
+    return f"{directory!r} is a symbolic link" if os.path.islink(f"{root}/{directory}") else None
+
+
+def _own_reason(root: str, directory: str) -> str | None:
+    is_table = os.path.isdir(f"{root}/{directory}/.hoodie")
+    return _link_reason(root, directory) or (f"{directory!r} is a table of its own" if is_table else None)
+
+
+def _is_link(name: str, directory: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _refused(root: str, link: str) -> CorruptTableError:
+    return CorruptTableError(
+        f"{root}: {link!r} is a symbolic link, and what it leads to may belong to another table; nothing is deleted "
+        "through links. Replace the link by a directory, or delete the files at their own place.",
+        path=link,
+    )

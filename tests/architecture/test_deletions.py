@@ -1,0 +1,47 @@
+"""Who may delete: files whose names come from metadata go through `lakehouse.txn.deletions`, which checks each name."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.architecture.sources import Module, modules
+
+VERBS = ("delete", "delete_many", "delete_if", "rmtree", "rmdir", "removedirs")
+#: Modules that delete by themselves, and why no name from outside can reach them.
+ALLOWED = {
+    "lakehouse/storage": "implements the verbs",
+    "lakehouse/txn/deletions.py": "the checked function itself",
+    "lakehouse/txn/timeline_store.py": "names are made of instants by `instant_name`, which refuses what is no time",
+    "lakehouse/txn/history.py": "names are listed in the archive's folder and parse as its manifests and files",
+    "lakehouse/txn/locks": "a lock's file, whose name is an option of the caller",
+    "lakehouse/txn/publications.py": "manifests and copies, whose paths are checked there",
+    "lakehouse/operations/purge.py": "a whole table, less what a listing shows to be another's; names come from it",
+    "lakehouse/ingest/read.py": "dead letters of a try, in a folder of the run's own outside of every table",
+    "lakehouse/cli/demo.py": "the folder of the demo, which the command made",
+}
+
+
+def deleting_calls(module: Module) -> list[str]:
+    """Name the calls of `module` that delete files."""
+    return [
+        f"{module.path}:{node.lineno}"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VERBS
+    ]
+
+
+def test_only_named_modules_delete_files_without_the_checked_function() -> None:
+    found = [
+        call for m in modules("lakehouse", "plugins", "dags") if not m.within(*ALLOWED) for call in deleting_calls(m)
+    ]
+    assert found == []
+
+
+def test_every_allowed_module_still_deletes() -> None:
+    deleting = [module for module in modules("lakehouse") if deleting_calls(module)]
+    assert [name for name in ALLOWED if not any(module.within(name) for module in deleting)] == []
+
+
+def test_a_planted_deletion_is_found() -> None:
+    module = Module.of("lakehouse/x.py", "def f(storage, plan):\n    storage.delete_many(plan.paths)\n")
+    assert deleting_calls(module) == ["lakehouse/x.py:2"]
