@@ -14,6 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -41,6 +42,7 @@ def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int
     except Exception as error:
         report, code = _failed(command, error), INTERNAL_EXIT_CODE
         traceback.print_exc()
+    report = replace(report, interval=report.interval or command.interval_name)
     if command.report:
         write_report(Path(command.report), report)
     return code

@@ -118,6 +118,7 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
         partitions=names,
         reason="; ".join([*found, *left]),
         seconds=time.perf_counter() - started,
+        interval=command.interval_name,
     )
     print(describe(report))
     return report

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lakehouse.catalog.catalog import load_catalog
 from lakehouse.cli.table import catalog_name, open_table
@@ -64,5 +65,6 @@ def _work(command: JobCommand) -> JobReport:
     for part in report.parts or (report,):
         if part.status is JobStatus.NOTHING_TO_DO:
             logger.info("table %s: nothing to do: %s", part.table, part.reason)
+    report = replace(report, interval=command.interval_name)
     print(describe(report))
     return report

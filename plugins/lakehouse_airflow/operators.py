@@ -5,7 +5,8 @@ How a try ends:
 
     committed                        success; the report is the XCom, its instant is in the event of the table's asset
     nothing to do, but an instant    success and the event again: the commit of this very run, made by an earlier try
-    nothing to do, no instant        skipped: there was nothing to ingest, so no event may start who waits for data
+    nothing to do, no instant        success without an event, so that no DAG starts that waits for data; skipped with
+                                     `skip_if_nothing_to_do`
     another run is at the table      up for reschedule: it waits for its turn, which is no try
     data is missing, `missing: wait` up for reschedule until `wait_for` is over, then failed
     exit code of a final error       failed, no retry: user, unsupported, corrupt table, commit state unknown
@@ -31,12 +32,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, TableBusyError, UnsupportedError, UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
-from lakehouse_airflow.assets import event_extra
+from lakehouse_airflow.assets import drop_events, event_extra
 from lakehouse_airflow.catalog import catalog_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.spark_environment import REPORTS, provide_connection, spark_environment
 from lakehouse_airflow.turns import look_again, wait_for_data
-from lakehouse_airflow.window import data_interval
+from lakehouse_airflow.window import IntervalMixin, data_interval
 
 #: A retry cannot help after these.
 FINAL_EXIT_CODES = frozenset(
@@ -45,11 +46,13 @@ FINAL_EXIT_CODES = frozenset(
 _CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 
 
-class LakehouseOperator(SparkSubmitOperator):
+class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
     """Run `lakehouse <verb> <action> --table <table>` in Spark's environment and return its report.
 
     `table` is a table spec, a table's location or its name in the catalog; table services take a list of names, too.
-    With `by_interval` the job gets the run's data interval.
+    With `by_interval` the job gets the run's data interval; a schedule with empty intervals is refused when the DAG is
+    parsed, and a run without an interval fails. A job without work succeeds with the status `nothing_to_do`; with
+    `skip_if_nothing_to_do` the task is skipped, and so are those that follow it.
     The run's params `interval_start`, `interval_end`, `full_refresh` and `options` come first, where the DAG has them.
     Where Spark is comes from the environment (see `spark_environment`); the master, from the Airflow connection
     `conn_id`. The report is a local file, so the driver must run where the task runs: client mode.
@@ -59,6 +62,7 @@ class LakehouseOperator(SparkSubmitOperator):
     application: str
     application_args: list[str] | None
     env_vars: dict[str, Any] | None
+    outlets: list[Any]
     _spark_binary: str | None
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "table", "options")
@@ -71,6 +75,7 @@ class LakehouseOperator(SparkSubmitOperator):
         table: str | Sequence[str],
         by_interval: bool = False,
         options: Mapping[str, str] | None = None,
+        skip_if_nothing_to_do: bool = False,
         **kwargs: Any,
     ) -> None:
         kwargs["conf"] = {**_CONF, **(kwargs.get("conf") or {})}
@@ -81,8 +86,10 @@ class LakehouseOperator(SparkSubmitOperator):
         self.table = table
         self.by_interval = by_interval
         self.options = dict(options or {})
+        self.skip_if_nothing_to_do = skip_if_nothing_to_do
         self.force = False
         self._job_id: str | None = None
+        self._check_schedule(self._dag)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Submit the job, wait for it, and turn its report into the state of the task."""
@@ -181,9 +188,12 @@ class LakehouseOperator(SparkSubmitOperator):
         result = report.to_mapping()
         self.log.info("Report: %s", report.to_json())
         if report.status is JobStatus.NOTHING_TO_DO and report.instant is None:
-            # A skipped task returns nothing, so its report is pushed by hand.
-            context["ti"].xcom_push(key="return_value", value=result)
-            raise AirflowSkipException(f"nothing to do for {command.table}")
+            if self.skip_if_nothing_to_do:
+                # A skipped task returns nothing, so its report is pushed by hand.
+                context["ti"].xcom_push(key="return_value", value=result)
+                raise AirflowSkipException(f"nothing to do for {command.table}: {report.reason or 'see the log'}")
+            drop_events(self)
+            return result
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra = event_extra(command, report)

@@ -22,13 +22,13 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
-from lakehouse.spec.job import JobCommand, JobReport
+from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.publish import PublishSpec
-from lakehouse_airflow.assets import PUBLISHED, published_asset
+from lakehouse_airflow.assets import PUBLISHED, drop_events, published_asset
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
-from lakehouse_airflow.window import data_interval, is_backfill
+from lakehouse_airflow.window import IntervalMixin, given_interval, is_backfill, is_by_event, required_interval
 
 #: Slots of their own: publication takes seconds and waits for no Spark job.
 POOL = "lakehouse_publish"
@@ -36,7 +36,7 @@ POOL = "lakehouse_publish"
 _LONGEST_KEY = 250
 
 
-class PublishPartitionsOperator(BaseOperator):
+class PublishPartitionsOperator(IntervalMixin, BaseOperator):
     """Publish what is ready of one table, as pointers, without Spark; return what readers see since the run began.
 
     `table` is a table spec with `services.publish`, or the name of such a table in the catalog. `partitions` narrow the
@@ -48,7 +48,9 @@ class PublishPartitionsOperator(BaseOperator):
 
     Each partition is an event of the asset `hive://database/table` (through the alias `lakehouse.published`), with
     `partition`, `table`, `instant`, `event_time` and `published` in its extra, and one with its name as key of each
-    asset among `outlets`. With nothing to tell the task is skipped, unless all of its `partitions` are there.
+    asset among `outlets`. The result has the `interval` that the run took, and its status: `nothing_to_do` if nothing
+    appeared, and not all of its `partitions` are there. Such a run succeeds without an event; it is skipped with
+    `skip_if_nothing_to_do`. With `by_interval`, a run that an event started has no interval; any other must have one.
     """
 
     template_fields: Sequence[str] = ("table", "partitions", "options")
@@ -64,6 +66,7 @@ class PublishPartitionsOperator(BaseOperator):
         signals: bool = False,
         periods: PublishSpec | None = None,
         options: Mapping[str, str] | None = None,
+        skip_if_nothing_to_do: bool = False,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("pool", POOL)
@@ -81,7 +84,9 @@ class PublishPartitionsOperator(BaseOperator):
         self.timezone = periods.timezone if periods is not None else "UTC"
         self.granularity = periods.granularity if periods is not None else "day"
         self.options = dict(options or {})
+        self.skip_if_nothing_to_do = skip_if_nothing_to_do
         self._job_id: str | None = None
+        self._check_schedule(self._dag)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Heed signals, publish, and tell of what readers see."""
@@ -103,7 +108,7 @@ class PublishPartitionsOperator(BaseOperator):
     def _publish(self, context: Context) -> dict[str, Any]:
         params = context.get("params") or {}
         self.partitions = list(text_list(params.get("partitions") or self.partitions, "partitions"))
-        runs = self._runs(context)
+        interval, runs = self._runs(context)
         if params.get("dry_run"):
             for words in runs:
                 self.log.info("would do:\n%s", self._command("plan", *words))
@@ -115,34 +120,51 @@ class PublishPartitionsOperator(BaseOperator):
         rows = json.loads(self._command("status", *_flags(self.partitions), "--output", "json"))
         new = published_since(rows, run_start(context))
         tell(self, context, found["table"], new)
-        told = {"table": found["table"], "published": new, "waiting": found["waiting"], "refused": refused}
-        told |= {"lost": found["lost"], "expired": found["expired"]}
         there = bool(self.partitions) and all(is_shown(row) for row in rows)
+        told = {
+            "status": str(JobStatus.COMMITTED if new or there else JobStatus.NOTHING_TO_DO),
+            "table": found["table"],
+            "published": new,
+            "waiting": found["waiting"],
+            "refused": refused,
+            "lost": found["lost"],
+            "expired": found["expired"],
+            "interval": None if interval is None else "/".join(interval),
+        }
         if not (new or there):
             waits = "; ".join(f"{row['partition']} {row['why']}" for row in rows if self.partitions)
-            context["ti"].xcom_push(key="return_value", value=told)
-            raise AirflowSkipException(f"nothing was published of {self.table}: {waits or 'nothing is ready'}")
+            why = f"nothing was published of {self.table}: {waits or 'nothing is ready'}"
+            self.log.info("%s", why)
+            if self.skip_if_nothing_to_do:
+                context["ti"].xcom_push(key="return_value", value=told)
+                raise AirflowSkipException(why)
         return told
 
-    def _runs(self, context: Context) -> list[list[str]]:
-        """Return what `lakehouse publish run` is told, once or twice: of an interval, and of all that is ready."""
+    def _runs(self, context: Context) -> tuple[tuple[str, str] | None, list[list[str]]]:
+        """Return the run's interval, and what `lakehouse publish run` is told, once or twice.
+
+        Twice: of the interval, and of all that is ready.
+        """
         params = context.get("params") or {}
         extra = [flag for flag, name in (("--newest", "newest"),) if getattr(self, name) or params.get(name)]
         forced = ["--force"] if self.force or params.get("force") else []
         named = _flags(self.partitions)
-        asked = data_interval({"params": params}, by_interval=True)
-        if asked is not None:
-            return [[*named, *_bounds(asked), *forced, *extra]]
+        given = given_interval(context)
+        if given is not None:
+            return given, [[*named, *_bounds(given), *forced, *extra]]
         if named:
-            return [[*named, *forced, *extra]]
-        interval = data_interval(context, by_interval=True)
-        if interval is not None and is_backfill(context):
-            return [[*_bounds(self._whole(interval, backfill=True)), "--force", *extra]]
-        if interval is not None and self.by_interval:
-            return [[*_bounds(self._whole(interval)), *forced, *extra], extra]
-        return [extra]
+            return None, [[*named, *forced, *extra]]
+        if is_backfill(context):
+            whole = self._whole(context, backfill=True)
+            return whole, [[*_bounds(whole), "--force", *extra]]
+        if self.by_interval and not is_by_event(context):
+            whole = self._whole(context)
+            return whole, [[*_bounds(whole), *forced, *extra], extra]
+        return None, [extra]
 
-    def _whole(self, interval: tuple[str, str], *, backfill: bool = False) -> tuple[str, str]:
+    def _whole(self, context: Context, *, backfill: bool = False) -> tuple[str, str]:
+        """Return the run's data interval in whole periods; raise UserError if it has none."""
+        interval = required_interval(context)
         return whole_periods(*interval, timezone=self.timezone, granularity=self.granularity, backfill=backfill)
 
     def _signal(self, context: Context) -> str | None:
@@ -189,7 +211,10 @@ class ArchivePartitionsOperator(LakehouseOperator):
         return replace(super()._command(context), partitions=(), force=False)
 
     def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
+        outlets: list[Any] = list(self.outlets)
         result = super()._success(context, command, report, path)
+        # Which events there are is seen from the metastore, also after a try that found nothing more to do.
+        self.outlets = outlets
         words = ["publish", "status", "--table", command.table, "--output", "json"]
         told = context["ti"].xcom_pull(task_ids=self.told_by) or {}
         known = {row["partition"] for row in told.get("published", ())}
@@ -280,7 +305,7 @@ def tell(operator: BaseOperator, context: Context, target: str, rows: Sequence[M
     names = [row["partition"] for row in rows if len(row["partition"]) <= _LONGEST_KEY]
     if not names:
         # Airflow would make an event of every asset among the outlets.
-        operator.outlets = [outlet for outlet in operator.outlets if not isinstance(outlet, Asset)]
+        drop_events(operator)
     for outlet in operator.outlets if names else ():
         if isinstance(outlet, Asset):
             context["outlet_events"][outlet].extra = {"table": target}

@@ -28,7 +28,7 @@ from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.specs import load_specs, spec_directories
 from lakehouse_airflow.turns import look_again
-from lakehouse_airflow.window import data_interval, is_backfill, whole_days
+from lakehouse_airflow.window import given_interval, is_backfill, required_interval, whole_days
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +57,18 @@ class ServiceOperator(LakehouseOperator):
 
     `table` is a name in the catalog, a spec or a location, or a list of names. The data interval of a backfill, or of
     the run's params, narrows the services that can be narrowed, with `by_interval` that of every run; other runs look
-    at whole tables. `force` runs what is not due.
+    at whole tables. `force` runs what is not due. Without work the task succeeds with the status `nothing_to_do`; it is
+    skipped with `skip_if_nothing_to_do`.
     """
 
     def __init__(self, *, service: str, table: str | Sequence[str], force: bool = False, **kwargs: Any) -> None:
         if service not in SERVICES:
             raise UserError(f"unknown service {service!r}; known are {', '.join(SERVICES)}", service=service)
+        if kwargs.get("by_interval") and service not in BY_INTERVAL:
+            raise UserError(
+                f"by_interval=True: {service} works on whole tables; {' and '.join(BY_INTERVAL)} take a data interval",
+                service=service,
+            )
         kwargs.setdefault("pool", POOL)
         super().__init__(verb=service, action="run", table=table, **kwargs)
         self.service = service
@@ -71,7 +77,7 @@ class ServiceOperator(LakehouseOperator):
     def interval(self, context: Context) -> tuple[str, str] | None:
         """Return the interval of a backfill or of the params, for the services that know what to do with it."""
         if self.by_interval and self.service in BY_INTERVAL:
-            return data_interval(context, by_interval=True)
+            return required_interval(context)
         return service_interval(self.service, context)
 
     def _command(self, context: Context) -> JobCommand:
@@ -87,11 +93,10 @@ def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str
     That of a backfill is of whole days, as partitions are: of a schedule at 3 o'clock, the interval from the 1st to the
     2nd is the 1st, and not both.
     """
-    asked = bool((context.get("params") or {}).get("interval_start"))
-    if service not in BY_INTERVAL or not (asked or is_backfill(context)):
+    given = given_interval(context)
+    if service not in BY_INTERVAL or not (given or is_backfill(context)):
         return None
-    interval = data_interval(context, by_interval=True)
-    return interval if asked or interval is None else whole_days(*interval)
+    return given or whole_days(*required_interval(context))
 
 
 def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ()) -> list[list[str]]:

@@ -6,38 +6,138 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow.sdk import (
+    DAG,
+    AssetOrTimeSchedule,
+    BaseOperator,
+    CronTriggerTimetable,
+    DeltaTriggerTimetable,
+    MultipleCronTriggerTimetable,
+)
+
 from lakehouse.errors import UserError
 
 START, END = "interval_start", "interval_end"
+_REMEDY = (
+    "Airflow 3 takes a cron string as CronTriggerTimetable, which has no data interval: write "
+    "schedule=CronDataIntervalTimetable('@daily', timezone='UTC'), from airflow.sdk."
+)
 
 
-def data_interval(context: Mapping[str, Any], *, by_interval: bool) -> tuple[str, str] | None:
-    """Return the bounds of the interval in ISO 8601, UTC: those of the params, else of the run, else None.
+def given_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the interval of the run's params in ISO 8601, UTC; None if they give none.
 
-    A run has no interval of its own when it was triggered through the API without a date, or when the schedule gives it
-    an empty one. Raises UserError if the params give one bound only, or give an interval to a job that takes none.
+    Raises UserError if they give one bound only.
     """
     params = context.get("params") or {}
     start, end = params.get(START), params.get(END)
     if bool(start) != bool(end):
         raise UserError(f"the run's params give {START}={start!r} and {END}={end!r}: give both, or none")
-    if start and end:
-        if not by_interval:
-            raise UserError(
-                "the run's params give a data interval, but the table's ingest.path has no {start:...} or {end:...}: "
-                "it is read by checkpoint, which needs no interval"
-            )
-        return _utc(START, start), _utc(END, end)
+    return (_utc(START, start), _utc(END, end)) if start and end else None
+
+
+def run_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the run's own data interval in ISO 8601, UTC.
+
+    None if the run has none, because an asset event started it, or somebody without a date. Raises UserError for an
+    empty one: the schedule is a cron string, or nothing has an interval.
+    """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
-    if not by_interval or start is None or end is None or start >= end:
+    if start is None or end is None:
         return None
-    return _utc(START, start), _utc(END, end)
+    bounds = _utc(START, start), _utc(END, end)
+    if bounds[0] >= bounds[1]:
+        raise UserError(
+            f"the data interval of this run is empty: it starts and ends at {bounds[0]}. {_REMEDY} For this run, give "
+            f"the params {START} and {END}"
+        )
+    return bounds
+
+
+def required_interval(context: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the interval that a run is about: that of the params, else the run's own; raise UserError for none."""
+    interval = given_interval(context) or run_interval(context)
+    if interval is None:
+        raise UserError(
+            f"this run works by data interval and has none. Give the params {START} and {END}, or trigger it with a "
+            "logical date"
+        )
+    return interval
+
+
+def data_interval(context: Mapping[str, Any], *, by_interval: bool) -> tuple[str, str] | None:
+    """Return the interval that a run is about, None for a job that takes none.
+
+    Raises UserError if it takes one and there is none, and for params that give one to a job that takes none.
+    """
+    if by_interval:
+        return required_interval(context)
+    if given_interval(context) is not None:
+        raise UserError(
+            "the run's params give a data interval, but the table's ingest.path has no {start:...} or {end:...}: "
+            "it is read by checkpoint, which needs no interval"
+        )
+    return None
+
+
+def check_timetable(dag: DAG | None, *, by_interval: bool, what: str) -> None:
+    """Raise UserError if runs of the DAG's schedule have empty data intervals, and `what` works by interval.
+
+    So it is a DAG import error, and not a run that works on the whole table.
+    """
+    if by_interval and dag is not None and has_empty_intervals(dag.timetable):
+        raise UserError(
+            f"{what} of DAG {dag.dag_id!r} has by_interval=True, but the runs of its schedule have empty data "
+            f"intervals, so it would work on the whole table. {_REMEDY}"
+        )
+
+
+class IntervalMixin(BaseOperator):
+    """An operator with `by_interval` that refuses schedules without data intervals, however it comes to its DAG."""
+
+    by_interval: bool = False
+
+    @property
+    def dag(self) -> DAG:
+        """The DAG of the task."""
+        return super().dag
+
+    @dag.setter
+    def dag(self, dag: DAG | None) -> None:
+        self._dag = dag
+        self._check_schedule(dag)
+
+    def _check_schedule(self, dag: DAG | None) -> None:
+        check_timetable(dag, by_interval=self.by_interval, what=f"task {self.task_id!r}")
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Return the operator with some of its arguments, to be mapped over the others."""
+        made = super().partial(**kwargs)
+        dag = made.kwargs.get("dag")
+        check_timetable(dag, by_interval=bool(kwargs.get("by_interval")), what=f"task {kwargs.get('task_id')!r}")
+        return made
+
+
+def has_empty_intervals(timetable: Any) -> bool:
+    """Tell whether a timetable starts runs by the clock whose data interval is empty, or that have none."""
+    if isinstance(timetable, AssetOrTimeSchedule):
+        return has_empty_intervals(timetable.timetable)
+    if isinstance(timetable, MultipleCronTriggerTimetable):
+        return any(has_empty_intervals(one) for one in timetable.timetables)
+    return isinstance(timetable, CronTriggerTimetable | DeltaTriggerTimetable) and not timetable.interval
 
 
 def is_backfill(context: Mapping[str, Any]) -> bool:
     """Whether the run is one of a backfill."""
     run_type = str(getattr(context.get("dag_run"), "run_type", ""))
     return run_type.rpartition(".")[2].lower() in ("backfill", "backfill_job")
+
+
+def is_by_event(context: Mapping[str, Any]) -> bool:
+    """Whether asset events started the run, which therefore has no data interval."""
+    run_type = str(getattr(context.get("dag_run"), "run_type", ""))
+    return run_type.rpartition(".")[2].lower() == "asset_triggered"
 
 
 def whole_days(start: str, end: str) -> tuple[str, str]:

@@ -234,13 +234,33 @@ def test_a_final_error_fails_the_run_at_the_first_try(submit: FakeSubmit, write_
     assert (state, xcom, events) == ("failed", None, [])
 
 
-def test_a_run_with_nothing_to_do_is_skipped_and_emits_no_event(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
+def test_a_run_with_nothing_to_do_succeeds_and_emits_no_event(submit: FakeSubmit, write_specs: WriteSpecs) -> None:
     write_specs(idle=minimal("idle"))
     submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, table="idle").to_json())
     state, xcom, events = run_dag("ingest.idle", {})
     assert (state, events) == ("success", [])
     assert xcom is not None
     assert xcom["status"] == "nothing_to_do"
+    assert task_states(DagBag(DAGS).dags["ingest.idle"].test()) == {"ingest": "success"}
+    submit.plan(report=JobReport(status=JobStatus.COMMITTED, table="idle", instant="20260101000000001").to_json())
+    assert [event["instant"] for event in run_dag("ingest.idle", {})[2]] == ["20260101000000001"]
+
+
+def test_what_follows_a_service_without_work_runs_too_unless_it_is_to_skip(submit: FakeSubmit) -> None:
+    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, table="default.ride_trips").to_json())
+    dag = DagBag(DAGS).dags["nightly.ride_trips"]
+    # A run without a queue, as here, has no deadline: Airflow 3.3 fails to look it up.
+    dag.deadline = None
+    date = datetime(2026, 3, 2, tzinfo=UTC)
+    assert task_states(dag.test(logical_date=date)) == {"lay_out": "success", "clean": "success"}
+    command = JobCommand.from_argv(submit.argv[submit.argv.index("clean") :])
+    assert (command.verb, command.table) == ("clean", "default.ride_trips")
+    dag.get_task("lay_out").skip_if_nothing_to_do = True
+    assert task_states(dag.test(logical_date=date)) == {"lay_out": "skipped", "clean": "skipped"}
+
+
+def task_states(run: Any) -> dict[str, str]:
+    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
 
 
 def run_dag(dag_id: str, conf: dict[str, Any]) -> tuple[str, dict[str, Any] | None, list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from airflow.sdk import DAG, Asset
+from airflow.sdk import DAG, Asset, AssetAlias
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -126,11 +126,23 @@ def test_params_come_before_the_data_interval_and_a_checkpoint_needs_none(
     assert (command.interval_start, command.interval_end) == expected
 
 
-def test_a_run_without_a_logical_date_has_no_interval(submit: FakeSubmit) -> None:
-    submit.plan(report=COMMITTED.to_json())
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [(None, "works by data interval and has none"), (0, r"is empty: it starts and ends at 2026-01-01T00:00:00\+00:00")],
+)
+def test_a_run_without_the_interval_that_it_works_by_fails_before_spark_starts(
+    submit: FakeSubmit, hours: int | None, words: str
+) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    interval = {} if hours is None else {"data_interval_start": start, "data_interval_end": start}
     task = operator(by_interval=True)
-    task.execute(run_context(task))
-    assert command_of(submit.argv).interval is None
+    with pytest.raises(AirflowFailException, match=words):
+        task.execute(run_context(task, **interval))
+    assert not (submit.directory / "call.json").exists()
+    submit.plan(report=COMMITTED.to_json())
+    bounds = {"interval_start": "2026-01-01", "interval_end": "2026-01-02"}
+    task.execute(run_context(task, params=bounds, **interval))
+    assert command_of(submit.argv).interval_name == "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +157,7 @@ def test_a_run_without_a_logical_date_has_no_interval(submit: FakeSubmit) -> Non
 def test_params_that_make_no_sense_fail_before_spark_starts(
     submit: FakeSubmit, params: dict[str, Any], words: str
 ) -> None:
-    task = operator(by_interval=True)
+    task = operator(by_interval="options" not in params)
     with pytest.raises(AirflowFailException, match=words):
         task.execute(run_context(task, params=params))
     assert not (submit.directory / "call.json").exists()
@@ -236,11 +248,21 @@ def test_the_report_of_an_earlier_try_is_not_believed(submit: FakeSubmit) -> Non
         operator().execute(run_context(task))
 
 
-def test_nothing_to_do_is_skipped_with_its_report_and_without_an_event(submit: FakeSubmit) -> None:
+def test_nothing_to_do_succeeds_with_its_report_and_without_an_event(submit: FakeSubmit) -> None:
     submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO).to_json())
-    task = operator()
+    alias = AssetAlias("any")
+    task = operator(outlets=[ORDERS, alias])
     context = run_context(task)
-    with pytest.raises(AirflowSkipException):
+    assert task.execute(context)["status"] == "nothing_to_do"
+    assert context["outlet_events"][ORDERS].extra == {}
+    assert task.outlets == [alias], "Airflow makes an event of each asset among the outlets"
+
+
+def test_nothing_to_do_is_skipped_with_its_report_where_that_is_asked_for(submit: FakeSubmit) -> None:
+    submit.plan(report=JobReport(status=JobStatus.NOTHING_TO_DO, reason="no new files").to_json())
+    task = operator(skip_if_nothing_to_do=True)
+    context = run_context(task)
+    with pytest.raises(AirflowSkipException, match="no new files"):
         task.execute(context)
     assert context["pushed"]["return_value"]["status"] == "nothing_to_do"
     assert context["outlet_events"][ORDERS].extra == {}

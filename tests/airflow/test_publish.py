@@ -107,7 +107,7 @@ def test_a_day_that_is_over_appears_and_is_told_of(in_shop: Shop) -> None:
     assert [(e["table"], e["partition"], e["instant"]) for e in plain] == [
         ("shop.orders", name, parameters["lakehouse.instant"])
     ]
-    assert run_dag("orders")["publish"] == "skipped", "nothing is new"
+    assert run_dag("orders")["publish"] == "success", "nothing is new"
     assert events("orders") == (plain, keys)
 
 
@@ -128,8 +128,11 @@ def test_a_signal_is_visible_within_five_seconds_and_never_before(
 ) -> None:
     table = in_shop.add("signalled", "2026-03-01T10:00:00", "2026-03-01T11:00:00", ready="signal")
     first = PublishPartitionsOperator(task_id="publish", table=table, signals=True)
+    idle = first.execute(context(first))
+    assert (idle["status"], idle["published"], idle["interval"]) == ("nothing_to_do", [], None)
+    skipping = PublishPartitionsOperator(task_id="publish", table=table, signals=True, skip_if_nothing_to_do=True)
     with pytest.raises(AirflowSkipException, match="nothing is ready"):
-        first.execute(context(first))
+        skipping.execute(context(skipping))
     assert in_shop.shown("signalled") == {}
     task = PublishPartitionsOperator(task_id="publish", table=table, signals=True)
     watch = subprocess.Popen(
