@@ -26,7 +26,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.merge import MergeMode, MergeRule
 from lakehouse.plan.write import StagedEntry, StagedRun
 from lakehouse.rows.combine import combine
-from lakehouse.rows.keys import partition_paths, record_keys, required_columns
+from lakehouse.rows.keys import partition_paths, record_keys, refuse_ambiguous_keys, required_columns
 from lakehouse.rows.merge import says_deleted
 
 KEY = META_COLUMNS[2]
@@ -84,7 +84,11 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     # Of the values as they are stored: an int32 and an int64, or times of different units, must give one key.
     data = _aligned(table, _named_columns(context, table) if context.deletes_only else context.schema, context)
-    keys = table.column(KEY) if context.deletes_only and KEY in table.column_names else record_keys(data, context.keys)
+    if context.deletes_only and KEY in table.column_names:
+        keys = table.column(KEY)
+    else:
+        refuse_ambiguous_keys(data, context.keys)
+        keys = record_keys(data, context.keys)
     if not context.keys.partition_fields or (context.global_keys and context.deletes_only):
         # A delete under a global index finds its row wherever it is, so its own partition does not matter.
         paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.format.cdc import CdcMode
-from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
+from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.texts import text_list
 from lakehouse.rows.merger import load_merger
@@ -34,6 +34,7 @@ STORED_OPTIONS = (
     _INDEX,
     NUM_BUCKETS,
     HASH_FIELD,
+    KEY_ENCODING,
 )
 
 
@@ -182,6 +183,13 @@ def stored_options(config: TableConfig) -> dict[str, str]:
 
 def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
     stored = {key: declaration.options[key] for key in STORED_OPTIONS if key in declaration.options}
+    if stored.get(_INDEX, "").upper() == "BUCKET" and stored.get(KEY_ENCODING, "").lower() == KeyEncoding.ESCAPED:
+        raise UserError(
+            f"{KEY_ENCODING}={stored[KEY_ENCODING]} and {_INDEX}=BUCKET contradict: engines that prune by bucket hash "
+            "the values as they are, not escaped, and would miss rows; choose another index, or the encoding "
+            f"{KeyEncoding.CHECKED}",
+            option=KEY_ENCODING,
+        )
     if parse_rules(declaration.options.get(EXPRESSIONS, "")):
         _check_rules(declaration)
         stored[MADE_WITH] = declaration.options[EXPRESSIONS]

@@ -18,7 +18,7 @@ from lakehouse.io.log_reader import OPERATION
 from lakehouse.io.partial_rows import completes_rows
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import ColumnDrift, Drift, encode_drift
-from lakehouse.model.keys import KeyConfig
+from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
 from lakehouse.operations.buckets import bucket_rules
 from lakehouse.operations.create import drop_metadata_table
@@ -116,7 +116,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     if batch is not None and event_time:
         check_event_time(batch, event_time)
-    keys = _sniffed_keys(table)
+    keys = _encoded_keys(table, policies)
     if batch is not None and not deletes_only:
         for name in config.merge_rule.ordering:
             check_orderable(batch, name)
@@ -278,6 +278,23 @@ def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
         if rows:
             return max(sum(stat.size_bytes for stat in stats) / rows, 1.0)
     return max(float(policies.write.record_size_bytes), 1.0)
+
+
+def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:
+    """Return the key config of a write: with the stored form of keys, and whether they are checked.
+
+    Raises UserError where the write's encoding is not that of the table.
+    """
+    keys, encoding = _sniffed_keys(table), KeyEncoding(policies.write.key_encoding)
+    escapes = keys.encoding is KeyEncoding.ESCAPED
+    if escapes != (encoding is KeyEncoding.ESCAPED) and len(keys.record_key_fields) > 1:
+        raise UserError(
+            f"{KEY_ENCODING}={encoding}: the record keys of {table.env.storage.root} are "
+            f"{'escaped' if escapes else 'not escaped'}, which is settled when a table is created; a write with other "
+            "keys would make second rows of stored ones. Leave the option out",
+            option=KEY_ENCODING,
+        )
+    return keys if escapes else replace(keys, encoding=encoding)
 
 
 def _sniffed_keys(table: LoadedTable) -> KeyConfig:

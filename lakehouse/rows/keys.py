@@ -15,13 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.errors import UnsupportedError, UserError
-from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
+from lakehouse.model.keys import KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.rows.key_values import Column, Rows, column, flat, plain, value_text
 from lakehouse.rows.partition_path import is_timestamp_field, segment
 from lakehouse.rows.timestamp_keys import timestamp_texts
 
 NULL_PLACEHOLDER = "__null__"
 EMPTY_PLACEHOLDER = "__empty__"
+#: The first is that of the others.
+_ESCAPES = (("%", "%25"), (",", "%2C"), (":", "%3A"))
+#: Characters of a value or key that an error shows.
+_SHOWN = 200
 
 
 def required_columns(config: KeyConfig) -> tuple[str, ...]:
@@ -38,6 +42,76 @@ def record_keys(data: Rows, config: KeyConfig) -> Column:
     if bad is not None:
         _refuse(data, config, bad, f"a null or empty record key ({', '.join(config.record_key_fields)})")
     return keys
+
+
+def refuse_ambiguous_keys(data: Rows, config: KeyConfig) -> None:
+    """Raise UserError for rows whose key could be that of other values, if `config` asks for the check.
+
+    Keys are `f1:v1,f2:v2`, with a placeholder for null and empty values. Names of columns hold no comma, so two
+    different rows can have one key only if a value of each holds `,f2:` (comma, another key column but the first,
+    colon), or a value of one reads like a placeholder. Rows without such values are never refused, whatever commas and
+    colons they hold, and columns that are no text cannot have them.
+    """
+    fields = config.record_key_fields
+    if config.encoding is not KeyEncoding.CHECKED or len(fields) < 2:
+        return
+    separators = [f",{name}:" for name in fields[1:]]
+    for name in fields:
+        values = column(data, name)
+        is_text = pa.types.is_string if not pa.types.is_dictionary(values.type) else _has_text
+        if not (is_text(values.type) or pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type)):
+            continue
+        mask = _ambiguous(value_text(values, name=name), separators)
+        if mask is not None:
+            _refuse_ambiguous(data, config, name, mask)
+
+
+def _has_text(kind: pa.DictionaryType) -> bool:
+    return not pa.types.is_nested(kind.value_type)
+
+
+def _ambiguous(text: Column, separators: list[str]) -> Column | None:
+    """Return the mask of values that hold a separator or read like a placeholder; None if there are none."""
+    masks = []
+    # One look for rare characters spares the others, of which there are as many as key columns.
+    if pc.any(pc.match_substring(text, ",")).as_py():
+        masks += [pc.match_substring(text, separator) for separator in separators]
+    if pc.any(pc.starts_with(text, "__")).as_py():
+        masks.append(pc.is_in(text, value_set=pa.array([NULL_PLACEHOLDER, EMPTY_PLACEHOLDER])))
+    if not masks:
+        return None
+    mask = pc.fill_null(reduce(pc.or_, masks), False)
+    return mask if pc.any(mask).as_py() else None
+
+
+def _refuse_ambiguous(data: Rows, config: KeyConfig, name: str, mask: Column) -> NoReturn:
+    count, first = pc.sum(mask).as_py(), pc.index(flat(mask), True).as_py()
+    row = {field: _short(column(data, field)[first].as_py()) for field in config.record_key_fields}
+    key = _short(flat(record_keys(data.slice(first, 1), config))[0].as_py())
+    raise UserError(
+        f"{count} of {data.num_rows} rows have a value in key column {name!r} that makes the record key ambiguous; "
+        f"first is row {first}: {row}. Its key {key!r} is that of other values, too, and one of two such rows "
+        "would be lost. Create the table with lakehouse.record_key.encoding=escaped, or, where such rows cannot meet, "
+        "write with lakehouse.record_key.encoding=hudi",
+        column=name,
+        rows=count,
+        first=row,
+    )
+
+
+def _short(value: object) -> object:
+    return f"{value[:_SHOWN]}..." if isinstance(value, str) and len(value) > _SHOWN else value
+
+
+def _escaped(text: Column) -> Column:
+    """Return values with `%`, `,` and `:` as `%25`, `%2C` and `%3A`, and placeholders as other texts."""
+    for character, escape in _ESCAPES:
+        if pc.any(pc.match_substring(text, character)).as_py():
+            text = pc.replace_substring(text, character, escape)
+    if pc.any(pc.starts_with(text, "__")).as_py():
+        reserved = pc.is_in(text, value_set=pa.array([NULL_PLACEHOLDER, EMPTY_PLACEHOLDER]))
+        text = pc.if_else(reserved, pc.binary_replace_slice(text, 0, 1, "%5F"), text)
+    return text
 
 
 def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
@@ -80,6 +154,8 @@ def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]
         value_text(column(data, name), name=name, consistent_timestamps=config.consistent_timestamps) for name in fields
     ]
     if _is_prefixed(config):
+        if config.encoding is KeyEncoding.ESCAPED and len(fields) > 1:
+            texts = [_escaped(text) for text in texts]
         return _prefixed_keys(fields, texts)
     return texts[0], _missing(texts[0])
 

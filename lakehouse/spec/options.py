@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.keys import KEY_ENCODING, KeyEncoding
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
 from lakehouse.spec.clustering_options import ClusteringPolicy
@@ -72,6 +73,14 @@ class WritePolicy:
         512 * _MB,
         "Memory of a task that writes, compacts or merges logs for a reader, in bytes; what it may hold above an idle "
         "worker.",
+    )
+    key_encoding: str = option(
+        KEY_ENCODING,
+        KeyEncoding.CHECKED.value,
+        "Record keys of several columns: refuse values that could read as the key of other values, escape them (fixed "
+        "when the table is created, and stored with it; Hudi reads such tables, and must not write them), or take them "
+        "as Hudi does, unchecked.",
+        choices=tuple(encoding.value for encoding in KeyEncoding),
     )
     markers_type: str = option(
         "hoodie.write.markers.type",

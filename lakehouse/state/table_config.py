@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.format.cdc import CdcMode
 from lakehouse.format.properties import table_checksum
-from lakehouse.model.keys import KeyConfig, KeyGeneratorType, TimestampFormat
+from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
 from lakehouse.spec.function import is_allowed
 from lakehouse.state.merge_config import declared_mode, merge_properties, ordering_fields, parse_merge_rule
@@ -227,7 +227,14 @@ def _keys(raw: Mapping[str, str], version: int) -> KeyConfig:
         consistent_timestamps=_flag(
             raw, "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled", False
         ),
+        encoding=_key_encoding(raw),
     )
+
+
+def _key_encoding(raw: Mapping[str, str]) -> KeyEncoding:
+    """Return how stored keys are made; whether new ones are checked is a matter of each write."""
+    escaped = raw.get(KEY_ENCODING, "").lower() == KeyEncoding.ESCAPED
+    return KeyEncoding.ESCAPED if escaped else KeyEncoding.HUDI
 
 
 def _generator(raw: Mapping[str, str], record_key: tuple[str, ...], declared: tuple[str, ...]) -> KeyGeneratorType:
