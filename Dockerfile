@@ -22,8 +22,10 @@ COPY --chown=airflow:0 lakehouse ./lakehouse
 RUN python -m venv /opt/spark-env \
     && /opt/spark-env/bin/pip install --no-cache-dir --constraint constraints-spark.txt '.[spark,hive,metrics,postgresql]' \
     && /opt/spark-env/bin/python -c "import lakehouse.table, pyspark, pyarrow"
-# --no-deps: the base image has what the provider needs, but for pyspark-client, which must not come in.
+# --no-deps: the base image has what the provider and the light core need, but for pyspark-client, which must not come
+# in, and the engine of patterns.
 RUN pip install --no-cache-dir --no-deps "apache-airflow-providers-apache-spark==${SPARK_PROVIDER_VERSION}" . \
+        "$(grep '^google-re2==' constraints-spark.txt)" \
     && python -c "import airflow.providers.apache.spark.operators.spark_submit, lakehouse.spec.table"
 
 COPY --chown=airflow:0 plugins /opt/airflow/plugins

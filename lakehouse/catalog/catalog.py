@@ -238,7 +238,7 @@ class Catalog:
         Returns the directories below its location that a purge left: tables of their own, and symbolic links.
         """
         entry = self.entry(identifier)
-        left = purge_table(open_storage(entry.location)) if purge else ()
+        left = purge_table(open_storage(entry.location, follow_links=True)) if purge else ()
         with self.database.session() as session:
             # A pass that writes decisions down meanwhile is waited for, so that none of them comes after.
             session.execute(select(TableRow.id).where(TableRow.id == entry.id).with_for_update())

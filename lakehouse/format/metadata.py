@@ -14,9 +14,11 @@ from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.format.avro_file import MAGIC, read_record, write_record
 from lakehouse.format.names import parse_log_file
 from lakehouse.format.schemas import COMMIT_METADATA, REPLACE_COMMIT_METADATA, REQUESTED_REPLACE_METADATA
+from lakehouse.format.table_paths import require_inside
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 
 _Value = TypeVar("_Value")
+_COMMIT = "commit metadata"
 
 #: How Hudi spells the previous commit of a new file group.
 _NO_PREVIOUS = "null"
@@ -148,13 +150,13 @@ def _stat_from_record(partition: str, record: Mapping[str, Any]) -> WriteStat:
     previous = record.get("prevCommit")
     runtime = record.get("runtimeStats") or {}
     millis = sum(runtime.get(name) or 0 for name in ("totalScanTime", "totalCreateTime", "totalUpsertTime"))
-    path = record.get("path") or ""
+    path = require_inside(record.get("path") or "", what=_COMMIT)
     # What the path says anyway is left out, so that stats of our own logs read back as they were.
     version, names = _log_of(path)
     log_version, log_files = _count(record, "logVersion"), tuple(record.get("logFiles") or ())
     least, greatest = record.get("minEventTime"), record.get("maxEventTime")
     return WriteStat(
-        partition=partition,
+        partition=require_inside(partition, what=_COMMIT),
         file_id=record.get("fileId") or "",
         path=path,
         prev_commit=None if previous in (None, "", _NO_PREVIOUS) else previous,
@@ -171,7 +173,9 @@ def _stat_from_record(partition: str, record: Mapping[str, Any]) -> WriteStat:
         log_bytes_compacted=_count(record, "totalLogSizeCompacted"),
         updated_compacted=_count(record, "totalUpdatedRecordsCompacted"),
         corrupt_blocks=_count(record, "totalCorruptLogBlock"),
-        cdc_files={name: int(size) for name, size in (record.get("cdcStats") or {}).items()},
+        cdc_files={
+            require_inside(name, what=_COMMIT): int(size) for name, size in (record.get("cdcStats") or {}).items()
+        },
         log_version=0 if log_version == version else log_version,
         base_file=record.get("baseFile") or "",
         log_files=() if log_files == names else log_files,

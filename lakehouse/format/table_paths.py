@@ -30,6 +30,7 @@ def relative_paths(base_path: str, partition: str, paths: Iterable[str], *, what
     expected = f"{base}/{partition}".rstrip("/")
     relative = []
     for path in paths:
+        require_inside(path, what=what)
         folder, _, name = _canonical(path).rpartition("/")
         is_elsewhere = not f"{folder}/".startswith(f"{base}/")
         was_moved = is_elsewhere and (not partition or folder.endswith(f"/{partition}"))
@@ -37,6 +38,15 @@ def relative_paths(base_path: str, partition: str, paths: Iterable[str], *, what
             raise CorruptTableError(f"file {path!r} of the {what} is not in partition {partition!r} of {base_path!r}")
         relative.append(f"{partition}/{name}" if partition else name)
     return tuple(relative)
+
+
+def require_inside(path: str, *, what: str) -> str:
+    """Return a path, or several segments of one, that `what` names; raise CorruptTableError if it leads upwards."""
+    if ".." in path and ".." in path.split("/"):
+        raise CorruptTableError(
+            f"the {what} names {path!r}, which leads out of the table; the metadata is damaged or forged", path=path
+        )
+    return path
 
 
 def _plain(path: str) -> str:

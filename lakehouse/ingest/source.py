@@ -153,12 +153,12 @@ _Looked = tuple[SourceFolder, list[SourceFile]]
 def _looked_at_one(path: str, options: Mapping[str, str]) -> tuple[Storage, list[_Looked]]:
     """Look at one path with a storage of its own: a directory is listed without a look at the one above it."""
     root, pattern = split_path(path)
-    storage = open_storage(root, options)
+    storage = open_storage(root, options, follow_links=True)
     found = _files(storage, "", pattern)
     if found is not None or root == "/" or _is_bucket(root):
         return storage, [_looked(storage, path, pattern, found or [], exists=True)]
     parent, _, name = root.rpartition("/")
-    beside = open_storage(parent or "/", options)
+    beside = open_storage(parent or "/", options, follow_links=True)
     same, exists = _beside(beside, name, pattern)
     return beside, [_looked(beside, path, pattern, same, exists=exists)]
 
@@ -167,7 +167,7 @@ def _looked_at_all(paths: Sequence[str], options: Mapping[str, str]) -> tuple[St
     """Look at several paths, some at a time, with the storage of the directory that they share."""
     roots = [split_path(path) for path in paths]
     base = _shared_root([root for root, _ in roots])
-    storage = open_storage(base, options)
+    storage = open_storage(base, options, follow_links=True)
 
     def look(number: int) -> _Looked:
         root, pattern = roots[number]

@@ -30,7 +30,8 @@ _HOUR_MS = 3_600_000
 def find_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
     """Return the files that belong to nothing and are older than the policy's grace time; raise during a restore.
 
-    Files behind symbolic links and those of tables inside the table's folder are not looked at; the log names them.
+    Files of tables inside the table's folder are not looked at, nor are those behind symbolic links where the store
+    follows links at all; the log names them.
     """
     require_writable(table.config, table.env.storage.root)
     found = _reachable(table, list(files_of_hudi(list_files(table))))

@@ -16,7 +16,8 @@ logger = logging.getLogger(__name__)
 def purge_table(storage: Storage) -> tuple[str, ...]:
     """Delete the files of the table at the root of a store; return the directories that are left.
 
-    These are tables inside its folder and symbolic links: what they lead to is not the table's. Raises UserError where
+    These are tables inside its folder and symbolic links: what they lead to is not the table's. A store that follows no
+    links refuses them before anything is deleted, so give one that does. Raises UserError where
     files lie that are no table's. The properties go last, so a purge that died is seen, and repeated.
     """
     files = storage.list("")

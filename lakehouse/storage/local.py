@@ -27,6 +27,7 @@ import pyarrow as pa
 from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
 from lakehouse.storage.local_links import open_directory
 from lakehouse.storage.local_lock import exclusive
+from lakehouse.storage.local_reads import open_directory_to_read, open_file, read_whole, refused_link
 from lakehouse.storage.output import AtomicOutput
 from lakehouse.storage.protocol import (
     TEMPORARY_SUFFIX,
@@ -51,10 +52,14 @@ _tokens = itertools.count(1)
 
 
 class LocalStorage:
-    """A directory as a store; it need not exist until the first write."""
+    """A directory as a store; it need not exist until the first write.
 
-    def __init__(self, root: str) -> None:
+    Symbolic links below it are refused, unless `follow_links`: they could lead out of it (see `local_reads`).
+    """
+
+    def __init__(self, root: str, *, follow_links: bool = False) -> None:
         self.root = os.path.abspath(root)
+        self._follow_links = follow_links
         self._base = self.root.rstrip("/") + "/"
 
     def __repr__(self) -> str:
@@ -62,17 +67,13 @@ class LocalStorage:
 
     def get(self, path: str) -> bytes:
         """Return the whole file."""
-        with _translated(path), open(self._base + check_path(path), "rb", buffering=0) as file:
-            return file.readall()
+        with _translated(path), self._opened(path) as (descriptor, size):
+            return read_whole(descriptor, size, self.root, path)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return up to `length` bytes from byte `start`."""
-        with _translated(path):
-            descriptor = os.open(self._base + check_path(path), os.O_RDONLY)
-            try:
-                return _pread(descriptor, start, length)
-            finally:
-                os.close(descriptor)
+        with _translated(path), self._opened(path) as (descriptor, _):
+            return _pread(descriptor, start, length)
 
     def put(self, path: str, data: bytes) -> None:
         """Write the file, replacing what has the name."""
@@ -149,14 +150,8 @@ class LocalStorage:
 
     def list_names(self, prefix: str) -> Names:
         """Return the names of the files one level below `prefix`, sorted, without a look at the files."""
-        with _translated(prefix):
-            try:
-                with os.scandir(self._base + check_prefix(prefix)) as entries:
-                    return sorted(entry.name for entry in entries if not entry.is_dir())
-            except OSError as error:
-                if error.errno in _ABSENT:
-                    return []
-                raise
+        with _translated(prefix), self._entries(check_prefix(prefix)) as entries:
+            return sorted(entry.name for entry in entries if not entry.is_dir())
 
     def delete(self, path: str) -> bool:
         """Remove the file and the directories it leaves empty; False when it was missing.
@@ -193,13 +188,10 @@ class LocalStorage:
 
     def open_input(self, path: str) -> InputFile:
         """Map the file into memory: Arrow reads parquet from it without copying."""
-        target = self._base + check_path(path)
-        with _translated(path):
-            found = os.stat(target)
-            if S_ISDIR(found.st_mode):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+        target = self._base + path
+        with _translated(path), self._opened(path) as (_, size):
             # An empty file cannot be mapped.
-            opened: InputFile = pa.memory_map(target, "r") if found.st_size else pa.OSFile(target, "r")
+            opened: InputFile = pa.memory_map(target, "r") if size else pa.OSFile(target, "r")
         return opened
 
     def open_output(self, path: str) -> OutputFile:
@@ -229,23 +221,47 @@ class LocalStorage:
         lead = prefix + "/" if prefix else ""
         files: Files = []
         directories: list[str] = []
-        with _translated(prefix):
-            try:
-                entries = os.scandir(self._base + prefix)
-            except OSError as error:
-                if error.errno in _ABSENT:
-                    return [], []
-                raise
-            with entries:
-                for entry in entries:
-                    if entry.is_dir():
-                        directories.append(lead + entry.name)
-                        continue
-                    # A file may be deleted between the reading of its directory and the look at it.
-                    with suppress(FileNotFoundError):
-                        stat = entry.stat()
-                        files.append(FileInfo(lead + entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000))
+        with _translated(prefix), self._entries(prefix) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    directories.append(lead + entry.name)
+                    continue
+                # A file may be deleted between the reading of its directory and the look at it.
+                with suppress(FileNotFoundError):
+                    stat = entry.stat()
+                    files.append(FileInfo(lead + entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000))
         return files, directories
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[tuple[int, int]]:
+        """Open a file to read: its descriptor and its size."""
+        opened = open_file(self.root, check_path(path), follow_links=self._follow_links)
+        try:
+            yield opened
+        finally:
+            os.close(opened[0])
+
+    @contextmanager
+    def _entries(self, prefix: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """Open a directory to list, one that is absent has no entries; they raise CorruptTableError at a link."""
+        try:
+            descriptor = open_directory_to_read(self.root, prefix, follow_links=self._follow_links)
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                raise
+            yield iter(())
+            return
+        try:
+            with os.scandir(descriptor) as entries:
+                yield entries if self._follow_links else self._without_links(entries, prefix)
+        finally:
+            os.close(descriptor)
+
+    def _without_links(self, entries: Iterator[os.DirEntry[str]], prefix: str) -> Iterator[os.DirEntry[str]]:
+        for entry in entries:
+            if entry.is_symlink():
+                raise refused_link(self.root, f"{prefix}/{entry.name}" if prefix else entry.name)
+            yield entry
 
     def _prune(self, directories: set[str]) -> None:
         # A directory is only a prefix: it goes with its last file. Writers who meet a vanished one make it again.

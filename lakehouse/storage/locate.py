@@ -20,19 +20,20 @@ _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", 
 _KNOWN = ("file", "memory", *_OBJECT_STORES)
 
 
-def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS) -> Storage:
+def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS, *, follow_links: bool = False) -> Storage:
     """Return the store below a location: a path, `file:`, `memory://name`, `s3://`, `gs://`, `az://` or `abfss://`.
 
-    Nothing is contacted yet. Options are those of `object_options`; local and memory stores need none.
+    Nothing is contacted yet. Options are those of `object_options`; local and memory stores need none. With
+    `follow_links` symbolic links below a local directory are followed, for folders the caller vouches for.
     """
     if not location:
         raise UserError("the location is empty; give a path or a URL such as s3://bucket/path")
     match = _SCHEME.match(location)
     if match is None:
-        return LocalStorage(location.removeprefix("file:"))
+        return LocalStorage(location.removeprefix("file:"), follow_links=follow_links)
     scheme = match[1].lower()
     if scheme == "file":
-        return LocalStorage(_local_path(location))
+        return LocalStorage(_local_path(location), follow_links=follow_links)
     if not location[match.end() :].startswith("//"):
         raise UserError(f"location {location!r} needs two slashes after {scheme}:", location=location)
     if scheme == "memory":
