@@ -255,6 +255,9 @@ class Table:
     def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
         """Delete the rows that meet a condition; their keys stream from the files into the write."""
         fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
+        if _overridden(self._policies, call.get("options") or {}).deletes.retention_ms:
+            # What is remembered is the delete of the versions that were found.
+            fields = (*fields, *self.config.merge_rule.compared)
         columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
         scan = self.scan(columns, where).plan()
         return self._write(Operation.DELETE, pa.RecordBatchReader.from_batches(scan.schema, scan.batches()), call)

@@ -331,7 +331,8 @@ def _missing_extra(listing: SourceListing) -> dict[str, str]:
 
 def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) -> JobReport:
     if isinstance(outcome, NothingToDo):
-        return _nothing(run, outcome.reason, bad_records=batch.bad_records)
+        nothing = _nothing(run, outcome.reason, bad_records=batch.bad_records)
+        return replace(nothing, late_rows_dropped=outcome.late_rows_dropped)
     stats = outcome.metadata.stats
     report = JobReport(
         status=JobStatus.COMMITTED,
@@ -344,6 +345,7 @@ def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) 
         files=len(stats),
         bytes=sum(stat.size_bytes for stat in stats),
         bad_records=batch.bad_records,
+        late_rows_dropped=outcome.late_rows_dropped,
         conflicts=outcome.conflicts,
     )
     log.info("table %s: commit %s, %s rows in %s files", report.table, report.instant, report.rows, report.files)

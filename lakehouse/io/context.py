@@ -24,6 +24,7 @@ class WriteContext:
     change logs hold, if the table has them, `buckets` how many its partitions have, if the write goes by them.
     `reads_no_rows`: rows are appended as they come, whatever is stored. `event_time` is the column whose times are told
     in stats. `rounds`: numbers of the batch may lose digits in the types of the table.
+    `ordered_deletes`: keys to delete come with ordering columns, and spare stored rows that are newer.
     """
 
     storage: Storage
@@ -36,6 +37,7 @@ class WriteContext:
     policy: WritePolicy
     bytes_per_row: float
     deletes_only: bool = False
+    ordered_deletes: bool = False
     combine: bool = True
     buckets: BucketRules | None = None
     hash_fields: tuple[str, ...] = ()

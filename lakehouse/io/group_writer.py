@@ -107,7 +107,10 @@ def _meet(
     """Return which hits replace their stored row, which remove it, and the replacing rows in order."""
     rule, at = context.rule, pa.array(position)
     if context.deletes_only:
-        return np.zeros(len(position), bool), np.ones(len(position), bool), incoming.slice(0, 0)
+        dropped = np.ones(len(position), bool)
+        if context.ordered_deletes:
+            dropped = incoming_wins(rule, stored.select(rule.compared).take(at), incoming, dropped)
+        return np.zeros(len(position), bool), dropped, incoming.slice(0, 0)
     if rule.mixes:
         assert (kind == IN_PLACE).all(), "a write that moves rows between partitions is refused where versions mix"
         sets = ColumnSets()

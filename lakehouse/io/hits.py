@@ -3,7 +3,8 @@
 A hits file lies beside the staged rows, one per base file that is touched, with one row per stored row:
 
     base_row int64 (position in the base file, ascending) | run dictionary<string> | row int64 (position in the run) |
-    kind int8: IN_PLACE, MOVED_OUT (the incoming row goes to another partition), LOST (the stored row is newer)
+    kind int8: IN_PLACE, MOVED_OUT (the incoming row goes to another partition), LOST (the stored row is newer),
+    DELETED (no stored row: a log deletes the key as of an ordering value)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.plan.write import StagedEntry, TagResult
 
 Number = TypeVar("Number", int, np.ndarray)
-IN_PLACE, MOVED_OUT, LOST = 0, 1, 2
+IN_PLACE, MOVED_OUT, LOST, DELETED = 0, 1, 2, 3
 # A run and a position in it, or an entry and a position in it, as one number.
 _ROW_BITS = 40
 _SEGMENT = pa.schema([("base_row", pa.int64()), ("run", pa.int32()), ("row", pa.int64()), ("kind", pa.int8())])
@@ -175,6 +176,25 @@ def stream_hits(context: WriteContext, path: str) -> Iterator[Hits]:
             batch = reader.get_batch(number)
             run = batch.column(1)
             yield _of_batch(batch.set_column(1, "run", run.indices), tuple(run.dictionary.to_pylist()))
+
+
+def without_held(context: WriteContext, hits: Hits, others: Sequence[tuple[str, bool]]) -> Hits:
+    """Return the matches without those of kind DELETED whose row has a better place in another file's hits.
+
+    `others` are (hits file, whether it goes first): a stored row is a better place than a delete, and of two deletes
+    the first is.
+    """
+    keep = np.ones(len(hits), bool)
+    deleted = np.flatnonzero(hits.kind == DELETED)
+    codes = _code(hits.run[deleted].astype(np.int64), hits.row[deleted])
+    for path, goes_first in others if len(deleted) else ():
+        for piece in stream_hits(context, path):
+            number = np.array([hits.runs.index(run) if run in hits.runs else -1 for run in piece.runs], np.int64)
+            better = (piece.kind == IN_PLACE) | (goes_first & (piece.kind == DELETED))
+            better &= number[piece.run] >= 0
+            taken = _code(number[piece.run[better]], piece.row[better])
+            keep[deleted[np.isin(codes, taken)]] = False
+    return hits if keep.all() else hits.take(keep)
 
 
 def read_hits(context: WriteContext, path: str) -> Hits:

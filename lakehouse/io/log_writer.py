@@ -28,6 +28,7 @@ from lakehouse.format.delete_values import written_as
 from lakehouse.format.log_blocks import BlockHeader, BlockType, block_frame
 from lakehouse.io.base_writer import column_ranges, ensure_partition
 from lakehouse.io.context import WriteContext
+from lakehouse.io.hits import without_held
 from lakehouse.io.log_reader import SliceContext
 from lakehouse.io.markers import TaskMarkers, group_markers, mark_log
 from lakehouse.io.match import LOST, MOVED_OUT, read_hits
@@ -80,7 +81,7 @@ def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table
                 for start in range(0, entry.rows, size):
                     yield reader.slice(entry.offset + start, min(size, entry.rows - start)), None
         return
-    hits = read_hits(context, task.hits)
+    hits = without_held(context, read_hits(context, task.hits), task.other_hits)
     effective = np.flatnonzero(hits.kind != LOST)
     for number, run in enumerate(hits.runs):
         of_run = effective[hits.run[effective] == number]
@@ -130,6 +131,9 @@ class LogWriter:
 
     def add(self, rows: pa.Table, moved: np.ndarray | None = None) -> None:
         """Append staged rows: upserts become data rows; deletes, and rows that moved elsewhere, keys to delete."""
+        if self._context.ordered_deletes:
+            self._delete_flagged(rows, np.ones(rows.num_rows, bool))
+            return
         if self._context.deletes_only:
             self.add_deletes(rows.column(KEY), None)
             return

@@ -83,7 +83,7 @@ def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> 
         read=read,
         file_slice=task.file_slice,
         lacking=tuple(name for name in context.schema.names if name not in context.brought),
-        all_stored=task.hits is not None,
+        all_stored=task.hits is not None and task.all_stored,
         completes=completes_rows(context),
     )
 

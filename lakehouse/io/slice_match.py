@@ -1,15 +1,21 @@
 """Finding incoming keys in slices with logs: what the logs left of the base file counts, and what they added.
 
-Hits have the shape that io.match gives them; `base_row` numbers the rows of the merged slice.
+Hits have the shape that io.match gives them; `base_row` numbers the rows of the merged slice, and behind them the keys
+that a log deletes as of an ordering value. An incoming row of such a key goes to the same group, where it is shown only
+if it is not older than the delete. Hudi's simple index does so too, because it finds the key in the base file; its
+global index asks whether the row is still there, and inserts it anew if not.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.io.context import WriteContext
+from lakehouse.io.hits import DELETED
 from lakehouse.io.log_reader import KEY, SliceContext
 from lakehouse.io.match import (
     IN_PLACE,
@@ -35,11 +41,12 @@ def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task
     columns = pa.schema([field for field in read.table if field.name in names])
     results = []
     for file_slice in task.slices:
-        parts = [
+        found = [
             _find(context, read, file_slice, columns, part)
             for part in entry_parts(task.entries, context.policy.memory_budget_bytes)
         ]
-        results.append(write_hits(context, attempt, file_slice, task.entries, parts))
+        tagged = write_hits(context, attempt, file_slice, task.entries, [hits for hits, _ in found])
+        results.append(replace(tagged, deleted_rows=sum(deleted for _, deleted in found)))
     return results
 
 
@@ -49,11 +56,13 @@ def _find(
     file_slice: FileSlice,
     columns: pa.Schema,
     entries: tuple[StagedEntry, ...],
-) -> Hits:
+) -> tuple[Hits, int]:
+    """Return the matches, and how many of them are with keys that the logs delete."""
     keys = staged_keys(context, entries).combine_chunks()
     starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
     rows, positions, orderings, start = [], [], [], 0
-    for _, stored in read_slice(read, file_slice, columns):
+    deleted: list[pa.ChunkedArray] | None = None if context.global_keys or context.deletes_only else []
+    for _, stored in read_slice(read, file_slice, columns, deleted=deleted):
         found = pc.index_in(stored.column(KEY), value_set=keys).combine_chunks()
         hit = np.flatnonzero(np.asarray(pc.is_valid(found)))
         rows.append(hit + start)
@@ -63,6 +72,8 @@ def _find(
         start += stored.num_rows
     empty = [np.array([], np.int64)]
     base_row, staged = np.concatenate(rows or empty), np.concatenate(positions or empty)
+    gone = np.setdiff1d(np.concatenate([_positions(some, keys) for some in deleted or ()] or empty), staged)
+    base_row, staged = np.append(base_row, start + np.arange(len(gone))), np.append(staged, gone)
     entry = np.searchsorted(starts, staged, side="right") - 1
     position = staged - starts[entry]
     runs = tuple(sorted({e.run for e in entries}))
@@ -81,4 +92,12 @@ def _find(
             incoming = staged_ordering(context, entries, entry[moving], position[moving])
             wins = incoming_wins(context.rule, stored_ordering, incoming, None)
             kind[moving[~wins]] = LOST
-    return Hits(base_row=base_row, run=run_of[entry], row=position + offsets[entry], kind=kind, runs=runs)
+    kind[len(base_row) - len(gone) :] = DELETED
+    hits = Hits(base_row=base_row, run=run_of[entry], row=position + offsets[entry], kind=kind, runs=runs)
+    return hits, len(gone)
+
+
+def _positions(some: pa.ChunkedArray, keys: pa.Array) -> np.ndarray:
+    """Return the positions in `keys` of those that are among `some`."""
+    found: np.ndarray = pc.index_in(some, value_set=keys).drop_null().to_numpy().astype(np.int64)
+    return found

@@ -18,7 +18,7 @@ from lakehouse.io.base_reader import REPEATED, REPEATING, BaseFileReader, align
 from lakehouse.io.log_reader import COMMIT_TIME, KEY, SliceContext
 from lakehouse.io.slice_log import LogPart, fold_logs
 from lakehouse.model.files import FileSlice
-from lakehouse.rows.entries import CONTROL, ColumnSets
+from lakehouse.rows.entries import CONTROL, RECORD, ColumnSets, Control
 from lakehouse.rows.keys import record_keys
 from lakehouse.rows.settle import inserted, settle
 
@@ -54,11 +54,13 @@ def read_slice(
     columns: pa.Schema,
     counts: SliceCounts | None = None,
     base: BaseFileReader | None = None,
+    deleted: list[pa.ChunkedArray] | None = None,
 ) -> Iterator[tuple[Origin, pa.Table]]:
     """Yield the rows of a slice as tables of `columns` (a part of the table's), within the memory budget.
 
     Columns named in base_reader.REPEATING may be asked for as dictionaries, which is what files hold.
-    `base` is the slice's base file if the caller has it open already.
+    `base` is the slice's base file if the caller has it open already. `deleted` is given the keys that the logs delete
+    as of an ordering value, before the first rows come; a row of the base file may be newer than such a delete.
     """
     counts = counts if counts is not None else SliceCounts()
     merging = context.merging(columns)
@@ -82,6 +84,8 @@ def read_slice(
         )
         counts.log_blocks, counts.log_entries = len(seen), sum(part.entries.num_rows for part in parts)
         counts.unmatched = counts.log_entries - sum(len(np.unique(part.entry)) for part in parts)
+        if deleted is not None:
+            deleted += [_ordered_deletes(part.entries) for part in parts]
         if reader is not None:
             yield from _merged(context, reader, parts, merging, columns, sets, counts)
         for part in parts:
@@ -90,6 +94,11 @@ def read_slice(
                 counts.inserted += rows.num_rows
                 if rows.num_rows:
                     yield Origin.INSERTED, rows
+
+
+def _ordered_deletes(entries: pa.Table) -> pa.ChunkedArray:
+    control = Control.of(entries)
+    return entries.column(KEY).filter(pa.array((control.kind != RECORD) & ~control.default)).cast(pa.string())
 
 
 def _merging_keys(context: SliceContext, reader: BaseFileReader, sets: ColumnSets) -> Iterator[pa.Array]:

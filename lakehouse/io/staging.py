@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from lakehouse.io.base_reader import align
 from lakehouse.io.budget import give_back
 from lakehouse.io.context import Batches, WriteContext
 from lakehouse.model.attempt import Attempt
-from lakehouse.model.merge import MergeMode, MergeRule
+from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 from lakehouse.plan.write import StagedEntry, StagedRun
 from lakehouse.rows.combine import combine
 from lakehouse.rows.keys import partition_paths, record_keys, refuse_ambiguous_keys, required_columns
@@ -94,7 +95,11 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
         paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))
     else:
         paths = partition_paths(data, context.keys)
-    data = pa.table({}) if context.deletes_only else data
+    if context.ordered_deletes:
+        ordering = pa.schema([context.schema.field(name) for name in context.rule.compared])
+        data = align(table.select(ordering.names), ordering, exact=not context.rounds)
+    elif context.deletes_only:
+        data = pa.table({})
     columns = {KEY: keys, PATH: pc.cast(paths, pa.string()), **{n: data.column(n) for n in data.column_names}}
     return pa.table(columns)
 
@@ -178,6 +183,17 @@ class StagedReader:
         return table if columns is None else table.select(columns)
 
 
+def write_run_rows(context: WriteContext, path: str, reader: StagedReader, rows: np.ndarray) -> int:
+    """Write the rows at these positions of a run as another one; return what they take in memory, in bytes."""
+    size, schema = 0, reader.slice(0, 0).schema
+    with context.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
+        for start in range(0, len(rows), _BATCH_ROWS):
+            taken = reader.take(rows[start : start + _BATCH_ROWS]).combine_chunks()
+            size += taken.nbytes
+            writer.write_table(taken)
+    return size
+
+
 class _Spill:
     """Rows set aside on local disk, split by key so that duplicates stay together, at each level by another digit."""
 
@@ -210,7 +226,7 @@ class _Spill:
 
 def _set_aside(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     # Which version fills the gaps of which is known only when all versions of a record are there.
-    return _joined(tables) if context.rule.mixes else _combined(context, tables)
+    return _joined(tables) if context.rule.mixes and not context.deletes_only else _combined(context, tables)
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
@@ -225,8 +241,11 @@ def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     if not context.combine:
         return rows
     keys = (KEY,) if context.global_keys else (KEY, PATH)
-    # A batch of keys to delete has no other columns, so there is nothing to choose by.
-    return combine(rows, keys=keys, rule=_DELETES if context.deletes_only else context.rule)
+    rule = context.rule
+    if context.deletes_only:
+        # Without ordering columns a batch of keys to delete has no others, so there is nothing to choose by.
+        rule = replace(rule, partial=PartialMode.NONE, merger=None) if context.ordered_deletes else _DELETES
+    return combine(rows, keys=keys, rule=rule)
 
 
 def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: list[pa.Table]) -> StagedRun:

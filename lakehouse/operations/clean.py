@@ -35,6 +35,7 @@ from lakehouse.operations.results import NothingToDo
 from lakehouse.operations.rollback import roll_back_dead_writes
 from lakehouse.operations.savepoint import savepointed_paths
 from lakehouse.operations.tidy import tidy
+from lakehouse.operations.tombstones import remove_forgotten
 from lakehouse.plan.clean import (
     PINS_KEY,
     CleanDue,
@@ -190,8 +191,24 @@ def run(
 
     Files that instants in `pinned` need are spared, also by plans made before. Where dead writes are not undone by the
     next write, they are undone here first. Raises UserError if there is no such plan, RetryableError if another
-    executor is at it or took it over, or a restore is not finished.
+    executor is at it or took it over, or a restore is not finished. Where deletes are remembered, the files of
+    those that are forgotten by now go, too.
     """
+    outcome = _run(table, engine, policies, instant=instant, force=force, pinned=pinned)
+    if policies.deletes.retention_ms:
+        remove_forgotten(table)
+    return outcome
+
+
+def _run(
+    table: LoadedTable,
+    engine: Engine,
+    policies: Policies,
+    *,
+    instant: str | None,
+    force: bool,
+    pinned: Collection[str],
+) -> Cleaned | NothingToDo:
     require_writable(table.config, table.env.storage.root)
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)

@@ -16,6 +16,7 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.format.avro_schema import arrow_to_avro, avro_to_arrow
 from lakehouse.format.metadata import encode_commit
 from lakehouse.format.names import parse_base_file
+from lakehouse.index.bucket import bucket_of
 from lakehouse.model.commit import REWRITES, CommitMetadata
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
@@ -27,6 +28,7 @@ from lakehouse.operations.results import Committed, Conflict
 from lakehouse.operations.tidy import rollback_of
 from lakehouse.plan.conflict import Change, Strategy, change_of, find_conflict, may_share_keys
 from lakehouse.plan.schema import united
+from lakehouse.plan.tombstones import TOMBSTONES_KEY
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.txn.lock import TableLock, table_lock
 
@@ -42,7 +44,9 @@ class Candidate:
     `finds_keys` tells which of base files of others hold a key of this write; None if keys may repeat. `deleted_in` are
     the partitions in which it deletes keys: those that it did not find may have been inserted since.
     `shared_columns` are brought by every row: keys, partition, ordering. `premise` is what the caller went by,
-    `updates` whether it goes on where a clustering is planned (see operations.giving_way).
+    `updates` whether it goes on where a clustering is planned (see operations.giving_way). `makes_late` tells whether
+    deletes of another commit make rows of this write late, `unmet` are buckets (partition, number) without file group
+    in which it deletes; both only where deletes are remembered.
     """
 
     table: LoadedTable
@@ -56,6 +60,8 @@ class Candidate:
     deleted_in: frozenset[str] = frozenset()
     premise: Premise | None = None
     updates: str = "reject"
+    makes_late: Callable[[Instant, CommitMetadata], bool] | None = None
+    unmet: frozenset[tuple[str, int]] = frozenset()
 
 
 def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Conflict:
@@ -74,7 +80,8 @@ def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Con
                 return conflict
             rivals = [pair for pair in others if pair[0].requested not in compared]
             inserting = [pair for pair in rivals if _may_share_keys(candidate, ours, pair[1])]
-            if not inserting:
+            deleting = [pair for pair in rivals if candidate.makes_late is not None and TOMBSTONES_KEY in pair[1].extra]
+            if not inserting and not deleting:
                 metadata = _with_schema(candidate, others)
                 if isinstance(metadata, Conflict):
                     return metadata
@@ -85,6 +92,10 @@ def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Con
             conflict = _same_keys(candidate, ours, winner, other)
             if conflict is not None:
                 return conflict
+        for winner, other in deleting:
+            assert candidate.makes_late is not None
+            if candidate.makes_late(winner, other):
+                return Conflict(winner=winner, reason=f"{winner.requested} deleted keys of this batch as of later")
         compared |= {instant.requested for instant, _ in rivals}
 
 
@@ -102,6 +113,12 @@ def _conflict(candidate: Candidate, ours: Change, others: Others, timeline: Time
     overlap = find_conflict(changes, ours, candidate.strategy)
     if overlap is not None:
         return Conflict(winner=overlap.winner, reason=overlap.reason)
+    for instant, other in others:
+        begun = {(s.partition, bucket_of(s.file_id)) for s in other.stats if candidate.unmet and s.num_inserts}
+        if begun & candidate.unmet:
+            partition, bucket = min(begun & candidate.unmet)
+            reason = f"{instant.requested} began bucket {bucket} of {partition!r}, in which this write deletes"
+            return Conflict(winner=instant, reason=reason)
     rescaled = next((i for i, _ in others if brings_rules(candidate.table.env.storage, i)), None)
     if rescaled is not None:
         return Conflict(winner=rescaled, reason=f"{rescaled.requested} changed the buckets of partitions")

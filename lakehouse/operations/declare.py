@@ -10,8 +10,10 @@ from lakehouse.format.cdc import CdcMode
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.texts import text_list
+from lakehouse.operations.tombstones import require_ordered
 from lakehouse.rows.merger import load_merger
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
+from lakehouse.spec.delete_options import DELETE_RETENTION
 from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.state.table_config import (
     CDC_ENABLED,
@@ -36,6 +38,8 @@ STORED_OPTIONS = (
     HASH_FIELD,
     KEY_ENCODING,
 )
+#: Options of writes that a table keeps so that all writers heed them; a caller may set others.
+_SHARED_OPTIONS = (DELETE_RETENTION,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +125,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
         rule=declared_rule(declaration),
         create_schema=declaration.schema,
         table_type=declaration.table_type,
-        extra=_index_properties(declaration) | _cdc_properties(declaration),
+        extra=_index_properties(declaration) | _cdc_properties(declaration) | _delete_properties(declaration),
     )
 
 
@@ -177,7 +181,7 @@ def require_merger(config: TableConfig) -> None:
 
 def stored_options(config: TableConfig) -> dict[str, str]:
     """Return the options of writes that the table itself stores."""
-    stored = {key: config.raw[key] for key in STORED_OPTIONS if key in config.raw}
+    stored = {key: config.raw[key] for key in (*STORED_OPTIONS, *_SHARED_OPTIONS) if key in config.raw}
     return {**stored, EXPRESSIONS: config.raw[MADE_WITH]} if MADE_WITH in config.raw else stored
 
 
@@ -206,6 +210,15 @@ def _check_rules(declaration: TableDeclaration) -> None:
         raise UserError(f"{rule} needs {_INDEX}=BUCKET, and {NUM_BUCKETS} for all other partitions")
     if not declaration.partition_by:
         raise UserError(f"{rule}: table {declaration.name!r} has no partitions")
+
+
+def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:
+    """Return the property of remembered deletes, if the declaration asks for them."""
+    retention = declaration.options.get(DELETE_RETENTION, "").strip()
+    if not retention:
+        return {}
+    require_ordered(declared_rule(declaration), f"table {declaration.name!r}")
+    return {DELETE_RETENTION: retention}
 
 
 def _cdc_properties(declaration: TableDeclaration) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.drift import ColumnDrift, decode_drift
 from lakehouse.model.instant import Instant
+from lakehouse.plan.tombstones import LATE_ROWS_KEY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +28,18 @@ class Committed:
         """The columns in which the batch differed from the table, and the rows that this concerned."""
         return decode_drift(self.metadata.extra)
 
+    @property
+    def late_rows_dropped(self) -> int:
+        """Rows of the batch that were older than a remembered delete of their key, and were left out."""
+        return int(self.metadata.extra.get(LATE_ROWS_KEY, 0))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToDo:
-    """Nothing was committed, and nothing is left of the try."""
+    """Nothing was committed, and nothing is left of the try; see `Committed` for `late_rows_dropped`."""
 
     reason: str
+    late_rows_dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 request   under the lock: instant time, <t>.requested; heartbeat from just before
 stage     incoming rows, keyed and combined, to where all tasks can read them        (bulk verbs: straight to files)
 inflight  what the write is about to touch
+filter    rows that are older than a remembered delete are left out              (operations.tombstones)
 tag       which stored rows they hit          plan   which group takes what
 write     marker, then file, per group
 complete  duplicates of retried tasks deleted; who else committed since, then <t>_<c>.<action>     (operations.commit)
@@ -20,6 +21,7 @@ from typing import Any
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.format.metadata import encode_inflight, encode_requested_replace
+from lakehouse.index.bucket import bucket_of
 from lakehouse.io.bulk_writer import write_shard
 from lakehouse.io.context import WriteContext
 from lakehouse.io.group_writer import write_group
@@ -53,8 +55,10 @@ from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
 from lakehouse.operations.scan import slice_context
 from lakehouse.operations.tidy import delete_files, delete_unreported, marked_files, rollback_of, tidy
+from lakehouse.operations.tombstones import remembered_deletes
 from lakehouse.operations.turn import Turn
 from lakehouse.plan.index import BucketIndex, Index, SimpleIndex
+from lakehouse.plan.tombstones import TombstoneFile
 from lakehouse.plan.write import GroupTask, Sizing, StagedRun, TagResult, TagTask
 from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.spec.options import Policies
@@ -248,6 +252,9 @@ def _write(
     replaces = request.operation in _REPLACING
     stats: list[WriteStat] = []
     touched: frozenset[tuple[str, str]] = frozenset()
+    deletes = remembered_deletes(table, engine, policies.deletes, context, request.operation)
+    kept: Sequence[StagedRun] = ()
+    late, remembered = 0, tuple[TombstoneFile, ...]()
     if request.operation is Operation.DELETE_PARTITION:
         _start(table, instant, request.operation, ())
     elif _is_staged(policies, engine, request, context):
@@ -257,12 +264,16 @@ def _write(
             raise RetryableError(
                 f"{table.env.storage.root}: the buckets of partitions changed while this write was tried; run it again"
             )
-        outcome = _write_staged(engine, policies, prepared, request, instant, markers, runs)
+        kept = runs
+        if deletes is not None:
+            kept, late = deletes.in_order(runs)
+            remembered = deletes.remember(kept)
+        outcome = _write_staged(engine, policies, prepared, request, instant, markers, kept)
         if isinstance(outcome, Conflict):
             return outcome
-        empties = request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE
+        empties = request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE or bool(remembered)
         if isinstance(outcome, NothingToDo) and not empties:
-            return outcome
+            return outcome if not late else _only_late(late)
         if isinstance(outcome, NothingToDo):
             _start(table, instant, request.operation, ())
         else:
@@ -272,7 +283,7 @@ def _write(
         markers.begin()
         stats = engine.exchange(request.frame, partial(write_shard, context), by=prepared.partition_by, hint="balanced")
     replaced = _replaced(table, request, stats) if replaces else {}
-    if not stats and not replaced and not request.allow_empty:
+    if not stats and not replaced and not request.allow_empty and not remembered:
         return NothingToDo(reason="the batch has no rows and there is nothing to replace")
     rows = sum(run.rows for run in runs) if runs else sum(stat.num_writes for stat in stats)
     metadata = CommitMetadata(
@@ -281,9 +292,28 @@ def _write(
         replaced=replaced,
         extra={**request.extra, **prepared.extra(stats, rows), **event_time_extra(table, policies.event_time, stats)},
     )
+    if deletes is not None:
+        metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(remembered, late, metadata)})
     markers.left = delete_unreported(table, instant.requested, metadata.stats, known=markers.known)
-    candidate = Candidate(
-        table=table,
+    candidate = _candidate(engine, prepared, request, instant, metadata, touched, kept)
+    if deletes is not None:
+        unmet = _unmet(kept, touched) if context.buckets is not None else frozenset[tuple[str, int]]()
+        candidate = replace(candidate, makes_late=partial(deletes.makes_late, kept), unmet=unmet)
+    return complete(candidate, policies.transaction)
+
+
+def _candidate(
+    engine: Engine,
+    prepared: Prepared,
+    request: WriteRequest,
+    instant: Instant,
+    metadata: CommitMetadata,
+    touched: frozenset[tuple[str, str]],
+    runs: Sequence[StagedRun],
+) -> Candidate:
+    context = prepared.context(instant.requested)
+    return Candidate(
+        table=prepared.table,
         instant=instant,
         metadata=metadata,
         touched=touched,
@@ -298,7 +328,6 @@ def _write(
         else None,
         deleted_in=frozenset(e.partition for run in runs for e in run.entries if e.deletes or context.deletes_only),
     )
-    return complete(candidate, policies.transaction)
 
 
 def _write_staged(
@@ -350,6 +379,19 @@ def _write_staged(
         markers.withdraw()
         return NothingToDo(reason="the batch changes nothing")
     return stats, touched
+
+
+def _only_late(rows: int) -> NothingToDo:
+    return NothingToDo(
+        reason=f"all {rows} rows that would change something are older than a delete of their key",
+        late_rows_dropped=rows,
+    )
+
+
+def _unmet(runs: Sequence[StagedRun], touched: frozenset[tuple[str, str]]) -> frozenset[tuple[str, int]]:
+    """Return the buckets (partition, number) in which keys are deleted and that have no file group yet."""
+    deleted = {(e.partition, e.bucket) for run in runs for e in run.entries if e.deletes}
+    return frozenset(deleted - {(partition, bucket_of(file_id)) for partition, file_id in touched})
 
 
 def _find_keys(

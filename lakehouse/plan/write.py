@@ -58,13 +58,15 @@ class TagTask:
 class TagResult:
     """What a base file, or a slice of base and logs, holds of the batch.
 
-    `hit_rows` are stored rows hit, `consumed` the upserts used up per partition of the batch.
+    `hit_rows` are stored rows hit, `consumed` the upserts used up per partition of the batch. `deleted_rows` of the
+    hits are no stored rows but keys that a log deletes.
     """
 
     base: BaseFile | FileSlice
     hits: str | None = None
     hit_rows: int = 0
     consumed: Mapping[str, int] | None = None
+    deleted_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,8 @@ class GroupTask:
     `hits` names the matches with `base`; `finds_matches` says that the task looks for them itself (bucket index).
     `insert_range` counts over the partition's upserts that no file holds; an open end takes all that remain.
     `consumed_by` are the hits files that tell which those are. A log takes the rows of `hits`, or all of `entries`;
-    `file_slice` is what it is appended to.
+    `file_slice` is what it is appended to. `all_stored`: every key of `hits` is that of a stored row; else `other_hits`
+    are the hits files that may have a stored row for it, and whether each goes before this one.
     """
 
     partition: str
@@ -88,6 +91,8 @@ class GroupTask:
     appends: bool = False
     is_new: bool = False
     file_slice: FileSlice | None = None
+    all_stored: bool = True
+    other_hits: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +163,8 @@ def plan_groups(
             group = (tag.base.partition, tag.base.file_id)
             base = tag.base.base if isinstance(tag.base, FileSlice) else tag.base
             tasks[group] = GroupTask(partition=group[0], file_id=group[1], base=base, hits=tag.hits)
+            if tag.deleted_rows:
+                tasks[group] = replace(tasks[group], all_stored=False, other_hits=_other_hits(tag, tags))
     for partition, staged in sorted(_by_partition(entries).items()):
         used = sum((tag.consumed or {}).get(partition, 0) for tag in tags)
         inserts = sum(entry.upserts for entry in staged) - used
@@ -230,6 +237,11 @@ def plan_buckets(
             finds = looks_up and task.base is not None
             tasks.append(replace(task, finds_matches=finds, insert_range=(0, None)))
     return tuple(tasks)
+
+
+def _other_hits(tag: TagResult, tags: Sequence[TagResult]) -> tuple[tuple[str, bool], ...]:
+    others = [t for t in tags if t.hits and t.hits != tag.hits and t.base.partition == tag.base.partition]
+    return tuple((t.hits or "", t.base.file_id < tag.base.file_id) for t in others)
 
 
 def _insert_tasks(

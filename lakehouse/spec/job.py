@@ -131,7 +131,18 @@ class JobCommand:
         )
 
 
-_SUMMED = ("rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "conflicts", "seconds")
+_SUMMED = (
+    "rows",
+    "inserts",
+    "updates",
+    "deletes",
+    "files",
+    "bytes",
+    "bad_records",
+    "late_rows_dropped",
+    "conflicts",
+    "seconds",
+)
 _LISTS = ("partitions", "folders", "missing")
 
 
@@ -168,11 +179,12 @@ class JobError:
 class JobReport:
     """What a job did: rows written by the commit, files and their bytes, bad records set aside, seconds it took.
 
-    `conflicts` is how often it lost to another writer and tried again. `reason` says why there was nothing to do.
-    `partitions` are the names of those that were published or archived. `parts` are the reports of the tables of a
-    batch; numbers are their sums. `warning` is what went wrong beside the work, which is done. `interval` is the data
-    interval that the run took, empty for none; `folders` are the folders and files of the source that an ingestion
-    read, `missing` those that had nothing to read and were skipped.
+    `late_rows_dropped` are rows older than a remembered delete of their key. `conflicts` is how often it lost to
+    another writer and tried again. `reason` says why there was nothing to do. `partitions` are the names of those that
+    were published or archived. `parts` are the reports of the tables of a batch; numbers are their sums. `warning` is
+    what went wrong beside the work, which is done. `interval` is the data interval that the run took, empty for none;
+    `folders` are the folders and files of the source that an ingestion read, `missing` those that had nothing to read
+    and were skipped.
     """
 
     status: JobStatus
@@ -185,6 +197,7 @@ class JobReport:
     files: int = 0
     bytes: int = 0
     bad_records: int = 0
+    late_rows_dropped: int = 0
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""

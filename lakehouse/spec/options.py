@@ -16,6 +16,7 @@ from lakehouse.model.keys import KEY_ENCODING, KeyEncoding
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
 from lakehouse.spec.clustering_options import ClusteringPolicy
+from lakehouse.spec.delete_options import DeletePolicy
 from lakehouse.spec.event_time_options import EventTimePolicy
 from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.spec.option import option
@@ -394,6 +395,7 @@ class Policies:
     clean: CleanPolicy = field(default_factory=CleanPolicy)
     ttl: TtlPolicy = field(default_factory=TtlPolicy)
     event_time: EventTimePolicy = field(default_factory=EventTimePolicy)
+    deletes: DeletePolicy = field(default_factory=DeletePolicy)
     sync: SyncPolicy = field(default_factory=SyncPolicy)
 
     def override(self, options: Mapping[str, str]) -> Policies:
@@ -421,6 +423,7 @@ POLICIES: dict[str, type[Any]] = {
     "clean": CleanPolicy,
     "ttl": TtlPolicy,
     "event_time": EventTimePolicy,
+    "deletes": DeletePolicy,
     "sync": SyncPolicy,
 }
 

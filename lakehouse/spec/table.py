@@ -18,6 +18,7 @@ from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
 from lakehouse.spec.contradictions import check_settings
+from lakehouse.spec.delete_options import DELETE_RETENTION
 from lakehouse.spec.ingest import IngestSpec, ingest_mapping, parse_ingest
 from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.spec.publish import PublishSpec, is_enabled, parse_publish
@@ -41,6 +42,7 @@ _NAMES = (
     "key_generator",
     "merge_mode",
     *_MERGING,
+    "delete_retention",
     "index",
     "schema",
     "ingest",
@@ -89,7 +91,8 @@ class TableSpec:
     How versions of a record meet: `ordering` columns say which one is later, `merge_mode` whether they decide or the
     commits, or in mode CUSTOM a `merger` (`package.module:function`). `partial_update` keeps values: IGNORE_DEFAULTS
     where the later version has nulls, FILL_UNAVAILABLE where its texts read `unavailable_value` (None: Debezium's).
-    Rows whose `delete_field` reads `delete_marker` are deletes.
+    Rows whose `delete_field` reads `delete_marker` are deletes. `delete_retention` is how long deletes keep older rows
+    of their keys away, such as `7d`; None: not at all, as in Hudi.
 
     `schema` maps the columns of the input, in order, to Spark SQL types. `services` is kept as written. `options` holds
     `hoodie.*` and `lakehouse.*` keys as texts; `write_options` adds what `index` and `ingest` say.
@@ -108,6 +111,7 @@ class TableSpec:
     unavailable_value: str | None = None
     delete_field: str | None = None
     delete_marker: str | None = None
+    delete_retention: str | None = None
     index: IndexSpec | None = None
     schema: Mapping[str, str] = field(default_factory=dict)
     ingest: IngestSpec | None = None
@@ -122,6 +126,8 @@ class TableSpec:
     def write_options(self) -> dict[str, str]:
         """Return `options` together with the options that `index` and event times of `ingest` stand for."""
         chosen = {} if self.ingest is None else self.ingest.write_options(self.table, self.options)
+        if self.delete_retention is not None:
+            chosen[DELETE_RETENTION] = self.delete_retention
         if self.index is None:
             return {**chosen, **self.options}
         chosen["hoodie.index.type"] = self.index.type
@@ -160,7 +166,7 @@ class TableSpec:
             mapping["partition_by"] = [_partition_entry(column) for column in self.partition_by]
         if self.key_generator is not None:
             mapping["key_generator"] = str(self.key_generator)
-        for name in ("merge_mode", *_MERGING):
+        for name in ("merge_mode", *_MERGING, "delete_retention"):
             if getattr(self, name) is not None:
                 mapping[name] = getattr(self, name)
         if self.index is not None:
@@ -211,6 +217,7 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
         unavailable_value=section.text("unavailable_value") or None,
         delete_field=section.text("delete_field") or None,
         delete_marker=section.text("delete_marker") or None,
+        delete_retention=section.text("delete_retention").strip() or None,
         index=_index(section),
         schema=_schema(section),
         ingest=parse_ingest(ingest) if ingest is not None else None,
@@ -445,6 +452,7 @@ def _check(spec: TableSpec, section: Section) -> None:
     if spec.merge_mode == "EVENT_TIME_ORDERING" and not spec.ordering:
         raise section.error("merge_mode: EVENT_TIME_ORDERING needs 'ordering', the column to order by.", "merge_mode")
     _check_merging(spec, section)
+    _check_deletes(spec, section)
     _check_services(spec, section)
     if spec.index is not None and spec.index.partitions and not spec.partition_by:
         raise section.error("index: 'partitions' needs 'partition_by', and the table has none.", "index")
@@ -459,6 +467,23 @@ def _check(spec: TableSpec, section: Section) -> None:
         raise section.error(
             f"column {missing!r} is not in 'schema': add it, or compute it in 'ingest.select'.", "schema"
         )
+
+
+def _check_deletes(spec: TableSpec, section: Section) -> None:
+    if spec.delete_retention is None:
+        return
+    if DELETE_RETENTION in spec.options:
+        raise section.error(f"delete_retention is declared twice: also as {DELETE_RETENTION}. Keep one.", "options")
+    if not spec.ordering or spec.merge_mode == "COMMIT_TIME_ORDERING":
+        raise section.error(
+            "delete_retention: deletes are remembered by their ordering value, so it needs 'ordering', and not "
+            "'merge_mode: COMMIT_TIME_ORDERING'.",
+            "delete_retention",
+        )
+    try:
+        parse_options({DELETE_RETENTION: spec.delete_retention})
+    except UserError as error:
+        raise section.error(error.message, "delete_retention") from error
 
 
 def _check_merging(spec: TableSpec, section: Section) -> None:

@@ -25,6 +25,7 @@ _LEFTOVERS = re.compile(
     r"\.hoodie/(?:"
     r"(?:\.temp|\.staging)/\d+/.+"
     r"|\.heartbeat/\d+"
+    r"|\.tombstones/\d+_\d+_[0-9a-z-]+\.parquet"
     r"|\.bucket_index/partition_bucket_index_meta/configs/\d+\.hashing_config"
     r"|metadata/.+"
     r"|hoodie\.properties\.backup"

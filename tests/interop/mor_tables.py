@@ -39,6 +39,8 @@ THEIRS = {
 ORDERED = {"hoodie.datasource.write.precombine.field": "ts"}
 PARTITIONED = {"hoodie.datasource.write.partitionpath.field": "p"}
 PARQUET_LOGS = {"hoodie.logfile.data.block.format": "parquet"}
+#: Without it both fill small base files with inserts; a base file made anew has forgotten the deletes of its rows.
+NO_SMALL_FILES = {"hoodie.parquet.small.file.limit": "0"}
 STAYS_AT_8 = VERSION_8 | {"hoodie.write.auto.upgrade": "false"}
 
 

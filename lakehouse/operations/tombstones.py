@@ -1,0 +1,187 @@
+"""Remembered deletes in a write: which rows come too late, and what the next writes must know (see plan.tombstones).
+
+stage     the batch is staged as ever
+filter    rows older than a remembered delete are left out, and counted     nothing is read where there is none
+write     the rest goes its way
+remember  the deletes of the batch become a file; many small files become one
+commit    names the files that count now; a write that committed meanwhile may have brought deletes that make rows of
+          ours late: they are compared before the lock, and if there are any we lost, and try again
+clean     files whose deletes are all forgotten are removed
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from lakehouse.engine.protocol import Engine
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.io.context import WriteContext
+from lakehouse.io.tombstones import KeptRun, KnownDeletes, count_late, drop_late, merge_tombstones, write_tombstones
+from lakehouse.model.commit import CommitMetadata, Operation
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.merge import MergeRule
+from lakehouse.operations.load import LoadedTable, archived_writes
+from lakehouse.plan.tombstones import (
+    LATE_ROWS_KEY,
+    TOMBSTONES,
+    TOMBSTONES_KEY,
+    TombstoneFile,
+    Tombstones,
+    added_files,
+    decode_tombstones,
+    encode_tombstones,
+    files_to_merge,
+    forgotten_at,
+    known_tombstones,
+    wiped_partitions,
+)
+from lakehouse.plan.write import StagedRun
+from lakehouse.spec.delete_options import DELETE_RETENTION, DeletePolicy
+from lakehouse.txn.deletions import delete_leftovers
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_ARCHIVED_AT_ONCE = 64
+#: What a writer that looked just before a file was forgotten may need to read it.
+_GRACE_MS = 3_600_000
+_REMEMBERING = (Operation.UPSERT, Operation.DELETE)
+_FILTERED = (Operation.UPSERT, Operation.INSERT)
+
+
+def require_ordered(rule: MergeRule, where: str) -> None:
+    """Raise UserError if deletes of a table that is merged by `rule` have no order to be remembered by."""
+    if not rule.compared:
+        raise UserError(
+            f"{where}: {DELETE_RETENTION} compares ordering values of deletes and rows, and this table orders versions "
+            "by commit time; declare an ordering column (EVENT_TIME_ORDERING), or leave the option out",
+            option=DELETE_RETENTION,
+        )
+    if rule.by_parts:
+        raise UnsupportedError(f"{where}: {DELETE_RETENTION} does not order by parts of {rule.ordering[0]!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberedDeletes:
+    """What one try of a write does about deletes; `known` is what commits told when its table was loaded."""
+
+    table: LoadedTable
+    engine: Engine
+    context: WriteContext
+    operation: Operation
+    known: Tombstones
+    now_ms: int
+    retention_ms: int
+
+    def in_order(self, runs: Sequence[StagedRun]) -> tuple[list[StagedRun], int]:
+        """Return the runs without rows that are older than a remembered delete, and how many those were."""
+        if self.operation not in _FILTERED or not self.known.files:
+            return list(runs), 0
+        told = KnownDeletes(known=self.known, now_ms=self.now_ms)
+        kept: list[KeptRun] = self.engine.run(partial(drop_late, self.context, told), runs, light=True)
+        late = sum(found.late for found in kept)
+        if late:
+            logger.warning(
+                "%s: %d rows are older than a delete of their key, and are left out", self.table.env.storage.root, late
+            )
+        return [found.run for found in kept], late
+
+    def remember(self, runs: Sequence[StagedRun]) -> tuple[TombstoneFile, ...]:
+        """Write what the runs delete, and return the files; empty if they delete nothing with an ordering value."""
+        if self.operation not in _REMEMBERING or (self.context.deletes_only and not self.context.ordered_deletes):
+            return ()
+        told = KnownDeletes(known=self.known, now_ms=self.now_ms, until_ms=self.now_ms + self.retention_ms)
+        deleting = [run for run in runs if self.context.deletes_only or any(entry.deletes for entry in run.entries)]
+        return _made(self.engine.run(partial(write_tombstones, self.context, told), deleting, light=True))
+
+    def extra(self, files: Sequence[TombstoneFile], late: int, metadata: CommitMetadata) -> dict[str, str]:
+        """Return what the commit says: the files that count after it, and how many rows came too late."""
+        instant = Instant(requested=self.context.instant, action=_action(self.operation), state=State.INFLIGHT)
+        wiped = wiped_partitions(instant, metadata)
+        at = {partition: instant.requested for partition in wiped or ()}
+        known = replace(
+            self.known,
+            wiped={**self.known.wiped, **at},
+            wiped_all=instant.requested if wiped is None else self.known.wiped_all,
+        ).counting(self.now_ms)
+        newest = max((write.completion for write in self.table.timeline.writes()), default="")
+        known = replace(known, up_to=newest, files=(*self._merged(known), *files))
+        told = {TOMBSTONES_KEY: encode_tombstones(known)}
+        return told | ({LATE_ROWS_KEY: str(late)} if late else {})
+
+    def makes_late(self, runs: Sequence[StagedRun], winner: Instant, metadata: CommitMetadata) -> bool:
+        """Return whether deletes that another write committed since we looked make rows of ours late."""
+        told = decode_tombstones(winner, metadata) if self.operation in _FILTERED else None
+        added = () if told is None else added_files(told, winner)
+        if told is None or not added:
+            return False
+        deletes = KnownDeletes(known=replace(told, files=added), now_ms=self.now_ms)
+        return any(self.engine.run(partial(count_late, self.context, deletes), runs, light=True))
+
+    def _merged(self, known: Tombstones) -> tuple[TombstoneFile, ...]:
+        """Return the files, small ones of which there are many merged into one."""
+        groups = files_to_merge(known.files)
+        if not groups:
+            return known.files
+        told = KnownDeletes(known=known, now_ms=self.now_ms)
+        made = _made(self.engine.run(partial(merge_tombstones, self.context, told), groups))
+        gone = {file.name for group in groups for file in group}
+        return (*(file for file in known.files if file.name not in gone), *made)
+
+
+def _made(files: Sequence[TombstoneFile | None]) -> tuple[TombstoneFile, ...]:
+    return tuple(file for file in files if file is not None)
+
+
+def _action(operation: Operation) -> Action:
+    replaces = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION)
+    return Action.REPLACECOMMIT if operation in replaces else Action.COMMIT
+
+
+def remembered_deletes(
+    table: LoadedTable, engine: Engine, policy: DeletePolicy, context: WriteContext, operation: Operation
+) -> RememberedDeletes | None:
+    """Return what a write does about deletes, None where they are not remembered."""
+    if not policy.retention_ms:
+        return None
+    now_ms = table.env.clock.now_ms()
+    return RememberedDeletes(
+        table=table,
+        engine=engine,
+        context=context,
+        operation=operation,
+        known=load_tombstones(table, now_ms, policy.retention_ms),
+        now_ms=now_ms,
+        retention_ms=policy.retention_ms,
+    )
+
+
+def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombstones:
+    """Return the files of deletes that count now; as a rule the newest commit tells all of them.
+
+    Commits older than the retention are not asked, and archived ones only where none on the timeline tells.
+    """
+    since = table.store.time_text(now_ms - retention_ms)
+    newest_first = tuple(reversed(table.timeline.writes().by_completion()))
+    recent = [instant for instant in newest_first if instant.completion >= since]
+    known = known_tombstones(((i, table.store.commit(i)) for i in recent), Tombstones())
+    if not known.is_complete and len(recent) == len(newest_first):
+        older = tuple(reversed(archived_writes(table, completed_after=since).by_completion()))
+        for start in range(0, len(older), _ARCHIVED_AT_ONCE):
+            if not known.is_complete:
+                found = table.store.archived_commits(older[start : start + _ARCHIVED_AT_ONCE], "")
+                known = known_tombstones(found, known)
+    return known.counting(now_ms)
+
+
+def remove_forgotten(table: LoadedTable) -> int:
+    """Delete the files whose deletes are all forgotten, those that no commit names included; return how many."""
+    storage, now_ms = table.env.storage, table.env.clock.now_ms()
+    until = {name: forgotten_at(name) for name in storage.list_names(TOMBSTONES)}
+    gone = [f"{TOMBSTONES}/{name}" for name, at in until.items() if at is not None and at + _GRACE_MS < now_ms]
+    delete_leftovers(storage, gone)
+    return len(gone)

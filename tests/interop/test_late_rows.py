@@ -1,0 +1,127 @@
+"""Late rows beside deletes: where Apache Hudi keeps a delete we do too, and readers of Hudi see what we remember.
+
+Hudi's own ways, which are ours without `lakehouse.delete_retention` (1.2, event-time ordering):
+
+    copy-on-write                       a delete is forgotten with the row: a late row brings the key back
+    merge-on-read, simple or bucket     an upsert goes to the group whose log has the delete, and loses to it
+    ... insert, simple                  nothing is looked up: the late row is shown from a new group
+    ... insert, bucket                  loses to it
+    ... after the compaction            forgotten
+    merge-on-read, global simple        a row that was deleted is inserted anew: comes back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.operations.results import Committed
+from lakehouse.table import Table
+from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
+from tests.interop.mor_tables import BUCKETS, NO_SMALL_FILES, ORDERED, PARTITIONED, THEIRS
+from tests.support import hudi_rs
+from tests.support.referee import Referee
+from tests.support.tables import DELETED, SCHEMA, batch, row
+
+Rows = list[dict[str, Any]]
+KINDS = {
+    "copy-on-write": ("COPY_ON_WRITE", {"hoodie.index.type": "SIMPLE"}),
+    "simple": ("MERGE_ON_READ", {"hoodie.index.type": "SIMPLE"}),
+    "global": ("MERGE_ON_READ", {"hoodie.index.type": "GLOBAL_SIMPLE"}),
+    "bucket": ("MERGE_ON_READ", {**BUCKETS, "hoodie.bucket.index.num.buckets": "1"}),
+}
+#: What is shown of keys that were deleted as of 10, after late rows of 7: before a compaction, and after it and more.
+SHOWN = {
+    "copy-on-write": ({"insert", "newer", "tie", "upsert"}, {"after", "insert", "newer", "tie", "upsert"}),
+    "simple": ({"insert", "newer", "tie"}, {"after", "insert", "newer", "tie"}),
+    "global": ({"insert", "newer", "tie", "upsert"}, {"after", "insert", "newer", "tie", "upsert"}),
+    "bucket": ({"newer", "tie"}, {"after", "newer", "tie"}),
+}
+
+
+def steps() -> Iterator[tuple[str, Rows]]:
+    """Yield writes: verb and rows."""
+    names = ("upsert", "insert", "newer", "tie", "after")
+    yield "upsert", [row(name, ts=5) for name in (*names, "stays")]
+    yield "upsert", [row(name, ts=10, **{DELETED: True}) for name in names]
+    yield "upsert", [row("upsert", ts=7), row("newer", ts=12), row("tie", ts=10)]
+    yield "insert", [row("insert", ts=7)]
+    yield "look", []
+    yield "compact", []
+    yield "upsert", [row("after", ts=7)]
+
+
+def create(directory: Path, name: str, **options: str) -> Table:
+    """Create a table of ours of this kind."""
+    type, index = KINDS[name]
+    return Table.create(
+        str(directory / "ours"),
+        name="ours",
+        record_key=["id"],
+        partition_by=["p"],
+        ordering="ts",
+        schema=SCHEMA,
+        table_type=type,
+        options={**index, **NO_SMALL_FILES, **{key.replace("__", "."): value for key, value in options.items()}},
+    )
+
+
+def shown(rows: Any) -> set[str]:
+    """Return the keys of rows but that of one which always stays."""
+    return set(rows.column("id").to_pylist()) - {"stays"}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_deletes_are_kept_as_long_as_hudi_keeps_them(name: str, tmp_path: Path) -> None:
+    table, seen = create(tmp_path, name), []
+    for verb, rows in steps():
+        if verb == "look":
+            seen.append(shown(table.scan().to_arrow()))
+        elif verb != "compact":
+            getattr(table, verb)(batch(rows))
+        elif table.config.is_merge_on_read:
+            assert isinstance(table.services.compaction(force=True), Committed)
+    seen.append(shown(table.scan().to_arrow()))
+    assert tuple(seen) == SHOWN[name]
+    assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("name", KINDS)
+def test_hudi_keeps_deletes_as_long_as_it_is_written_here(name: str, referee: Referee, tmp_path: Path) -> None:
+    location, (type, index), seen = str(tmp_path / "theirs"), KINDS[name], []
+    kind = {"hoodie.datasource.write.table.type": type, "hoodie.record.merge.mode": "EVENT_TIME_ORDERING"}
+    options = THEIRS | ORDERED | PARTITIONED | NO_SMALL_FILES | index | kind
+    for verb, rows in steps():
+        if verb == "look":
+            seen.append(shown(referee.read(location)))
+        elif verb != "compact":
+            referee.write(location, batch(rows), options | {"hoodie.datasource.write.operation": verb})
+        elif type == "MERGE_ON_READ":
+            due = "options => 'hoodie.compact.inline.max.delta.commits=1'"
+            text = f"CALL run_compaction(path => '{location}', op => 'scheduleAndExecute', {due})"
+            referee.sql(text, hoodie__metadata__enable="false")
+    seen.append(shown(referee.read(location)))
+    assert tuple(seen) == SHOWN[name]
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("name", ["simple"])
+def test_hudi_reads_a_table_that_remembers_deletes_like_us(name: str, referee: Referee, tmp_path: Path) -> None:
+    table = create(tmp_path, name, lakehouse__delete_retention="7d")
+    for verb, rows in steps():
+        if verb in ("upsert", "insert"):
+            getattr(table, verb)(batch(rows))
+        elif verb == "compact" and table.config.is_merge_on_read:
+            assert isinstance(table.services.compaction(force=True), Committed)
+    assert shown(table.scan().to_arrow()) == {"newer", "tie"}
+    assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
+    assert_hudi_reads_like_us(referee, table, past=True)
+    # Hudi writes on, and what was remembered before it counts afterwards.
+    more = THEIRS | ORDERED | PARTITIONED | {"hoodie.table.name": "ours"} | KINDS[name][1]
+    referee.write(table.location, batch([row("theirs", ts=1)]), more)
+    assert table.upsert(batch([row("after", ts=7)])).late_rows_dropped == 1
+    assert shown(table.scan().to_arrow()) == {"newer", "tie", "theirs"}

@@ -1,0 +1,221 @@
+"""With `lakehouse.delete_retention` rows and deletes may arrive in any order: the table is that of a plain dict.
+
+Of one key there are a few events with distinct ordering values. Each order of arrival, cut into batches in each way, is
+a key of its own, so that one table of as many writes as there are events goes through all of them:
+
+    key 0   insert@1 | update@4 | delete@3       key 1   insert@1, update@4 | delete@3       key 2   delete@3 | ...
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.errors import RetryableError
+from lakehouse.operations.results import Committed
+from lakehouse.storage.faults import FaultyStorage
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import Storage
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+from tests.support.tables import DELETED, Shape, batch, data_rows, examples, make_env, make_table, row
+
+Row = dict[str, Any]
+RETENTION = {"lakehouse.delete_retention": "7d"}
+SHAPES = {
+    f"{'cow' if type == 'COPY_ON_WRITE' else 'mor'}-{index.lower()}-{version}": Shape(
+        type=type, index=index, version=version, rows_per_file=200, options=RETENTION
+    )
+    for type, index, version in (
+        ("COPY_ON_WRITE", "SIMPLE", 9),
+        ("COPY_ON_WRITE", "BUCKET", 9),
+        ("COPY_ON_WRITE", "GLOBAL_SIMPLE", 8),
+        ("MERGE_ON_READ", "SIMPLE", 9),
+        ("MERGE_ON_READ", "BUCKET", 8),
+        ("MERGE_ON_READ", "GLOBAL_SIMPLE", 9),
+    )
+}
+#: Events of a key: ordering value, and whether it is a delete. The last one may be either.
+EVENTS = ([(1, False), (4, False), (3, True)], [(1, False), (2, True), (3, False), (4, True)])
+
+
+def event(key: str, ts: int, is_delete: bool, partition: str = "a") -> Row:
+    """Return a row that says which event it is."""
+    return row(key, p=partition, ts=ts, v=f"{key}@{ts}", **{DELETED: True if is_delete else None})
+
+
+def expected(events: Sequence[Row], *, by_key: bool = False) -> list[tuple[str, str, int, str]]:
+    """Return the rows that the events leave in any order of arrival: of each key the newest, if it is no delete."""
+    newest: dict[Any, Row] = {}
+    for found in sorted(events, key=lambda r: r["ts"]):
+        newest[found["id"] if by_key else (found["p"], found["id"])] = found
+    return sorted((r["id"], r["p"], r["ts"], r["v"]) for r in newest.values() if not r[DELETED])
+
+
+def stored(table: Table) -> list[tuple[str, str, int, str]]:
+    """Return the rows of the table."""
+    return sorted((r["id"], r["p"], r["ts"], r["v"]) for r in data_rows(table, ["id", "p", "ts", "v"]))
+
+
+def arrivals(events: Sequence[tuple[int, bool]]) -> list[list[list[tuple[int, bool]]]]:
+    """Return every order of the events, cut into batches in every way."""
+    found = []
+    for order in itertools.permutations(events):
+        for cuts in itertools.product((False, True), repeat=len(order) - 1):
+            batches = [[order[0]]]
+            for one, cut in zip(order[1:], cuts, strict=True):
+                batches = [*batches, [one]] if cut else [*batches[:-1], [*batches[-1], one]]
+            found.append(batches)
+    return found
+
+
+def compact(table: Table) -> None:
+    """Make base files of logs, where there can be any."""
+    if table.config.is_merge_on_read:
+        table.services.compaction(force=True)
+
+
+def compact_logs(table: Table) -> None:
+    """Make one log of several."""
+    if table.config.is_merge_on_read:
+        table.services.log_compaction(force=True)
+
+
+def cluster(table: Table) -> None:
+    """Make new file groups, where the index allows it."""
+    if table.config.raw.get("hoodie.index.type") != "BUCKET":
+        table.services.clustering(force=True)
+
+
+def clean(table: Table) -> None:
+    """Remove what only the past needs."""
+    table.with_options({"hoodie.clean.commits.retained": "1"}).services.clean(force=True)
+
+
+SERVICES: Mapping[str, Callable[[Table], None]] = {
+    "nothing": lambda _: None,
+    "compaction": compact,
+    "log-compaction": compact_logs,
+    "clustering": cluster,
+    "clean": clean,
+}
+
+
+@pytest.mark.parametrize("service", ["nothing", "compaction", "clustering"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_table_is_the_same_whatever_the_order_of_arrival(name: str, service: str) -> None:
+    table, history = make_table(SHAPES[name]), [made for events in EVENTS for made in arrivals(events)]
+    events: list[Row] = []
+    for step in range(max(len(batches) for batches in history)):
+        arriving = [
+            event(f"k{number}", ts, is_delete)
+            for number, batches in enumerate(history)
+            for ts, is_delete in (batches[step] if step < len(batches) else ())
+        ]
+        events += arriving
+        assert isinstance(table.upsert(batch(arriving)), Committed)
+        SERVICES[service](table)
+        if service == "compaction":
+            clean(table)
+        assert stored(table) == expected(events)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[str, list[tuple[list[Row], str, str]]]:
+    """Draw a shape and batches of events in any order, each with the verb of its deletes and what is run behind it."""
+    name = draw(st.sampled_from(sorted(SHAPES)))
+    partitions = st.sampled_from(["a", "b"])
+    keys = st.sampled_from(["k1", "k2", "k3"])
+    events = draw(st.lists(st.tuples(keys, partitions, st.booleans()), min_size=4, max_size=14))
+    order = draw(st.permutations(range(len(events))))
+    rows = [event(key, ts, is_delete, p) for ts, (key, p, is_delete) in ((ts, events[ts]) for ts in order)]
+    batches = []
+    while rows:
+        size = draw(st.integers(1, 4))
+        verb, service = draw(st.sampled_from(["flag", "delete"])), draw(st.sampled_from(sorted(SERVICES)))
+        batches.append((rows[:size], verb, service))
+        rows = rows[size:]
+    return name, batches
+
+
+@given(histories())
+@examples(30)
+def test_any_history_of_late_events_leaves_what_the_newest_of_each_key_says(
+    history: tuple[str, list[tuple[list[Row], str, str]]],
+) -> None:
+    name, batches = history
+    table, events = make_table(SHAPES[name]), []
+    for rows, verb, service in batches:
+        events += rows
+        # Ordering values start at 0, which is a value as any other in a column of 64 bits.
+        deletes = [r for r in rows if r[DELETED]] if verb == "delete" and len(table.timeline.writes()) else []
+        others = [r for r in rows if r not in deletes]
+        if others:
+            table.upsert(batch(others))
+        if deletes:
+            table.delete(batch(deletes).select(["id", "p", "ts"]))
+        SERVICES[service](table)
+        assert stored(table) == expected(events, by_key="global" in name)
+
+
+class _Interrupted(FaultyStorage):
+    """Lets a rival act once, before the step of a number."""
+
+    def __init__(self, inner: Storage, number: int, rival: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.left, self._rival = number, rival
+
+    def step(self, name: str, call: Callable[[], Any]) -> Any:
+        """Count down."""
+        self.left -= 1
+        if self.left == 0:
+            self._rival()
+        return super().step(name, call)
+
+
+OPTIMISTIC = {
+    "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.write.lock.wait_time_ms": "1",
+}
+BLOCKED = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+
+
+@pytest.mark.parametrize("late_is_first", [True, False], ids=["row-interrupted", "delete-interrupted"])
+@pytest.mark.parametrize("name", ["cow-simple-9", "cow-bucket-9", "mor-simple-9", "mor-bucket-8"])
+def test_late_row_and_delete_at_the_same_time_leave_no_row(name: str, late_is_first: bool) -> None:
+    """A late row and the delete of its key meet at every storage step of either; the delete counts in the end."""
+    late, delete = batch([event("k", 5, False), event("l", 5, False)]), batch([event("k", 9, True)])
+    first, second = (late, delete) if late_is_first else (delete, late)
+    met = 0
+    for number in itertools.count(1, 3):
+        storage = MemoryStorage()
+        options = OPTIMISTIC | (BLOCKED if "mor-bucket" in name else {})
+        table = make_table(SHAPES[name], env=make_env(storage=storage)).with_options(options)
+        table.upsert(batch([event("other", 1, False, "b")]))
+        done: list[Any] = []
+
+        def rival(table: Table = table, done: list[Any] = done) -> None:
+            try:
+                done.append(table.upsert(second))
+            except RetryableError:
+                done.append(None)
+
+        interrupted = _Interrupted(storage, number, rival)
+        env = Env(storage=interrupted, clock=table.refresh().env.clock, ids=table.refresh().env.ids)
+        Table.open(storage.root, options=options, env=env).upsert(first)
+        if interrupted.left > 0:
+            break
+        if done == [None]:
+            # The rival found the lock taken; it comes again afterwards.
+            table.upsert(second)
+        else:
+            met += 1
+        assert stored(table) == [("l", "a", 5, "l@5"), ("other", "b", 1, "other@1")]
+        table.services.compaction(force=True) if table.config.is_merge_on_read else None
+        assert stored(table) == [("l", "a", 5, "l@5"), ("other", "b", 1, "other@1")]
+    assert met >= 3
