@@ -20,6 +20,7 @@ from types import FrameType
 
 from lakehouse.errors import JobStoppedError, LakehouseError
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
@@ -35,13 +36,13 @@ def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int
         report = work(command)
         if report.error is not None:
             code = exit_code(report.error)
-            sys.stderr.write(f"{report.error.kind}: {report.error.message}\n")
+            sys.stderr.write(f"{report.error.kind}: {redact_text(report.error.message)}\n")
     except LakehouseError as error:
         report, code = _failed(command, error), error.exit_code
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.write(f"{type(error).__name__}: {redact_text(str(error))}\n")
     except Exception as error:
         report, code = _failed(command, error), INTERNAL_EXIT_CODE
-        traceback.print_exc()
+        sys.stderr.write(redact_text(traceback.format_exc()))
     report = replace(report, interval=report.interval or command.interval_name)
     if command.report:
         write_report(Path(command.report), report)

@@ -34,6 +34,7 @@ from lakehouse.model.pattern import compile_pattern
 from lakehouse.model.texts import text_list
 from lakehouse.operations.purge import purge_table
 from lakehouse.spec.location import location_of, resolve
+from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.services import ServiceSettings, service_settings, setting_options
 from lakehouse.spec.table import TableSpec, parse_spec
 from lakehouse.storage.locate import open_storage
@@ -259,7 +260,7 @@ class Catalog:
         neither a namespace nor a table, for settings that no policy has, and for those that, together with what is
         inherited, contradict each other for the scope or for a table in it.
         """
-        setting_options(service, settings)
+        refuse_secrets(setting_options(service, settings), "a policy of the catalog")
         namespace, name = self._scope(scope)
         if pattern:
             _check_pattern(pattern, name)

@@ -2,6 +2,7 @@
 
     LAKEHOUSE_CATALOG          the URL of the default catalog, such as postgresql+psycopg://user:password@host/lakehouse
     LAKEHOUSE_CATALOG_<NAME>   that of the catalog <name>
+                               either may also be file:/path, of a file that holds the URL, or airflow:<connection id>
     neither                    SQLite in `LAKEHOUSE_HOME`/catalog.db, where LAKEHOUSE_HOME is set
 
 SQLite is for one host: its schema is brought up to date by whoever opens it. A database that is shared is changed by
@@ -28,6 +29,7 @@ from sqlalchemy.orm import Session
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.location import HOME
+from lakehouse.spec.secrets import redact_text, resolve_secret
 
 VARIABLE = "LAKEHOUSE_CATALOG"
 DEFAULT = "default"
@@ -49,7 +51,7 @@ def catalog_url(name: str, environ: Mapping[str, str]) -> str:
         raise UserError(f"catalog {name!r} is neither a URL nor a name of letters, digits and '_'", catalog=name)
     variable = VARIABLE if name == DEFAULT else f"{VARIABLE}_{name.upper()}"
     if environ.get(variable):
-        return environ[variable]
+        return resolve_secret(environ[variable], environ, key=variable)
     if name == DEFAULT and environ.get(HOME):
         return f"sqlite:///{os.path.abspath(environ[HOME])}/catalog.db"
     raise UserError(
@@ -96,9 +98,9 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            raise RetryableError(f"catalog {self.where}: {error.orig}", catalog=self.where) from error
+            raise RetryableError(f"catalog {self.where}: {redact_text(str(error.orig))}", catalog=self.where) from error
         except SQLAlchemyError as error:
-            raise RetryableError(f"catalog {self.where}: {error}", catalog=self.where) from error
+            raise RetryableError(f"catalog {self.where}: {redact_text(str(error))}", catalog=self.where) from error
 
     def _require_schema(self) -> None:
         with self._translated(), self.engine.connect() as connection:
@@ -146,12 +148,13 @@ def _engine(url: str) -> Engine:
         # A server that is gone without a word must not hold up a run for the minutes that TCP would wait.
         patience = {"connect_timeout": _CONNECT_S} if parsed.get_backend_name() == "postgresql" else {}
         engine = create_engine(parsed, pool_pre_ping=True, connect_args=patience)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError, OSError) as error:
-        shown = re.sub(r"//([^:/@]*):[^@]*@", r"//\1:***@", url)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError, ValueError, OSError) as error:
+        # A URL that does not parse cannot be shown without its password.
+        unreadable = isinstance(error, ArgumentError | ValueError)
+        why = "it is not the URL of a database" if unreadable else redact_text(str(error))
         raise UserError(
-            f"catalog {shown!r} cannot be used: {error}. Write postgresql+psycopg://user@host/database or "
-            "sqlite:////path, and install the driver.",
-            catalog=shown,
+            f"the catalog's URL cannot be used: {why}. Write postgresql+psycopg://user@host/database or "
+            "sqlite:////path, and install the driver."
         ) from None
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)

@@ -13,6 +13,7 @@ from sqlalchemy import create_engine
 
 from lakehouse.catalog.catalog import load_catalog
 from lakehouse.catalog.connect import DEFAULT, catalog_url, upgrade
+from lakehouse.cli.arguments import catalog_argument
 from lakehouse.cli.output import show
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.services import SERVICES
@@ -156,6 +157,6 @@ def _policy(command: str) -> argparse.ArgumentParser:
 
 def _parser(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"lakehouse {command}")
-    parser.add_argument("--catalog", default=DEFAULT, help="name or URL of the catalog")
+    parser.add_argument("--catalog", type=catalog_argument, default=DEFAULT, help="name or URL of the catalog")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     return parser

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
-from lakehouse.cli.service_job import option_pairs, service_parser
+from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import open_table
 from lakehouse.errors import UserError, nearest
 from lakehouse.operations.results import NothingToDo

@@ -11,6 +11,7 @@ from importlib import import_module
 
 from lakehouse import __version__
 from lakehouse.errors import LakehouseError, UserError
+from lakehouse.spec.secrets import redact_text
 
 _HELP = """\
 lakehouse: tables in the Apache Hudi format, written and read natively on Spark and Arrow
@@ -74,6 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code (0, or that of the error's class)."""
     words = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        if not any(isinstance(known, _NoSecrets) for known in handler.filters):
+            handler.addFilter(_NoSecrets())
     # Whoever opens an embedded catalog is not interested in its migrations.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
@@ -83,8 +87,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except LakehouseError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        print(f"{type(error).__name__}: {redact_text(str(error))}", file=sys.stderr)
         return error.exit_code
+
+
+class _NoSecrets(logging.Filter):
+    """Passwords of URLs are hidden in every line of the log, those of libraries included."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let the record through, without passwords."""
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):
+            # The handler says what is wrong with the record.
+            return True
+        redacted = redact_text(message)
+        if redacted != message:
+            record.msg, record.args = redacted, ()
+        return True
 
 
 def _dispatch(words: list[str]) -> int:

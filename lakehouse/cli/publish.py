@@ -13,8 +13,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from lakehouse.catalog.catalog import load_catalog
+from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
-from lakehouse.cli.service_job import option_pairs, service_parser
+from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import catalog_name, open_table, spec_of
 from lakehouse.errors import UserError, nearest
 from lakehouse.jobs import describe, run_job

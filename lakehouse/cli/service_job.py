@@ -35,15 +35,6 @@ def service_parser(command: str) -> argparse.ArgumentParser:
     return parser
 
 
-def option_pairs(options: Sequence[str]) -> dict[str, str]:
-    """Return what `--option key=value` said; raise UserError for one that says neither."""
-    pairs = dict(option.partition("=")[::2] for option in options)
-    wrong = next((option for option in options if "=" not in option), None)
-    if wrong is not None:
-        raise UserError(f"--option {wrong}: expected key=value")
-    return pairs
-
-
 def _work(command: JobCommand) -> JobReport:
     names = [catalog_name(table) for table in command.tables]
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ

@@ -11,6 +11,7 @@ from typing import Any
 from lakehouse.catalog.catalog import Catalog, load_catalog
 from lakehouse.catalog.connect import DEFAULT
 from lakehouse.catalog.history import Decision, Run
+from lakehouse.cli.arguments import catalog_argument
 from lakehouse.cli.output import show
 from lakehouse.errors import LakehouseError, UserError, nearest
 from lakehouse.services.choose import Choice, Limits, batches
@@ -229,6 +230,6 @@ def _time(ms: int) -> str:
 
 def _parser(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"lakehouse {command}")
-    parser.add_argument("--catalog", default=DEFAULT, help="name or URL of the catalog")
+    parser.add_argument("--catalog", type=catalog_argument, default=DEFAULT, help="name or URL of the catalog")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     return parser

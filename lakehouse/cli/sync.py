@@ -8,8 +8,9 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
+from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
-from lakehouse.cli.service_job import option_pairs, service_parser
+from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import open_table
 from lakehouse.errors import LakehouseError, UserError, nearest
 from lakehouse.metastore.open import open_metastore

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lakehouse.catalog.catalog import load_catalog
 from lakehouse.catalog.connect import DEFAULT
+from lakehouse.cli.arguments import catalog_argument, option_pairs
 from lakehouse.cli.catalog import CATALOG_VERBS, catalog_command
 from lakehouse.cli.output import show
 from lakehouse.declared import create_declared
@@ -78,7 +79,9 @@ def catalog_name(name: str) -> tuple[str, str] | None:
 def _create(words: list[str]) -> int:
     parser = _parser("table create")
     parser.add_argument("--table", help="a table spec (YAML)")
-    parser.add_argument("--catalog", help="enter the table of the spec in this catalog: a name, or a URL")
+    parser.add_argument(
+        "--catalog", type=catalog_argument, help="enter the table of the spec in this catalog: a name, or a URL"
+    )
     parser.add_argument("--name")
     parser.add_argument("--location")
     parser.add_argument("--record-key", help="columns, comma separated")
@@ -106,7 +109,7 @@ def _create(words: list[str]) -> int:
             partition_by=_split(given.partition_by),
             ordering=_split(given.ordering),
             table_type=given.type,
-            options=_pairs(given.option),
+            options=option_pairs(given.option),
         )
     return _created(table, given.output)
 
@@ -200,10 +203,3 @@ def _at(spec: TableSpec, location: str) -> TableSpec:
 
 def _split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _pairs(words: Sequence[str]) -> dict[str, str]:
-    for word in words:
-        if "=" not in word:
-            raise UserError(f"--option {word!r}: expected key=value")
-    return dict(word.split("=", 1) for word in words)

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
-from lakehouse.cli.service_job import option_pairs, run_service_job, service_parser
+from lakehouse.cli.service_job import run_service_job, service_parser
 from lakehouse.cli.table import open_table
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.ttl import Expiry, TtlPlan

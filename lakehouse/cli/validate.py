@@ -6,8 +6,8 @@ import argparse
 import os
 from collections.abc import Sequence
 
+from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
-from lakehouse.cli.service_job import option_pairs
 from lakehouse.cli.table import open_table
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.validation import INVARIANTS

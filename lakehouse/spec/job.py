@@ -14,6 +14,7 @@ from typing import Any
 
 from lakehouse.errors import LakehouseError, SourceMissingError, TableBusyError, UserError, nearest
 from lakehouse.model.texts import text_list
+from lakehouse.spec.secrets import redact_text, refuse_secrets
 
 _VALUED = {
     "--interval-start": "interval_start",
@@ -72,6 +73,7 @@ class JobCommand:
         for key in self.options:
             if not key or "=" in key:
                 raise UserError(f"--option: {key!r} is not the name of an option", option=key)
+        refuse_secrets(self.options, "--option")
 
     @property
     def interval(self) -> tuple[datetime, datetime] | None:
@@ -112,7 +114,7 @@ class JobCommand:
             if flag == _OPTION:
                 key, equals, text = value.partition("=")
                 if not equals or not key or key in options:
-                    raise UserError(f"--option {value}: expected key=value, each key once", option=key)
+                    raise UserError(f"--option {key}: expected key=value, each key once", option=key)
                 options[key] = text
                 continue
             if flag in _REPEATED:
@@ -171,7 +173,7 @@ class JobError:
         """Return an exception as a value; one that is not of this package may be a passing fault."""
         retryable = error.retryable if isinstance(error, LakehouseError) else True
         wait_for_s = error.wait_for_s if isinstance(error, SourceMissingError) else None
-        message = str(error) or type(error).__name__
+        message = redact_text(str(error)) or type(error).__name__
         return cls(kind=type(error).__name__, message=message, retryable=retryable, wait_for_s=wait_for_s)
 
 

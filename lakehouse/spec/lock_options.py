@@ -74,7 +74,9 @@ class LockPolicy:
     lock_database_url: str = option(
         "lakehouse.lock.sqlalchemy.url",
         "",
-        "Lock sqlalchemy: SQLAlchemy URL of the database (SQLite, PostgreSQL) that holds the row of the lock.",
+        "Lock sqlalchemy: SQLAlchemy URL of the database (SQLite, PostgreSQL) that holds the row of the lock. Secret: "
+        "with a password write ${NAME} of an environment variable, file:/path, or airflow:<connection id>.",
+        secret=True,
     )
     zookeeper_url: str = option(
         "hoodie.write.lock.zookeeper.url", "", "Lock zookeeper: hosts of the ensemble, comma separated."

@@ -23,6 +23,7 @@ from lakehouse.spec.ingest import IngestSpec, ingest_mapping, parse_ingest
 from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.spec.publish import PublishSpec, is_enabled, parse_publish
 from lakehouse.spec.quantities import duration_text
+from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.services import SERVICES, service_options, service_settings, setting_options
 from lakehouse.spec.ttl_options import TtlPolicy
 from lakehouse.spec.yaml_section import Section, read_section
@@ -442,6 +443,7 @@ def _options(section: Section) -> dict[str, str]:
     options = section.mapping("options")
     for name, value in options.items():
         try:
+            refuse_secrets({name: value}, "options")
             parse_options({name: value}, also_known=CREATE_OPTIONS)
         except UserError as error:
             raise (detail or section).error(error.message, name) from error

@@ -8,6 +8,7 @@ are tested. SQLite excludes processes of one host only.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -17,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQL
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.secrets import redact_text, resolve_secret
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.lease import LeaseLock
 from lakehouse.txn.locks.notes import NoteCodec
@@ -35,7 +37,8 @@ _LOCKS = Table(
 
 def open_lock(env: Env, policy: LockPolicy) -> DatabaseLock:
     """Return the lock of the table in the database that the policy names."""
-    row = RowRegister(policy.lock_database_url, env.storage.root)
+    # Resolved here and never stored: options travel to workers, and are logged.
+    row = RowRegister(resolve_secret(policy.lock_database_url, os.environ, key=_KEY), env.storage.root)
     return DatabaseLock(env, row, policy.lock_lease_ms)
 
 
@@ -46,10 +49,10 @@ class RowRegister:
         try:
             parsed = make_url(url)
             self._engine = create_engine(parsed, pool_size=1, max_overflow=1)
-        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError) as error:
+        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError, ValueError) as error:
             raise UserError(
-                f"option {_KEY} cannot be used: {error}. Write postgresql+psycopg://user@host/database or "
-                "sqlite:////path, and install the driver.",
+                f"option {_KEY} cannot be used: {_why_unusable(error)}. Write postgresql+psycopg://user@host/database "
+                "or sqlite:////path, and install the driver.",
                 option=_KEY,
             ) from None
         self._name = name
@@ -100,8 +103,14 @@ class RowRegister:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            reason = str(error).partition("\n")[0]
+            reason = redact_text(str(error)).partition("\n")[0]
             raise RetryableError(f"the table lock of {self._name} in {self.where} failed: {reason}") from error
+
+
+def _why_unusable(error: Exception) -> str:
+    """Return why SQLAlchemy refused a URL, without the URL: one that does not parse cannot be shown in part."""
+    unreadable = isinstance(error, ArgumentError | ValueError)
+    return "it is not the URL of a database" if unreadable else redact_text(str(error))
 
 
 class DatabaseLock(LeaseLock):
