@@ -12,6 +12,7 @@ from importlib import import_module
 from lakehouse import __version__
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.spec.secrets import redact_text
+from lakehouse.storage.os_errors import translate
 
 _HELP = """\
 lakehouse: tables in the Apache Hudi format, written and read natively on Spark and Arrow
@@ -86,6 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader, such as `head`, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # Of files of this machine that no store knows: reports, job files, output. Others are the platform's own.
+        if error.filename is None:
+            raise
+        failure = translate(error, str(error.filename), writing=True)
+        print(f"{type(failure).__name__}: {failure}", file=sys.stderr)
+        return failure.exit_code
     except LakehouseError as error:
         print(f"{type(error).__name__}: {redact_text(str(error))}", file=sys.stderr)
         return error.exit_code

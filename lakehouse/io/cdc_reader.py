@@ -10,7 +10,6 @@ paired part by part. Of rows that share a key the first one before meets the fir
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from lakehouse.io.slice_reader import read_slice
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.plan.cdc import Change, ChangeCase
 from lakehouse.rows.entries import ColumnSets
+from lakehouse.storage.os_errors import scratch_directory
 from lakehouse.storage.protocol import NotFoundError
 
 _COMMIT_TIME, _SEQNO = META_COLUMNS[0], META_COLUMNS[1]
@@ -195,7 +195,7 @@ def _paired(
 ) -> Iterator[pa.Table]:
     """Yield how rows of `keys` (all, if None) differ; with `always` a row that is there twice was updated."""
     limit = max(context.slices.budget_bytes // 16, _MIN_SIDE_BYTES)
-    with tempfile.TemporaryDirectory(prefix="lakehouse-changes-") as directory:
+    with scratch_directory("lakehouse-changes-") as directory:
         wanted = _Side(Path(directory), "keys", pa.schema([pa.field(KEY, pa.string())]), limit)
         for piece in keys or ():
             wanted.add(pa.table({KEY: piece}))

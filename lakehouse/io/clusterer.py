@@ -6,7 +6,6 @@ Rows keep the commit that wrote them and its number; the name of the file is new
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,6 +31,7 @@ from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.plan.clustering import Layout
 from lakehouse.rows.curves import bits_of, bounds_of, codes_of, hilbert, z_order
+from lakehouse.storage.os_errors import scratch_directory
 
 _CURVES = {"z-order": z_order, "hilbert": hilbert}
 _SAMPLED_ROWS = 1 << 16
@@ -59,7 +59,7 @@ def cluster_group(context: ClusteringContext, attempt: Attempt, group: Clusterin
     with ExitStack() as stack:
         total = None
         if context.layout.columns:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakehouse-cluster-")))
+            directory = Path(stack.enter_context(scratch_directory("lakehouse-cluster-")))
             rows, total = _sorted(context, slices, rows, directory)
         elif not any(piece.logs for piece in slices):
             found = joinable(context.write, [piece.base for piece in slices if piece.base is not None])

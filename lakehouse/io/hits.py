@@ -9,7 +9,6 @@ A hits file lies beside the staged rows, one per base file that is touched, with
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from lakehouse.io.context import WriteContext
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.plan.write import StagedEntry, TagResult
+from lakehouse.storage.os_errors import scratch_directory
 
 Number = TypeVar("Number", int, np.ndarray)
 IN_PLACE, MOVED_OUT, LOST, DELETED = 0, 1, 2, 3
@@ -95,7 +95,7 @@ class FoundHits:
             self._first = hits
             return
         if self._writer is None:
-            directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="lakehouse-hits-"))
+            directory = self._stack.enter_context(scratch_directory("lakehouse-hits-"))
             self._spill = f"{directory}/segments.arrow"
             self._writer = self._stack.enter_context(pa.ipc.new_file(self._spill, _SEGMENT))
         for segment in [hits] if self._first is None else [self._first, hits]:

@@ -6,7 +6,6 @@ file is not read, so a slice whose logs grow faster than compactions come stays 
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.compaction import CompactionOperation
 from lakehouse.rows.entries import COLUMNS, CONTROL, DEFAULT, DELETE, KIND, ColumnSets
+from lakehouse.storage.os_errors import scratch_directory
 
 _BATCH_ROWS = 32_768
 
@@ -38,7 +38,7 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
     )
     count = 0
     try:
-        with tempfile.TemporaryDirectory(prefix="lakehouse-logs-") as directory:
+        with scratch_directory("lakehouse-logs-") as directory:
             for part in fold_logs(context.read, file_slice.logs, columns, sets, iter(()), Path(directory)):
                 count += part.entries.num_rows
                 for start in range(0, part.entries.num_rows, _BATCH_ROWS):

@@ -42,6 +42,7 @@ from lakehouse.plan.write import GroupTask
 from lakehouse.rows.event_time import EventTimes
 from lakehouse.rows.merge import says_deleted
 from lakehouse.rows.order import without_ordering
+from lakehouse.storage.os_errors import translated
 
 _COPY_BYTES = 1 << 20
 _CODECS = {"none": "NONE"}
@@ -331,18 +332,21 @@ class _DataBlock:
 
     def write(self, rows: pa.Table) -> None:
         """Append rows, meta columns included, as one row group."""
-        self._writer.write_table(rows.select(self._schema.names).cast(self._schema), row_group_size=rows.num_rows)
+        with translated(tempfile.gettempdir(), writing=True):
+            self._writer.write_table(rows.select(self._schema.names).cast(self._schema), row_group_size=rows.num_rows)
 
     def copy_to(self, sink: Any, headers: Mapping[BlockHeader, str]) -> pq.FileMetaData:
         """Complete the content, write the whole block, and return the footer."""
-        self._writer.close()
+        with translated(tempfile.gettempdir(), writing=True):
+            self._writer.close()
         own = {BlockHeader.SCHEMA: _avro_schema(self._context, self._names)}
         if len(self._names) < len(self._context.schema):
             own[BlockHeader.IS_PARTIAL] = "true"
         before, after = block_frame(BlockType.PARQUET_DATA, {**headers, **own}, self._spool.tell())
         sink.write(before)
         self._spool.seek(0)
-        shutil.copyfileobj(self._spool, sink, _COPY_BYTES)
+        with translated(tempfile.gettempdir()):
+            shutil.copyfileobj(self._spool, sink, _COPY_BYTES)
         sink.write(after)
         return self._footers[0]
 

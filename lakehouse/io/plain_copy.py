@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from lakehouse.io.run_sorter import RunSorter
 from lakehouse.io.slice_reader import read_slice
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import FileSlice
+from lakehouse.storage.os_errors import scratch_directory
 from lakehouse.storage.protocol import Storage
 
 _PIECE_ROWS = 65_536
@@ -60,7 +60,7 @@ def copy_slices(context: CopyContext, attempt: Attempt, task: CopyTask) -> list[
     rows: Iterator[pa.Table] = (
         piece for s in task.slices for _, piece in read_slice(context.read, s, _wanted(context))
     )
-    with tempfile.TemporaryDirectory(prefix="lakehouse-copy-") as directory:
+    with scratch_directory("lakehouse-copy-") as directory:
         if context.sort_by:
             sorter = RunSorter(Path(directory), context.sort_by, Budget(context.budget_bytes).pending_bytes)
             for piece in rows:

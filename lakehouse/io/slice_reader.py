@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from lakehouse.model.files import FileSlice
 from lakehouse.rows.entries import CONTROL, RECORD, ColumnSets, Control
 from lakehouse.rows.keys import record_keys
 from lakehouse.rows.settle import inserted, settle
+from lakehouse.storage.os_errors import scratch_directory
 
 _KEY_BYTES = 64
 
@@ -75,7 +75,7 @@ def read_slice(
                 yield Origin.KEPT, rows
             return
         sets = ColumnSets()
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakehouse-slice-")))
+        directory = Path(stack.enter_context(scratch_directory("lakehouse-slice-")))
         keys = _merging_keys(context, reader, sets) if reader is not None else iter(())
         base_instant = "" if file_slice.base is None else file_slice.base.instant
         seen: list[LogBlock] = []

@@ -7,7 +7,6 @@ grouped by partition and bucket, upserts before deletes, and says in its entries
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from lakehouse.plan.write import StagedEntry, StagedRun
 from lakehouse.rows.combine import combine
 from lakehouse.rows.keys import partition_paths, record_keys, refuse_ambiguous_keys, required_columns
 from lakehouse.rows.merge import says_deleted
+from lakehouse.storage.os_errors import scratch_directory
 
 KEY = META_COLUMNS[2]
 PATH = META_COLUMNS[3]
@@ -42,7 +42,7 @@ _BATCH_ROWS = 65_536
 
 def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[StagedRun]:
     """Write the rows of one shard as runs; if duplicates are combined, every key is in exactly one run, once."""
-    with tempfile.TemporaryDirectory(prefix="lakehouse-spill-") as directory:
+    with scratch_directory("lakehouse-spill-") as directory:
         incoming = (keyed(context, batch) for batch in batches if batch.num_rows)
         for number, rows in enumerate(_fitting(context, incoming, Path(directory))):
             yield _write_run(context, attempt, number, rows)

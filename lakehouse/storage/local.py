@@ -20,14 +20,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from stat import S_ISDIR
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
+from lakehouse.errors import UnsupportedError
 from lakehouse.storage.local_links import open_directory
 from lakehouse.storage.local_lock import exclusive
 from lakehouse.storage.local_reads import open_directory_to_read, open_file, read_whole, refused_link
+from lakehouse.storage.os_errors import ABSENT, translate, translated
 from lakehouse.storage.output import AtomicOutput
 from lakehouse.storage.protocol import (
     TEMPORARY_SUFFIX,
@@ -36,19 +37,18 @@ from lakehouse.storage.protocol import (
     InputFile,
     Level,
     Names,
-    NotFoundError,
     OutputFile,
     Tagged,
     check_path,
     check_prefix,
 )
 
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
-_USERS_FAULT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTEMPTY)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 # What a temporary name shows of the final one; a file system takes 255 bytes.
 _SHOWN_BYTES = 160
 _tokens = itertools.count(1)
+# A temporary name may be taken, or its directory go with its last file, a few times in a row.
+_MOST_NAMES = 100
 
 
 class LocalStorage:
@@ -67,25 +67,25 @@ class LocalStorage:
 
     def get(self, path: str) -> bytes:
         """Return the whole file."""
-        with _translated(path), self._opened(path) as (descriptor, size):
+        with translated(path), self._opened(path) as (descriptor, size):
             return read_whole(descriptor, size, self.root, path)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return up to `length` bytes from byte `start`."""
-        with _translated(path), self._opened(path) as (descriptor, _):
+        with translated(path), self._opened(path) as (descriptor, _):
             return _pread(descriptor, start, length)
 
     def put(self, path: str, data: bytes) -> None:
         """Write the file, replacing what has the name."""
         target = self._base + check_path(path)
-        with _translated(path, writing=True):
+        with translated(path, writing=True):
             temporary = _write_temporary(target, data)
             _give_name(temporary, target)
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
         """Write the file if nothing has its name; a local answer is never lost, so `unique` does not matter."""
         target = self._base + check_path(path)
-        with _translated(path, writing=True):
+        with translated(path, writing=True):
             temporary = _write_temporary(target, data)
             try:
                 os.link(temporary, target)
@@ -105,7 +105,7 @@ class LocalStorage:
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
         """Write the file if nothing has its name, under the kernel's lock on `guard`, which no swap gets meanwhile."""
-        with _translated(guard, writing=True), exclusive(self._base + check_path(guard)) as found:
+        with translated(guard, writing=True), exclusive(self._base + check_path(guard)) as found:
             return self.create(path, data) if found is not None and _tag(found) == tag else None
 
     def get_tagged(self, path: str) -> Tagged:
@@ -118,7 +118,7 @@ class LocalStorage:
         if tag is None:
             return _tag(data) if self.create(path, data) else None
         target = self._base + check_path(path)
-        with _translated(path, writing=True), exclusive(target) as found:
+        with translated(path, writing=True), exclusive(target) as found:
             if found is None or _tag(found) != tag:
                 return None
             _give_name(_write_temporary(target, data), target)
@@ -127,7 +127,7 @@ class LocalStorage:
     def delete_if(self, path: str, tag: str) -> bool:
         """Remove the file if its bytes are still those of `tag`, under a lock that the kernel holds for this call."""
         target = self._base + check_path(path)
-        with _translated(path), exclusive(target) as found:
+        with translated(path), exclusive(target) as found:
             if found is None or _tag(found) != tag or not _remove(target):
                 return False
         self._prune({path.rpartition("/")[0]})
@@ -150,7 +150,7 @@ class LocalStorage:
 
     def list_names(self, prefix: str) -> Names:
         """Return the names of the files one level below `prefix`, sorted, without a look at the files."""
-        with _translated(prefix), self._entries(check_prefix(prefix)) as entries:
+        with translated(prefix), self._entries(check_prefix(prefix)) as entries:
             return sorted(entry.name for entry in entries if not entry.is_dir())
 
     def delete(self, path: str) -> bool:
@@ -172,7 +172,7 @@ class LocalStorage:
         return removed
 
     def _delete_in(self, parent: str, paths: Iterable[str]) -> int:
-        with _translated(parent):
+        with translated(parent):
             try:
                 directory = open_directory(self._base, parent)
             except (FileNotFoundError, NotADirectoryError):
@@ -180,7 +180,7 @@ class LocalStorage:
         removed = 0
         try:
             for path in paths:
-                with _translated(path):
+                with translated(path):
                     removed += _remove_from(directory, path.rpartition("/")[2])
         finally:
             os.close(directory)
@@ -189,7 +189,7 @@ class LocalStorage:
     def open_input(self, path: str) -> InputFile:
         """Map the file into memory: Arrow reads parquet from it without copying."""
         target = self._base + path
-        with _translated(path), self._opened(path) as (_, size):
+        with translated(path), self._opened(path) as (_, size):
             # An empty file cannot be mapped.
             opened: InputFile = pa.memory_map(target, "r") if size else pa.OSFile(target, "r")
         return opened
@@ -197,11 +197,11 @@ class LocalStorage:
     def open_output(self, path: str) -> OutputFile:
         """Open a temporary file beside the name, which `close` renames to it."""
         target = self._base + check_path(path)
-        with _translated(path, writing=True):
+        with translated(path, writing=True):
             temporary, sink = _open_temporary(target)
 
         def publish() -> None:
-            with _translated(path, writing=True):
+            with translated(path, writing=True):
                 sink.close()
                 _give_name(temporary, target)
 
@@ -211,7 +211,7 @@ class LocalStorage:
             with suppress(OSError):
                 _remove(temporary)
 
-        return AtomicOutput(sink, publish, discard)
+        return AtomicOutput(_Sink(sink, path), publish, discard)
 
     def native(self, path: str) -> str:
         """Return the absolute local path; `""` is the root."""
@@ -221,7 +221,7 @@ class LocalStorage:
         lead = prefix + "/" if prefix else ""
         files: Files = []
         directories: list[str] = []
-        with _translated(prefix), self._entries(prefix) as entries:
+        with translated(prefix), self._entries(prefix) as entries:
             for entry in entries:
                 if entry.is_dir():
                     directories.append(lead + entry.name)
@@ -247,7 +247,7 @@ class LocalStorage:
         try:
             descriptor = open_directory_to_read(self.root, prefix, follow_links=self._follow_links)
         except OSError as error:
-            if error.errno not in _ABSENT:
+            if error.errno not in ABSENT:
                 raise
             yield iter(())
             return
@@ -274,6 +274,19 @@ class LocalStorage:
                 directory = directory.rpartition("/")[0]
 
 
+class _Sink:
+    """An open temporary file; a disk that fills up while it grows is an error like any other."""
+
+    def __init__(self, file: BinaryIO, path: str) -> None:
+        self._file, self._path = file, path
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            raise translate(error, self._path, writing=True) from error
+
+
 def temporary_name(name: str, token: str) -> str:
     """Return the hidden name under which `name` is written.
 
@@ -286,7 +299,7 @@ def temporary_name(name: str, token: str) -> str:
 
 def _open_temporary(target: str) -> tuple[str, BinaryIO]:
     directory, _, name = target.rpartition("/")
-    while True:
+    for _ in range(_MOST_NAMES):
         temporary = f"{directory}/{temporary_name(name, f'{os.getpid()}-{next(_tokens)}')}"
         try:
             return temporary, open(temporary, "xb")
@@ -294,6 +307,7 @@ def _open_temporary(target: str) -> tuple[str, BinaryIO]:
             continue  # another host or an earlier life of this process number took it
         except FileNotFoundError:
             os.makedirs(directory, exist_ok=True)
+    raise OSError(errno.EBUSY, f"no temporary file could be made in {_MOST_NAMES} tries", directory)
 
 
 def _write_temporary(target: str, data: bytes) -> str:
@@ -322,7 +336,7 @@ def _remove(target: str) -> bool:
     try:
         os.unlink(target)
     except OSError as error:
-        if error.errno in _ABSENT or os.path.isdir(target):
+        if error.errno in ABSENT or os.path.isdir(target):
             return False
         raise
     return True
@@ -334,7 +348,7 @@ def _remove_from(directory: int, name: str) -> bool:
     try:
         os.unlink(name, dir_fd=directory)
     except OSError as error:
-        if error.errno not in _ABSENT and not _is_directory(directory, name):
+        if error.errno not in ABSENT and not _is_directory(directory, name):
             raise
         removed = False
     with suppress(OSError):
@@ -379,19 +393,3 @@ def _parent(path: str) -> str:
 
 def _by_path(file: FileInfo) -> str:
     return file.path
-
-
-@contextmanager
-def _translated(path: str, *, writing: bool = False) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _translate(error, path, writing) from error
-
-
-def _translate(error: OSError, path: str, writing: bool) -> LakehouseError:
-    if error.errno in _ABSENT and not writing:
-        return NotFoundError(f"no file {path!r} ({error})", path=path)
-    if error.errno in _USERS_FAULT + _ABSENT:
-        return UserError(f"cannot access {path!r}: {error}. Check the path and its permissions.", path=path)
-    return RetryableError(f"local storage failed at {path!r}: {error}", path=path)

@@ -47,6 +47,12 @@ class MetastoreClient:
             return ask(self._client)
         except answers:
             raise
+        except PermissionError as error:
+            self.close()
+            raise UserError(
+                f"{self._name}: the metastore cannot be reached from here: {error!r}. Check the address and the "
+                "firewall."
+            ) from error
         except (TException, OSError) as error:
             self.close()
             raise RetryableError(f"{self._name}: the metastore did not answer as it should: {error!r}") from error
@@ -57,7 +63,8 @@ class MetastoreClient:
     def close(self) -> None:
         """Close the connection, if there is one."""
         if self._transport is not None:
-            self._transport.close()
+            with suppress(TException, OSError):
+                self._transport.close()
         self._transport = self._client = None
 
     def _open(self) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 
-from lakehouse.errors import CommitStateUnknownError, RetryableError, UserError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.local import temporary_name
 from lakehouse.storage.protocol import NotFoundError, Storage
@@ -60,15 +60,19 @@ def agree(env: Env, policy: TransactionPolicy, name: str) -> None:
 
 def _compare(storage: Storage, ours: str, *, record: bool) -> None:
     theirs = _recorded(storage)
+    failure: LakehouseError | None = None
     if theirs is None and record:
         try:
             storage.create(SHARED_LOCK, json.dumps({"lock": ours}).encode())
         except (CommitStateUnknownError, RetryableError) as error:
             # Others may write the same bytes, so who made the file does not matter, and what is there does.
             logger.info("%s: %s", storage.root, error)
+            failure = error
         theirs = _recorded(storage)
         if theirs is None:
-            raise RetryableError(f"{storage.root}: {SHARED_LOCK}, which tells the lock, was not written; try again")
+            raise RetryableError(
+                f"{storage.root}: {SHARED_LOCK}, which tells the lock, was not written: {failure}; try again"
+            ) from failure
     if theirs not in (None, ours):
         raise UserError(
             f"{storage.root}: its writers exclude each other by the lock {theirs!r}, and this one would take {ours!r}, "

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import cast
 
-from lakehouse.errors import LakehouseError, RetryableError, UserError
+from lakehouse.errors import LakehouseError, RetryableError, TableBusyError, UserError
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.txn.agreement import agree
 from lakehouse.txn.env import Env
@@ -45,6 +45,8 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
     """
     with _registry:
         local = _in_process.setdefault(env.storage.root, threading.Lock())
+    # One wait time for both queues.
+    deadline_ms = env.clock.now_ms() + policy.lock_wait_ms
     if not local.acquire(timeout=policy.lock_wait_ms / 1000):
         raise RetryableError(
             f"{env.storage.root}: another thread of this process holds the table lock; try again later"
@@ -53,7 +55,7 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
         lock = TableLock(env, policy)
         try:
             agree(env, policy, lock.name)
-            lock.acquire()
+            lock.acquire(deadline_ms)
             yield lock
         finally:
             lock.release()
@@ -76,12 +78,15 @@ class TableLock:
         """Return what messages call the lock."""
         return self._lock.name
 
-    def acquire(self) -> None:
-        """Wait for the lock and take it; a lock whose holder died is taken over."""
-        deadline = self._env.clock.now_ms() + self._policy.lock_wait_ms
+    def acquire(self, deadline_ms: int | None = None) -> None:
+        """Wait for the lock until the deadline (default: one wait time) and take it.
+
+        A lock whose holder died is taken over. A fault of what keeps the lock, such as a full disk, is raised at once.
+        """
+        deadline = deadline_ms or self._env.clock.now_ms() + self._policy.lock_wait_ms
         is_near = self._policy.lock_provider in _NEAR_PROVIDERS and "://" not in self._env.storage.root
         pause, longest = _NEAR_POLL_SECONDS if is_near else _FAR_POLL_SECONDS
-        while isinstance(answer := self._lock.try_acquire(), Held):
+        while isinstance(answer := self._ask(), Held):
             if self._env.clock.now_ms() > deadline:
                 raise RetryableError(
                     f"{self._env.storage.root}: the table lock {self._lock.name} is held by {answer.by} for more than "
@@ -93,6 +98,12 @@ class TableLock:
         if self._lock.renew_ms:
             self._renewal = threading.Thread(target=self._renew, name=f"lock-{self.token}", daemon=True)
             self._renewal.start()
+
+    def _ask(self) -> int | Held:
+        try:
+            return self._lock.try_acquire()
+        except TableBusyError as error:
+            return Held(f"nobody for sure, since what keeps it is busy: {error}")
 
     def check(self) -> None:
         """Raise RetryableError unless the lock is still ours: call right before what it protects."""

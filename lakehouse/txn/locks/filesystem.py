@@ -108,7 +108,7 @@ class FilesystemLock:
         # Before the swap, not after it: what may be there has to be taken down.
         self._signed = data, None
         tag = swap_once(sign, data, None)
-        while tag is None:
+        if tag is None:
             found, found_tag = sign.read()
             if found is not None and not self._may_replace(found, token):
                 self._signed = None
@@ -117,6 +117,10 @@ class FilesystemLock:
                     "hoodie.write.lock.filesystem.expire when it may be taken),"
                 )
             tag = swap_once(sign, data, found_tag)
+        if tag is None:
+            # Hudi's writers make and delete it: whoever waits for the lock sleeps before the next try.
+            self._signed = None
+            return Held(f"{self.name}, which changes all the time,")
         self._signed = data, tag
         return None
 

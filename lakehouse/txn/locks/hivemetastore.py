@@ -34,6 +34,7 @@ from lakehouse.txn.locks.protocol import Held, lost
 
 _KEY = "hoodie.write.lock.hivemetastore.uris"
 _PATIENCE_S = 60
+_LEAST_PATIENCE_S = 10
 _RENEWALS_PER_LEASE = 3
 # The metastore has no such request, or not any more.
 _GONE = (NoSuchLockException, TxnAbortedException)
@@ -56,7 +57,9 @@ class HiveMetastoreLock:
         self._number: int | None = None
         self._asked = False
         self._mutex = threading.Lock()
-        self._client = MetastoreClient(policy.hive_uris, option=_KEY, timeout_s=_PATIENCE_S, name=self._name)
+        # No request outlasts the wait for the lock.
+        patience_s = min(_PATIENCE_S, max(policy.lock_wait_ms / 1000, _LEAST_PATIENCE_S))
+        self._client = MetastoreClient(policy.hive_uris, option=_KEY, timeout_s=patience_s, name=self._name)
 
     @property
     def name(self) -> str:

@@ -17,13 +17,16 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from lakehouse.errors import CommitStateUnknownError, RetryableError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.storage.protocol import NotFoundError, Storage
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.protocol import Held, lost
 
 #: Roots of stores that create one file on the condition of another; a request to an object store compares one object.
 _COMPARES_TWO_FILES = ("/", "memory://")
+
+#: Owners of this process that gave the lock back without being able to say so in the register.
+_given_up: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +75,19 @@ class FileRegister:
 
 
 def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
-    """Swap, and settle a lost reply by reading back: bytes that hold a fresh id are ours or nobody's."""
+    """Swap, and settle a lost reply by reading back: bytes that hold a fresh id are ours or nobody's.
+
+    Raises what the store said where the version is unchanged: then nobody else was faster, and the store is at fault.
+    """
     try:
         return register.swap(data, tag)
     except (CommitStateUnknownError, RetryableError):
         found, found_tag = register.read()
-        return found_tag if found == data else None
+        if found == data:
+            return found_tag
+        if found_tag == tag:
+            raise
+        return None
 
 
 class LeaseLock:
@@ -113,11 +123,15 @@ class LeaseLock:
             return found.token
         if data is not None and found is None:
             return Held(f"{data!r}, which cannot be read (delete it if its holder is gone),")
-        if data is not None and found is not None and not (found.released or self._codec.is_over(data, found)):
+        is_free = found is not None and (found.released or found.owner in _given_up)
+        if data is not None and found is not None and not (is_free or self._codec.is_over(data, found)):
             return Held(repr(data))
         lease = self._codec.next(self.owner, self._env.clock.now_ms() + self._lease_ms, found)
         self._asked = True
-        tag = swap_once(self._register, self._codec.encode(lease), tag)
+        try:
+            tag = swap_once(self._register, self._codec.encode(lease), tag)
+        except CommitStateUnknownError as error:
+            return Held(f"nobody for sure, since the store did not answer: {error}")
         if tag is None:
             return Held("one who was faster")
         self._held = lease, tag
@@ -165,7 +179,17 @@ class LeaseLock:
             self._held = found, tag_now
 
     def release(self) -> None:
-        """Say in the register that the lock is free, if it is ours."""
+        """Say in the register that the lock is free, if it is ours.
+
+        Where that fails, such as on a full disk, the lease ends by its time, and for this process at once.
+        """
+        try:
+            self._release()
+        except LakehouseError:
+            _given_up.add(self.owner)
+            raise
+
+    def _release(self) -> None:
         with self._mutex:
             if self._held is not None and self._free(*self._held):
                 self._held, self._asked = None, False

@@ -21,7 +21,9 @@ class Held:
 class Lock(Protocol):
     """One try at the lock, from the first question to the release; never used for a second acquisition.
 
-    All verbs raise RetryableError when what keeps the lock cannot be reached. `renew` may run in another thread.
+    All verbs raise RetryableError when what keeps the lock cannot be reached or cannot write (TableBusyError: others
+    are writing to it, and the next try may succeed), and UserError when it refuses us. `renew` may run in another
+    thread.
     """
 
     @property

@@ -9,6 +9,7 @@ are tested. SQLite excludes processes of one host only.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -16,7 +17,7 @@ from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text, create
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import LakehouseError, RetryableError, TableBusyError, UserError
 from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.spec.secrets import redact_text, resolve_secret
 from lakehouse.txn.env import Env
@@ -25,6 +26,12 @@ from lakehouse.txn.locks.notes import NoteCodec
 
 _KEY = "lakehouse.lock.sqlalchemy.url"
 _RENEWALS_PER_LEASE = 3
+# Codes of SQLite (numbers) and PostgreSQL (SQLSTATE): somebody else is writing, and the next try may succeed.
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, "40001", "40P01", "55P03")
+# No right to write, or to enter.
+_REFUSED = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY, "42501", "28000", "28P01", "25006")
+# Faults of the disk.
+_FAILING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, "53100", "58030")
 _METADATA = MetaData()
 _LOCKS = Table(
     "lakehouse_locks",
@@ -64,7 +71,9 @@ class RowRegister:
         try:
             with self._engine.connect() as connection:
                 row = connection.execute(query).one_or_none()
-        except SQLAlchemyError:
+        except (SQLAlchemyError, OSError) as error:
+            if not _may_lack_table(error):
+                raise self._failed(error) from error
             self._make_table()
             with self._begun() as connection:
                 row = connection.execute(query).one_or_none()
@@ -86,12 +95,23 @@ class RowRegister:
         except IntegrityError:
             return None
 
+    def _failed(self, error: Exception) -> LakehouseError:
+        """Return our error for one of the database: a busy one, one that refuses us, or one that fails."""
+        reason = redact_text(str(error)).partition("\n")[0]
+        text = f"the table lock of {self._name} in {self.where} failed: {reason}"
+        code = _code_of(error)
+        if code in _BUSY:
+            return TableBusyError(text)
+        if code in _REFUSED or isinstance(error, PermissionError):
+            return UserError(f"{text}. Grant this user the right to write the table {_LOCKS.name}.", option=_KEY)
+        return RetryableError(text)
+
     def close(self) -> None:
         """Close the connections; the next call opens others."""
         self._engine.dispose()
 
     def _make_table(self) -> None:
-        with suppress(SQLAlchemyError):
+        with suppress(SQLAlchemyError, OSError):
             # Another process may be making it, too; who fails for another reason is told so by what comes next.
             _METADATA.create_all(self._engine)
 
@@ -102,9 +122,20 @@ class RowRegister:
                 yield connection
         except IntegrityError:
             raise
-        except SQLAlchemyError as error:
-            reason = redact_text(str(error)).partition("\n")[0]
-            raise RetryableError(f"the table lock of {self._name} in {self.where} failed: {reason}") from error
+        except (SQLAlchemyError, OSError) as error:
+            raise self._failed(error) from error
+
+
+def _code_of(error: Exception) -> int | str | None:
+    """Return SQLite's primary result code, or PostgreSQL's SQLSTATE."""
+    origin = getattr(error, "orig", None)
+    number = getattr(origin, "sqlite_errorcode", None)
+    return number & 0xFF if number is not None else getattr(origin, "sqlstate", None)
+
+
+def _may_lack_table(error: Exception) -> bool:
+    """Return whether the table may be missing: whatever is not certainly something else."""
+    return isinstance(error, SQLAlchemyError) and _code_of(error) not in _BUSY + _REFUSED + _FAILING
 
 
 def _why_unusable(error: Exception) -> str:

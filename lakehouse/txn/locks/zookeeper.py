@@ -14,10 +14,17 @@ import logging
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss, KazooException, NoNodeError, SessionExpiredError
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NoNodeError,
+    SessionExpiredError,
+)
 from kazoo.handlers.threading import KazooTimeoutError
 
-from lakehouse.errors import RetryableError
+from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.protocol import Held, lost
@@ -26,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 # Curator sorts by what follows the last of these; the rest of the name is its protection against lost replies.
 _MARK = "lock-"
+_LEAST_PATIENCE_MS = 2_000
+# What a request to ZooKeeper may end by.
+_FAULTS = (KazooException, KazooTimeoutError, OSError)
 
 
 def open_lock(env: Env, policy: LockPolicy) -> ZookeeperLock:
@@ -43,7 +53,8 @@ class ZookeeperLock:
         self._hosts = ",".join(host if ":" in host else f"{host}:{policy.zookeeper_port}" for host in hosts)
         self._queue = f"/{policy.zookeeper_base_path.strip('/')}/{policy.zookeeper_lock_key.strip('/')}"
         self._session_s = policy.zookeeper_session_ms / 1000
-        self._patience_s = policy.zookeeper_connection_ms / 1000
+        # No request outlasts the wait for the lock.
+        self._patience_s = min(policy.zookeeper_connection_ms, max(policy.lock_wait_ms, _LEAST_PATIENCE_MS)) / 1000
         host, pid = env.processes.me()
         self._owner = env.ids.uuid()
         self._note = json.dumps({"owner": self._owner, "host": host, "pid": pid, "table": env.storage.root}).encode()
@@ -68,7 +79,7 @@ class ZookeeperLock:
             if waiting[0] != self._node:
                 return Held(self._shown(client, waiting[0]))
             stat = self._answer(client.exists_async(f"{self._queue}/{self._node}"))
-        except (KazooException, KazooTimeoutError) as error:
+        except _FAULTS as error:
             raise self._failed(error) from error
         if stat is None:
             return Held("nobody for sure: our session has just ended")
@@ -82,7 +93,7 @@ class ZookeeperLock:
             waiting = self._waiting_now(self._client)
         except SessionExpiredError as error:
             raise lost(self.name, "the end of our session") from error
-        except (KazooException, KazooTimeoutError) as error:
+        except _FAULTS as error:
             raise self._failed(error) from error
         if not waiting or waiting[0] != self._node:
             raise lost(self.name, waiting[0] if waiting else "the end of our session")
@@ -105,7 +116,7 @@ class ZookeeperLock:
                 self._answer(client.delete_async(f"{self._queue}/{node}"))
         except NoNodeError:
             return
-        except (KazooException, KazooTimeoutError) as error:
+        except _FAULTS as error:
             logger.warning("%s: the node %s goes with its session: %r", self.name, node, error)
         finally:
             # The end of the session takes along a node that we do not know of, too.
@@ -126,7 +137,7 @@ class ZookeeperLock:
 
     def _enqueue(self, client: KazooClient) -> str:
         prefix = f"_c_{self._owner}-{_MARK}"
-        client.ensure_path(self._queue)
+        self._answer(client.ensure_path_async(self._queue))
         # A request whose reply was lost may have made our node already.
         for node in self._waiting(client):
             if node.startswith(prefix):
@@ -155,7 +166,13 @@ class ZookeeperLock:
     def _answer(self, pending: Any) -> Any:
         return pending.get(timeout=self._patience_s)
 
-    def _failed(self, error: Exception) -> RetryableError:
+    def _failed(self, error: Exception) -> LakehouseError:
+        if isinstance(error, (NoAuthError, AuthFailedError, PermissionError)):
+            return UserError(
+                f"{self.name}: ZooKeeper refuses this client: {error!r}. Grant it the rights to create, read and "
+                "delete nodes below hoodie.write.lock.zookeeper.base_path.",
+                option="hoodie.write.lock.zookeeper.base_path",
+            )
         return RetryableError(f"{self.name}: ZooKeeper did not answer as it should: {error!r}")
 
 

@@ -1,0 +1,119 @@
+"""System calls of the local store that fail at a chosen number, as a full or failing disk makes them fail.
+
+A step is one call that local storage makes of the operating system, writes to open files and closing them included.
+Run once with `fail_at=None`, read `steps`, then run with each number.
+"""
+
+from __future__ import annotations
+
+import builtins
+import fcntl
+import os
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from lakehouse.storage import local, local_links, local_lock, local_reads
+
+_CALLS = ("open", "link", "replace", "unlink", "scandir", "stat", "fstat", "makedirs", "pread", "rmdir")
+#: Calls that a full disk refuses.
+WRITING = ("open x", "write", "close w", "link", "replace", "makedirs")
+
+
+@dataclass
+class System:
+    """Numbers the calls and fails the one of number `fail_at`; with `lasting` all later ones that write, too."""
+
+    errno: int = 0
+    fail_at: int | None = None
+    lasting: bool = False
+    trace: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def steps(self) -> int:
+        """Return how many calls there were."""
+        return len(self.trace)
+
+    def step(self, name: str, target: object, call: Callable[[], Any]) -> Any:
+        """Carry a call out, or fail."""
+        self.trace.append(f"{name} {target}")
+        at, number = self.fail_at, len(self.trace)
+        if at is not None and (number == at or (self.lasting and number > at and name in WRITING)):
+            self.failed.append(name)
+            raise OSError(self.errno, os.strerror(self.errno), str(target))
+        return call()
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return a function of `os` that is a step."""
+        real = getattr(os, name)
+        return lambda *args, **how: self.step(name, args[0] if args else "", lambda: real(*args, **how))
+
+    def open(self, file: Any, mode: str = "r", *rest: Any, **how: Any) -> Any:
+        """Open a file whose calls are steps."""
+        name = "open x" if "x" in mode else "open"
+        return _File(self, self.step(name, file, lambda: builtins.open(file, mode, *rest, **how)), "x" in mode)
+
+    def flock(self, descriptor: int, operation: int) -> None:
+        """Lock, as a step; letting go is none."""
+        if operation == fcntl.LOCK_UN:
+            fcntl.flock(descriptor, operation)
+        else:
+            self.step("flock", descriptor, lambda: fcntl.flock(descriptor, operation))
+
+
+class _File:
+    def __init__(self, system: System, file: Any, writes: bool) -> None:
+        self._system, self._file, self._writes = system, file, writes
+
+    def write(self, data: Any) -> Any:
+        return self._system.step("write", self._file.name, lambda: self._file.write(data))
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        try:
+            self._system.step("close w" if self._writes else "close", self._file.name, lambda: None)
+        finally:
+            self._file.close()
+
+    def readall(self) -> Any:
+        return self._system.step("read", self._file.name, self._file.readall)
+
+    def read(self) -> Any:
+        return self._system.step("read", self._file.name, self._file.read)
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if raised[0] is None:
+            self.close()
+        else:
+            self._file.close()
+
+
+@contextmanager
+def failing(system: System) -> Iterator[System]:
+    """Let local storage make its system calls through `system`."""
+    shim = types.SimpleNamespace(**{name: getattr(os, name) for name in dir(os) if not name.startswith("__")})
+    for name in _CALLS:
+        setattr(shim, name, system.function(name))
+    arrow = types.SimpleNamespace(
+        memory_map=lambda path, mode: system.step("map", path, lambda: local_pa.memory_map(path, mode)),
+        OSFile=local_pa.OSFile,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (local, local_links, local_lock, local_reads):
+            patch.setattr(module, "os", shim)
+            patch.setattr(module, "open", system.open, raising=False)
+        patch.setattr(local, "pa", arrow)
+        patch.setattr(local_lock, "fcntl", types.SimpleNamespace(**{**vars(fcntl), "flock": system.flock}))
+        yield system
+
+
+local_pa = local.pa
