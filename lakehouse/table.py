@@ -355,10 +355,15 @@ class Table:
         """Return the numbers by which one sees whether a service is behind; one listing of the table."""
         return table_health(self.refresh(), small_file_bytes=self._policies.write.small_file_bytes)
 
-    def validate(self, *, deep: bool = False, spark: Any = None) -> ValidationReport:
-        """Look for what is wrong with the table, and write nothing; `deep` reads all files of its newest slices."""
+    def validate(self, *, deep: bool = False, keys: str = "partition", spark: Any = None) -> ValidationReport:
+        """Look for what is wrong with the table, and write nothing; `deep` reads all files of its newest slices.
+
+        A record key is unique in its partition, and in the table only where its index is global. With keys="global"
+        the finding `key.global` says how many keys are in several partitions, with examples; it reads the key column
+        alone, in shares that fit the memory budget. Raises UserError for other values of `keys`.
+        """
         loaded = load_table(self._env, allowed_functions=self.config.allowed_functions)
-        return validate(loaded, engine_of(spark, self._policies), self._policies, deep=deep)
+        return validate(loaded, engine_of(spark, self._policies), self._policies, deep=deep, keys=keys)
 
     def commits(self) -> tuple[tuple[Instant, CommitMetadata], ...]:
         """Return the completed writes with their metadata, in order of completion."""

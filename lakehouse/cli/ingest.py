@@ -26,10 +26,23 @@ from lakehouse.spec.table import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)
 _SERVICE = "ingest"
+_HELP = """\
+usage: lakehouse ingest run --table spec.yaml [--interval-start T --interval-end T] [--full-refresh] [--report PATH]
+                            [--option KEY=VALUE ...]
+
+Bring the new files of the spec's source into its table, in one commit; the table is created if it is not there.
+
+With `mode: upsert` a row replaces the stored one of its record key in the same partition. A record key is unique in
+each partition, as in Hudi: a row whose partition column changed becomes a second row, unless the spec declares a
+global index (`index: global_simple`) or no partitions. `lakehouse table validate --keys global` finds such keys.
+"""
 
 
 def ingest(words: Sequence[str]) -> int:
     """Run one ingestion and print its report."""
+    if {"--help", "-h"} & set(words[1:]):
+        print(_HELP)
+        return 0
     command = JobCommand.from_argv(words)
     if command.action != "run":
         raise UserError(f"ingest {command.action!r} is unknown; `lakehouse ingest run --table spec.yaml` ingests")

@@ -21,7 +21,9 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
   table describe  what a table is: config, schema, partitions, files, last commits
   table read      print rows: --columns, --where, --as-of, --begin/--end, --limit
   table delete    delete rows: --where, --dry-run
-  table validate  every invariant of a table, and the way out where one is broken; --deep reads all files
+  table validate  every invariant of a table, and the way out where one is broken; --deep reads all files;
+                  --keys global: keys that are in several partitions (a key is unique in its partition, in the
+                  whole table only with a global index)
   timeline show   the instants of a table; --archived: the writes that were archived
   compaction      due: is one needed, and why; plan: put a plan on the timeline; run: carry a plan out
   logcompaction   plan, run: several log files of a file group become one

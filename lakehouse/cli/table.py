@@ -84,7 +84,11 @@ def _create(words: list[str]) -> int:
     )
     parser.add_argument("--name")
     parser.add_argument("--location")
-    parser.add_argument("--record-key", help="columns, comma separated")
+    parser.add_argument(
+        "--record-key",
+        help="columns, comma separated; unique in each partition, in the whole table only without partitions or with "
+        "--option hoodie.index.type=GLOBAL_SIMPLE (see `table validate --keys global`)",
+    )
     parser.add_argument("--partition-by", default="", help="columns, comma separated; column:TIMESTAMP needs a spec")
     parser.add_argument("--type", choices=TABLE_TYPES, default=TABLE_TYPES[0])
     parser.add_argument("--ordering", default="", help="columns that decide between versions of a record")

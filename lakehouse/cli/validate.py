@@ -10,16 +10,17 @@ from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
 from lakehouse.cli.table import open_table
 from lakehouse.errors import CorruptTableError
-from lakehouse.model.validation import INVARIANTS
+from lakehouse.model.validation import INVARIANTS, KeyScope
 from lakehouse.spark.session import job_session
 
 
 def validate_command(words: Sequence[str]) -> int:
     """Run `lakehouse table validate`, and return its exit code; under spark-submit executors read the files."""
     given = _parse(words[2:])
-    submitted = given.deep and "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted = (given.deep or given.keys == KeyScope.GLOBAL) and "PYSPARK_GATEWAY_PORT" in os.environ
     spark = job_session(f"lakehouse table validate {given.table[:100]}") if submitted else None
-    report = open_table(given.table, option_pairs(given.option)).validate(deep=given.deep, spark=spark)
+    table = open_table(given.table, option_pairs(given.option))
+    report = table.validate(deep=given.deep, keys=given.keys, spark=spark)
     show(report.as_dict(), given.output)
     return CorruptTableError.exit_code if report.corrupt else 0
 
@@ -34,6 +35,13 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--table", required=True)
     parser.add_argument("--deep", action="store_true", help="read every file of the newest slices, too")
+    parser.add_argument(
+        "--keys",
+        choices=tuple(str(scope) for scope in KeyScope),
+        default=str(KeyScope.PARTITION),
+        help="within what a key has to be unique: its partition (default; looked at with --deep), or the whole table, "
+        "for which the key column of every newest slice is read",
+    )
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="hoodie.* option")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     return parser.parse_args(words)

@@ -1,4 +1,4 @@
-"""Whether a key stands twice among the rows of file slices, in memory that does not grow with their number.
+"""Whether a key has several rows, or is in several partitions, in memory that does not grow with the number of rows.
 
 Keys are compared by a hash of 62 bits, in as many passes over the slices as it takes to hold a share of the hashes; a
 hash that occurs twice is then looked at by its keys.
@@ -7,14 +7,17 @@ hash that occurs twice is then looked at by its keys.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
 
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.format.murmur import key_blocks
+from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.log_reader import KEY
 from lakehouse.io.slice_check import CheckContext
 from lakehouse.io.slice_reader import read_slice
@@ -57,6 +60,83 @@ def check_keys(context: CheckContext, attempt: Attempt, task: KeyTask) -> tuple[
     except UnsupportedError as error:
         return (Finding(invariant="unchecked", problem=f"keys were not compared: {error.message}", path=where),)
     return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyShare:
+    """One share of the keys of a whole table: those whose hash has the remainder `part` of `parts`."""
+
+    slices: tuple[FileSlice, ...]
+    part: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedKeys:
+    """How many keys of a share are in several partitions, some of them with these, and why some were not looked at."""
+
+    count: int = 0
+    examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    unread: str = ""
+
+
+def count_keys(context: CheckContext, attempt: Attempt, file_slice: FileSlice) -> int:
+    """Return how many rows a slice has: by the footer, or by its keys where it has logs; 0 if it cannot be read."""
+    try:
+        if file_slice.base is not None and not file_slice.logs:
+            with closing(BaseFileReader(context.read.storage, file_slice.base.path)) as reader:
+                return reader.rows
+        return sum(len(keys) for keys in _keys(context, (file_slice,)))
+    except (NotFoundError, CorruptTableError, UnsupportedError):
+        # The check itself says so.
+        return 0
+
+
+def key_shares(slices: Sequence[FileSlice], rows: int, budget_bytes: int) -> list[KeyShare]:
+    """Return the shares into which `rows` keys have to be cut for the hashes of one to fit half of a task's budget."""
+    ordered = tuple(sorted(slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id)))
+    parts = max(1, -(-rows * _BYTES_PER_KEY // max(budget_bytes // 2, 1)))
+    return [KeyShare(slices=ordered, part=part, parts=parts) for part in range(parts)]
+
+
+def check_share(context: CheckContext, attempt: Attempt, share: KeyShare) -> SharedKeys:
+    """Find the keys of a share that are in several partitions. Only the key column is read."""
+    try:
+        shared = _shared_hashes(context, share)
+        if not len(shared):
+            return SharedKeys()
+        return SharedKeys(count=len(shared), examples=_examples(context, share.slices, shared[:_SHOWN]))
+    except (NotFoundError, CorruptTableError):
+        return SharedKeys(unread="a file is gone, or cannot be read")
+    except UnsupportedError as error:
+        return SharedKeys(unread=error.message)
+
+
+def _shared_hashes(context: CheckContext, share: KeyShare) -> np.ndarray:
+    """Return the hashes that occur in more than one partition; rows of one partition count once."""
+    found = []
+    for _, slices in groupby(share.slices, key=lambda file_slice: file_slice.partition):
+        here = [hashes[hashes % share.parts == share.part] for hashes in map(_hashes, _keys(context, tuple(slices)))]
+        if here:
+            found.append(np.unique(np.concatenate(here)))
+    if not found:
+        return np.empty(0, np.int64)
+    ordered = np.concatenate(found)
+    del found
+    ordered.sort()
+    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def _examples(
+    context: CheckContext, slices: tuple[FileSlice, ...], hashes: np.ndarray
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the keys of some hashes, each with the partitions that it is in."""
+    places: dict[str, dict[str, None]] = {}
+    for file_slice in slices:
+        for keys in _keys(context, (file_slice,)):
+            for key in keys.filter(pa.array(np.isin(_hashes(keys), hashes))).unique().to_pylist():
+                places.setdefault(key, {})[file_slice.partition] = None
+    return tuple((key, tuple(found)) for key, found in sorted(places.items()) if len(found) > 1)
 
 
 def _keys(context: CheckContext, slices: tuple[FileSlice, ...]) -> Iterator[pa.ChunkedArray]:

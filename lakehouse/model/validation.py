@@ -146,6 +146,13 @@ INVARIANTS: Mapping[str, Invariant] = {
         "upsert its row",
         severity=Severity.WARNING,
     ),
+    "key.global": Invariant(
+        holds="a key is in one partition (looked at with keys=global)",
+        way_out="a key is unique in its partition unless the index is global: delete its rows from the partitions "
+        "where they are out of date, and write with hoodie.index.type=GLOBAL_SIMPLE, or make the partition column part "
+        "of the record key",
+        severity=Severity.WARNING,
+    ),
     "unchecked": Invariant(
         holds="everything can be looked at",
         way_out="repair what is named above, or use a reader that supports it, then validate again",
@@ -208,6 +215,17 @@ class ValidationReport:
         ]
         counts = {"corrupt": len(self.corrupt), "warnings": len(self.warnings)}
         return {**{k: v for k, v in asdict(self).items() if k != "findings"}, **counts, "findings": found}
+
+
+class KeyScope(StrEnum):
+    """Within what a validation looks for keys that have several rows.
+
+    PARTITION: each partition, or the table where its index is global; a part of a deep validation. GLOBAL: the whole
+    table besides, whatever its index; the key columns of all newest slices are read.
+    """
+
+    PARTITION = "partition"
+    GLOBAL = "global"
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

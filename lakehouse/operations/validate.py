@@ -15,13 +15,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakehouse.engine.protocol import Engine
-from lakehouse.errors import CorruptTableError, LakehouseError, RetryableError, UnsupportedError, UserError
+from lakehouse.errors import CorruptTableError, LakehouseError, RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.format.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.format.names import parse_instant
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, Timeline
-from lakehouse.model.validation import Finding, ValidationReport, worst_first
+from lakehouse.model.validation import Finding, KeyScope, ValidationReport, worst_first
 from lakehouse.operations.archived import check_archive
 from lakehouse.operations.buckets import known_rules
 from lakehouse.operations.cleaned import cleaned_files
@@ -29,7 +29,7 @@ from lakehouse.operations.load import PROPERTIES, LoadedTable, pending_writes, t
 from lakehouse.operations.orphans import files_of_hudi, list_files
 from lakehouse.operations.planned import check_plans
 from lakehouse.operations.savepoint import savepointed_paths
-from lakehouse.operations.validated_files import Seen, read_files, seen_slices
+from lakehouse.operations.validated_files import Seen, check_global_keys, read_files, seen_slices
 from lakehouse.plan.orphans import Found, plan_orphans
 from lakehouse.plan.validate import check_buckets, check_files, check_partitions, check_properties, check_timeline
 from lakehouse.spec.bucket_rules import BucketRules
@@ -42,13 +42,21 @@ _LEFT_IN = (".staging", ".temp", ".heartbeat")
 _EVERY_AGE = 1 << 62
 
 
-def validate(table: LoadedTable, engine: Engine, policies: Policies, *, deep: bool = False) -> ValidationReport:
+def validate(
+    table: LoadedTable, engine: Engine, policies: Policies, *, deep: bool = False, keys: str = KeyScope.PARTITION
+) -> ValidationReport:
     """Look at a table and return what is wrong with it; `deep` reads all of its newest slices.
+
+    `keys` is a KeyScope: with "global" keys that are in several partitions are looked for, too, deep or not.
 
     Raises UserError and UnsupportedError for what is no table or one of a version or kind that is not read here.
     """
+    if keys not in set(KeyScope):
+        raise UserError(f"keys={keys!r} is none of {', '.join(KeyScope)}.{nearest(keys, KeyScope)}", argument="keys")
     seen = _look(table, policies)
     rows, read = read_files(seen, engine, policies) if deep else (0, [])
+    if keys == KeyScope.GLOBAL:
+        read = [*read, *check_global_keys(seen, engine, policies)]
     doubted = {f for f in seen.findings if f.invariant in _REPEATED} | {f for f in read if f.invariant == _GONE}
     again = {_place(finding) for finding in _look(table, policies).findings} if doubted else set()
     found = [f for f in (*seen.findings, *read) if f not in doubted or _place(f) in again]

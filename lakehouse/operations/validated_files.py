@@ -13,7 +13,7 @@ from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.format.avro_schema import with_meta_fields
 from lakehouse.format.names import parse_cdc_file
 from lakehouse.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
-from lakehouse.io.key_check import KeyTask, check_keys
+from lakehouse.io.key_check import KeyTask, check_keys, check_share, count_keys, key_shares
 from lakehouse.io.slice_check import CheckContext, Checked, CheckTask, check_changes, check_slice
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
@@ -30,6 +30,8 @@ from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options import Policies
 from lakehouse.state.table_config import require_mergeable
 from lakehouse.storage.protocol import NotFoundError
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,37 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         findings.append(Finding(invariant="file.bloom_absent", problem=problem, path=bare[0].path))
     findings += _check_uniqueness(table, engine, policies, context, tasks, checked)
     return sum(result.rows for result in checked), findings
+
+
+def check_global_keys(seen: Seen, engine: Engine, policies: Policies) -> list[Finding]:
+    """Read the keys of all newest slices, and return those that are in several partitions: one finding, or none."""
+    table = seen.table
+    schema = table_schema(table)
+    if schema is None or len({piece.partition for piece in seen.slices}) < 2:
+        return []
+    if not table.config.populate_meta_fields:
+        return [Finding(invariant="unchecked", problem="keys were not compared: the table does not store them")]
+    context = CheckContext(
+        read=slice_context(table, schema, budget=policies.write.memory_budget_bytes), layout=table.config.layout
+    )
+    try:
+        if any(piece.logs for piece in seen.slices):
+            require_mergeable(table.config)
+    except UnsupportedError as error:
+        return [Finding(invariant="unchecked", problem=f"keys were not compared: {error.message}")]
+    rows = sum(engine.run(partial(count_keys, context), seen.slices))
+    shares = engine.run(partial(check_share, context), key_shares(seen.slices, rows, context.read.budget_bytes))
+    findings = [
+        Finding(invariant="unchecked", problem=f"keys were not compared: {why}")
+        for why in sorted({share.unread for share in shares if share.unread})
+    ]
+    count = sum(share.count for share in shares)
+    if count:
+        examples = [example for share in shares for example in share.examples][:_SHOWN]
+        shown = "; ".join(f"{key!r} in {', '.join(map(repr, places))}" for key, places in examples)
+        problem = f"{count} of {rows} keys are in several partitions: {shown}"
+        findings.append(Finding(invariant="key.global", problem=problem))
+    return findings
 
 
 def _tasks(

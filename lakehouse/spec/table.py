@@ -3,6 +3,10 @@
 Texts are kept as written: `${VAR}` in `location` and `ingest.path` is filled from the environment by the job that uses
 them, and a relative location or path is then taken below the directory `LAKEHOUSE_HOME`, or below the current directory
 where that is not set.
+
+A `record_key` is unique in each partition, as in Hudi, and in the whole table only where it has no `partition_by` or a
+global index (`index: global_simple`): a row whose partition column changed becomes a second row. `lakehouse table
+validate --keys global` finds such keys.
 """
 
 from __future__ import annotations
@@ -94,6 +98,7 @@ class TableSpec:
     where the later version has nulls, FILL_UNAVAILABLE where its texts read `unavailable_value` (None: Debezium's).
     Rows whose `delete_field` reads `delete_marker` are deletes. `delete_retention` is how long deletes keep older rows
     of their keys away, such as `7d`; None: not at all, as in Hudi.
+    The `record_key` is unique in each partition, in the whole table with the index GLOBAL_SIMPLE.
 
     `schema` maps the columns of the input, in order, to Spark SQL types. `services` is kept as written. `options` holds
     `hoodie.*` and `lakehouse.*` keys as texts; `write_options` adds what `index` and `ingest` say.

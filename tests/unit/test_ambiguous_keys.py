@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, product
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -41,13 +42,13 @@ def rows_of(*rows: tuple[str | None, ...], v: int = 1) -> pa.Table:
     return pa.table({**columns, "v": [v] * len(rows)})
 
 
-def table_of(options: dict[str, str] | None = None, **declared: str) -> Table:
+def table_of(options: dict[str, str] | None = None, **declared: Any) -> Table:
     """Return a new table with the key (a, b)."""
     env = make_env(storage=MemoryStorage())
     return Table.create(env.storage.root, name="t", record_key=["a", "b"], options=options, env=env, **declared)
 
 
-def stored(table: Table) -> set[tuple[str | None, ...]]:
+def stored(table: Table) -> set[tuple[Any, ...]]:
     """Return the rows of a table."""
     found = table.scan(["a", "b", "v"]).to_arrow().to_pylist()
     assert len(found) == len({(row["a"], row["b"]) for row in found})

@@ -130,18 +130,18 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
         ("day=2",),
     ),
     "TableServices.ttl pinned": (
-        expiring(lambda s, v: s.ttl(dry_run=True, pinned=v).partitions),
+        expiring(lambda s, v: s.ttl(dry_run=True, pinned=v).partitions),  # type: ignore[union-attr]
         DAY,
         ("day=2",),
     ),
     "TableDeclaration record_key": (lambda v: TableDeclaration(name="t", record_key=v).record_key, "id", ("id",)),
     "TableDeclaration partition_by": (
-        lambda v: TableDeclaration(name="t", record_key="id", partition_by=v).partition_by,
+        lambda v: TableDeclaration(name="t", record_key=("id",), partition_by=v).partition_by,
         "day",
         ("day",),
     ),
     "TableDeclaration ordering": (
-        lambda v: TableDeclaration(name="t", record_key="id", ordering=v).ordering_columns,
+        lambda v: TableDeclaration(name="t", record_key=("id",), ordering=v).ordering_columns,
         "ts",
         ("ts",),
     ),
@@ -152,7 +152,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
     ),
     "TableSpec record_key": (lambda v: TableSpec(table="t", location="x", record_key=v).record_key, "id", ("id",)),
     "TableSpec ordering": (
-        lambda v: TableSpec(table="t", location="x", record_key="id", ordering=v).ordering,
+        lambda v: TableSpec(table="t", location="x", record_key=("id",), ordering=v).ordering,
         "ts",
         ("ts",),
     ),

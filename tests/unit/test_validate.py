@@ -536,5 +536,5 @@ def test_the_command_prints_the_report_and_exits_by_it(tmp_path: Path, capsys: p
 
 def test_every_invariant_is_broken_by_some_test() -> None:
     broken = {name for name, *_ in (*SHALLOW, *DEEP)} | {"timeline.order", "timeline.archived", "archive.readable"}
-    # Whatever else goes wrong leads to what cannot be checked.
-    assert broken | {"unchecked"} == set(INVARIANTS)
+    # Whatever else goes wrong leads to what cannot be checked; test_validate_keys has keys of several partitions.
+    assert broken | {"unchecked", "key.global"} == set(INVARIANTS)
