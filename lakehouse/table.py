@@ -49,7 +49,7 @@ from lakehouse.plan.schema import normalise, plan_schema
 from lakehouse.spark.changes import changes_to_spark
 from lakehouse.spark.engine import is_data_frame
 from lakehouse.spark.scan import scan_to_spark
-from lakehouse.spec.options import Policies, parse_options
+from lakehouse.spec.options import Policies, check_known, parse_options
 from lakehouse.spec.schema_options import SchemaPolicy
 from lakehouse.state.table_config import TableConfig
 from lakehouse.storage.locate import open_storage
@@ -454,8 +454,8 @@ def _engine(rows: Any, policies: Policies) -> Engine:
 
 
 def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:
-    if options:
-        parse_options(options)
+    # Values are parsed together with those that they override: some need each other.
+    check_known(options)
     return policies.override(options)
 
 

@@ -429,12 +429,20 @@ POLICIES: dict[str, type[Any]] = {
 
 
 def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> Policies:
-    """Return the policies that `options` describe; `also_known` are keys that somebody else parses."""
+    """Return the policies that `options` describe; `also_known` are keys that somebody else parses.
+
+    Options may need each other, such as a lock provider and its address, so all of a table are given together.
+    """
+    check_known(options, also_known=also_known)
+    return Policies().override({k: v for k, v in options.items() if k not in also_known})
+
+
+def check_known(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> None:
+    """Raise UserError for a key that nobody declared, naming the nearest; values are not looked at."""
     known = _declared_keys() | also_known
     for key in options:
         if key not in known:
             raise UserError(f"unknown option {key!r}.{nearest(key, known)} `lakehouse options` lists all.", option=key)
-    return Policies().override({k: v for k, v in options.items() if k not in also_known})
 
 
 def canonical_key(key: str) -> str:

@@ -24,7 +24,7 @@ from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, ch
 from lakehouse.spec.contradictions import check_settings
 from lakehouse.spec.delete_options import DELETE_RETENTION
 from lakehouse.spec.ingest import IngestSpec, ingest_mapping, parse_ingest
-from lakehouse.spec.options import CREATE_OPTIONS, parse_options
+from lakehouse.spec.options import CREATE_OPTIONS, canonical_key, parse_options
 from lakehouse.spec.publish import PublishSpec, is_enabled, parse_publish
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.secrets import refuse_secrets
@@ -446,13 +446,20 @@ def _check_pins(spec: TableSpec, ttl: TtlPolicy, detail: Section) -> None:
 def _options(section: Section) -> dict[str, str]:
     detail = section.section("options", "options")
     options = section.mapping("options")
-    for name, value in options.items():
-        try:
+    try:
+        for name, value in options.items():
             refuse_secrets({name: value}, "options")
-            parse_options({name: value}, also_known=CREATE_OPTIONS)
-        except UserError as error:
-            raise (detail or section).error(error.message, name) from error
+        parse_options(options, also_known=CREATE_OPTIONS)
+    except UserError as error:
+        raise (detail or section).error(error.message, _blamed(error, options)) from error
     return options
+
+
+def _blamed(error: UserError, options: Mapping[str, str]) -> str | None:
+    """Return the declared option that an error is about: some need others, which may be missing."""
+    given = str(error.facts.get("option", ""))
+    said = (name for name in options if canonical_key(name) == given or name in error.message)
+    return given if given in options else next(said, None)
 
 
 def _check(spec: TableSpec, section: Section) -> None:
