@@ -314,6 +314,7 @@ class Table:
             read_optimized=read_optimized,
             memory_budget_bytes=self._policies.write.memory_budget_bytes,
             completed_up_to=None if as_of_event_time is None else event_time_bound(table, as_of_event_time),
+            skips_damage=self._policies.write.skips_damage,
         )
         return TableScan(table=table, request=request)
 
@@ -337,7 +338,13 @@ class Table:
         chosen = None if columns is None else text_list(columns, "columns", ordered=True)
         budget = self._policies.write.memory_budget_bytes
         request: ScanRequest | ChangeRequest = ScanRequest(
-            columns=chosen, where=where, incremental=True, begin=begin, end=end, memory_budget_bytes=budget
+            columns=chosen,
+            where=where,
+            incremental=True,
+            begin=begin,
+            end=end,
+            memory_budget_bytes=budget,
+            skips_damage=self._policies.write.skips_damage,
         )
         if format == CDC:
             request = ChangeRequest(columns=chosen, where=where, begin=begin, end=end, memory_budget_bytes=budget)

@@ -68,12 +68,16 @@ class RandomAccess(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBlock:
-    """One block; its content are `length` bytes at byte `offset` of the file."""
+    """One block; its content are `length` bytes at byte `offset` of the file.
+
+    `writer` is set for a CORRUPT block alone: the instant time in its headers, as far as those can still be read.
+    """
 
     kind: BlockType
     headers: Mapping[BlockHeader, str] = field(default_factory=dict)
     offset: int
     length: int
+    writer: str = field(default="", compare=False)
 
     @property
     def instant(self) -> str:
@@ -136,7 +140,8 @@ def scan_blocks(source: RandomAccess) -> list[LogBlock]:
         if end is None:
             start = min(position + _BEFORE_SIZED, view.size)
             end = _next_magic(view, start)
-            blocks.append(LogBlock(kind=BlockType.CORRUPT, offset=start, length=end - start))
+            writer = _instant_of(view, position, end)
+            blocks.append(LogBlock(kind=BlockType.CORRUPT, offset=start, length=end - start, writer=writer))
         else:
             blocks.append(_read_block(view, position, end))
         position = end
@@ -185,6 +190,15 @@ def _end_of_block(view: _View, position: int) -> int | None:
         return None
     is_last = end + len(MAGIC) > view.size
     return end if is_last or tail[_SIZE.size :] == MAGIC else None
+
+
+def _instant_of(view: _View, position: int, end: int) -> str:
+    """Return the instant time in the headers of a broken block; "" if they cannot be read."""
+    try:
+        headers, _ = _read_headers(view, position, position + _HEAD.size, end + _SMALLEST)
+    except (CorruptTableError, struct.error):
+        return ""
+    return headers.get(BlockHeader.INSTANT_TIME, "")
 
 
 def _next_magic(view: _View, start: int) -> int:

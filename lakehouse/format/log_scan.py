@@ -42,6 +42,29 @@ def settle_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool]) -> l
     return _compacted(kept) if any(block.compacted for _, block in kept) else kept
 
 
+def lost_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool], *, appended: bool) -> list[Placed]:
+    """Return the corrupt blocks that hold what a completed commit wrote; `blocks` as for `settle_blocks`.
+
+    A file that one commit wrote (not `appended`) has no other blocks. Files that several commits append to, those of
+    version 6, may also have what a failed append left. That is a block of an instant that did not complete or was
+    rolled back by a command behind it, or one that the same instant wrote again. A block whose headers cannot be read
+    is such a block, too: nothing tells which commit wrote it.
+    """
+    corrupt = [(at, number, block) for at, (number, block) in enumerate(blocks) if block.kind is BlockType.CORRUPT]
+    if not appended:
+        return [(number, block) for _, number, block in corrupt]
+    return [
+        (number, block)
+        for at, number, block in corrupt
+        if block.writer
+        and visible(block.writer)
+        and not any(
+            later.kind is not BlockType.CORRUPT and block.writer in (later.instant, later.target)
+            for _, later in blocks[at + 1 :]
+        )
+    ]
+
+
 def _rolled_back(command: LogBlock) -> str:
     kind = command.headers.get(BlockHeader.COMMAND_BLOCK_TYPE)
     if kind != _ROLLBACK or command.target is None:

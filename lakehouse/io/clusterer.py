@@ -73,7 +73,8 @@ def slice_of(piece: ClusteredSlice) -> FileSlice:
     """Return the slice that a plan names."""
     partition, file_id = piece.partition, piece.file_id
     base = None if piece.data_file is None else parse_base_file(piece.data_file, partition, 0)
-    logs = [parse_log_file(name, partition, 0) for name in piece.log_files]
+    sizes = piece.log_sizes or (0,) * len(piece.log_files)
+    logs = [parse_log_file(name, partition, size) for name, size in zip(piece.log_files, sizes, strict=True)]
     known = [log for log in logs if log is not None]
     if (piece.data_file is not None and base is None) or len(known) < len(logs):
         raise CorruptTableError(f"the plan for file group {file_id} of {partition!r} names what is no data file")

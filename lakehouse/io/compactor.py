@@ -57,6 +57,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
         log_records=counts.log_entries,
         log_files_compacted=len(file_slice.logs),
         log_blocks=counts.log_blocks,
+        corrupt_blocks=counts.corrupt_blocks,
         updated_compacted=counts.updated,
         log_bytes_compacted=int(operation.metrics.get("TOTAL_LOG_FILES_SIZE", 0)),
     )
@@ -66,7 +67,8 @@ def slice_of(operation: CompactionOperation) -> FileSlice:
     """Return the slice that an operation of a plan names."""
     partition, file_id = operation.partition, operation.file_id
     base = None if operation.data_file is None else parse_base_file(operation.data_file, partition, 0)
-    logs = [parse_log_file(name, partition, 0) for name in operation.log_files]
+    sizes = operation.log_sizes or (0,) * len(operation.log_files)
+    logs = [parse_log_file(name, partition, size) for name, size in zip(operation.log_files, sizes, strict=True)]
     known = [log for log in logs if log is not None]
     if (operation.data_file is not None and base is None) or len(known) < len(logs):
         raise CorruptTableError(f"the plan for file group {file_id} of {partition!r} names what is no data file")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.format.log_blocks import BlockType, LogBlock
 from lakehouse.io.compactor import CompactionContext, slice_of
 from lakehouse.io.log_reader import KEY
 from lakehouse.io.log_writer import LogWriter, delete_ordering
@@ -37,9 +38,10 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
         context.write, attempt, markers, operation.partition, operation.file_id, is_new=False, stands_for=instants
     )
     count = 0
+    seen: list[LogBlock] = []
     try:
         with scratch_directory("lakehouse-logs-") as directory:
-            for part in fold_logs(context.read, file_slice.logs, columns, sets, iter(()), Path(directory)):
+            for part in fold_logs(context.read, file_slice.logs, columns, sets, iter(()), Path(directory), seen=seen):
                 count += part.entries.num_rows
                 for start in range(0, part.entries.num_rows, _BATCH_ROWS):
                     _append(context, writer, part.entries.slice(start, _BATCH_ROWS), sets)
@@ -52,6 +54,7 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
     first = replace(
         stats[0],
         log_records=count,
+        corrupt_blocks=sum(block.kind is BlockType.CORRUPT for block in seen),
         log_files_compacted=len(file_slice.logs),
         log_bytes_compacted=int(operation.metrics.get("TOTAL_LOG_FILES_SIZE", 0)),
     )

@@ -6,6 +6,7 @@ Parquet and Avro data blocks become the columns asked for, whatever schema their
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from lakehouse.format.avro_decode import decode_avro_rows
 from lakehouse.format.avro_schema import META_COLUMNS, avro_to_arrow
 from lakehouse.format.delete_block import decode_deletes
 from lakehouse.format.log_blocks import BlockType, LogBlock, scan_blocks
-from lakehouse.format.log_scan import settle_blocks
+from lakehouse.format.log_scan import Placed, lost_blocks, settle_blocks
 from lakehouse.io.base_reader import align
 from lakehouse.model.files import LogFile
 from lakehouse.model.keys import KeyConfig
@@ -29,6 +30,13 @@ from lakehouse.rows.keys import record_keys, required_columns
 from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.storage.protocol import InputFile, Storage
 
+logger = logging.getLogger(__name__)
+
+#: What a person may do about committed files that are lost or damaged.
+GO_ON = (
+    "Put the file back from a backup, or go back to a version without it: `lakehouse restore run`. To go on without "
+    "those rows, set lakehouse.damaged.files=skip for this run"
+)
 COMMIT_TIME, KEY = META_COLUMNS[0], META_COLUMNS[2]
 OPERATION = "_hoodie_operation"
 _BYTES_PER_VALUE = 24
@@ -56,6 +64,7 @@ class SliceContext:
 
     With `commit_times` (incremental reads) rows that other commits wrote stay out of the merge, as they do in Hudi: a
     row of the range shows even where an older one outranks it. Partial rows are completed by whatever is stored.
+    `skips_damage` reads on where a committed log is damaged, without the rows that are lost.
     """
 
     storage: Storage
@@ -65,6 +74,7 @@ class SliceContext:
     budget_bytes: int
     visible: VisibleBlocks = VisibleBlocks()
     commit_times: frozenset[str] | None = None
+    skips_damage: bool = False
 
     @property
     def mixes_versions(self) -> bool:
@@ -98,15 +108,28 @@ def read_entries(
 ) -> Iterator[pa.Table]:
     """Yield what the log files of one slice say, oldest first, as entries of `columns` (see rows.entries).
 
-    `seen` is given the blocks that count, before the first entries come. Raises CorruptTableError for contents that do
-    not decode, UnsupportedError for blocks of a kind tables do not have.
+    `seen` is given the blocks that count, and the corrupt ones that were skipped although a commit wrote them, before
+    the first entries come. Raises CorruptTableError for contents that do not decode and for a committed log that is
+    damaged (unless `context.skips_damage`), UnsupportedError for blocks of a kind tables do not have.
     """
     with ExitStack() as stack:
         sources = [stack.enter_context(context.storage.open_input(log.path)) for log in logs]
+        if not context.skips_damage:
+            _require_sizes(context, logs, sources)
         blocks = [(number, block) for number, source in enumerate(sources) for block in scan_blocks(source)]
+        lost = lost_blocks(blocks, context.visible.shows, appended=context.visible.instants is not None)
+        if lost and not context.skips_damage:
+            raise _damaged(context, logs, lost[0])
+        for number, block in lost:
+            logger.warning(
+                "%s/%s: the damaged block near byte %d is skipped",
+                context.storage.root,
+                logs[number].path,
+                block.offset,
+            )
         counting = settle_blocks(blocks, context.visible.shows)
         if seen is not None:
-            seen.extend(block for _, block in counting)
+            seen.extend(block for _, block in (*counting, *lost))
         partial = context.mixes_versions or any(block.is_partial for _, block in counting)
         only = None if partial else context.commit_times
         for number, block in counting:
@@ -124,6 +147,36 @@ def read_entries(
                     f"byte {block.offset} cannot be read: {error}",
                     path=logs[number].path,
                 ) from error
+
+
+def _require_sizes(context: SliceContext, logs: Sequence[LogFile], sources: Sequence[InputFile]) -> None:
+    """Raise CorruptTableError for a log that has not the size its listing or its commit states, or is empty.
+
+    Logs of version 6 grow by appends, and one without blocks is what an append that failed leaves.
+    """
+    grows = context.visible.instants is not None
+    for log, source in zip(logs, sources, strict=True):
+        size = source.size()
+        if size < log.size_bytes or (not grows and (not size or log.size_bytes not in (0, size))):
+            expected = f"{log.size_bytes} bytes" if log.size_bytes else "log blocks"
+            raise CorruptTableError(
+                f"{context.storage.root}/{log.path} has {size} bytes, expected {expected}: rows that were committed "
+                f"are lost. {GO_ON}",
+                path=log.path,
+                expected=log.size_bytes,
+                found=size,
+            )
+
+
+def _damaged(context: SliceContext, logs: Sequence[LogFile], lost: Placed) -> CorruptTableError:
+    number, block = lost
+    path = logs[number].path
+    return CorruptTableError(
+        f"{context.storage.root}/{path}: the log block near byte {block.offset} is damaged ({block.length} bytes are "
+        f"no whole block): rows that were committed are lost. {GO_ON}",
+        path=path,
+        position=block.offset,
+    )
 
 
 def _decode(

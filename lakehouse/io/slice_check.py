@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from lakehouse.format.avro_decode import decode_avro_rows
 from lakehouse.format.avro_schema import META_COLUMNS, avro_to_arrow
 from lakehouse.format.bloom import BloomFilter
 from lakehouse.format.log_blocks import BlockType, scan_blocks
+from lakehouse.format.log_scan import lost_blocks
 from lakehouse.format.names import LAYOUT_V6
 from lakehouse.index.bucket import bucket_ids, bucket_of
 from lakehouse.io.base_reader import BaseFileReader, align
@@ -261,12 +262,15 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
     """Yield what is wrong with a log file, reading all that its blocks hold."""
     with context.read.storage.open_input(log.path) as source:
         blocks = scan_blocks(source)
+    if not blocks and context.layout != LAYOUT_V6:
+        problem = "the log has no blocks, and its commit completed"
+        yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
+    placed = [(0, block) for block in blocks]
+    for _, block in lost_blocks(placed, context.read.visible.shows, appended=context.layout == LAYOUT_V6):
+        problem = f"the block at byte {block.offset} is broken or cut off, and its commit completed"
+        yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
     for block in blocks:
-        if block.kind is BlockType.CORRUPT and context.layout != LAYOUT_V6:
-            # Appending writers of version 6 may leave such a block, and write on behind it.
-            problem = f"the block at byte {block.offset} is broken or cut off"
-            yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
-        elif context.layout != LAYOUT_V6 and block.instant not in ("", log.instant):
+        if context.layout != LAYOUT_V6 and block.instant not in ("", log.instant):
             problem = f"the block at byte {block.offset} is of {block.instant}"
             yield Finding(invariant="log.instant", problem=problem, path=log.path, instant=log.instant)
         elif block.schema is not None and not _parses(block.schema):
@@ -274,7 +278,9 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
             yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
     elsewhere = nulls = 0
     try:
-        for entries in read_entries(context.read, [log], context.read.table, ColumnSets()):
+        # What is damaged is told above; the rest is looked at all the same.
+        read = replace(context.read, skips_damage=True)
+        for entries in read_entries(read, [log], context.read.table, ColumnSets()):
             keys = entries.column(KEY)
             tally.rows += len(keys)
             nulls += keys.null_count

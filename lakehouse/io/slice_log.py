@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.format.log_blocks import BlockHeader, LogBlock
+from lakehouse.format.log_blocks import BlockHeader, BlockType, LogBlock
 from lakehouse.format.positions import decode_positions
 from lakehouse.index.bucket import bucket_ids
 from lakehouse.io.log_reader import KEY, SliceContext, read_entries
@@ -180,6 +180,7 @@ def _named_rows(blocks: Sequence[LogBlock], base_instant: str) -> np.ndarray | N
         for block in blocks
         if block.headers.get(BlockHeader.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS) == base_instant
     ]
+    blocks = [block for block in blocks if block.kind is not BlockType.CORRUPT]
     known = [decode_positions(text) for text in texts if text is not None]
     return np.unique(np.concatenate(known)) if known and len(known) == len(blocks) else None
 

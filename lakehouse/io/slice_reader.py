@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.format.log_blocks import LogBlock
+from lakehouse.format.log_blocks import BlockType, LogBlock
 from lakehouse.io.base_reader import REPEATED, REPEATING, BaseFileReader, align
 from lakehouse.io.log_reader import COMMIT_TIME, KEY, SliceContext
 from lakehouse.io.slice_log import LogPart, fold_logs
@@ -37,7 +37,8 @@ class Origin(Enum):
 class SliceCounts:
     """What merging a slice came to, in rows; complete once the rows were read to the end.
 
-    `log_entries`, `log_blocks` and `unmatched` (entries that met no base row) are known from the first rows on.
+    `log_entries`, `log_blocks`, `corrupt_blocks` (committed, but damaged) and `unmatched` (entries that met no base
+    row) are known from the first rows on.
     """
 
     updated: int = 0
@@ -45,6 +46,7 @@ class SliceCounts:
     inserted: int = 0
     log_entries: int = 0
     log_blocks: int = 0
+    corrupt_blocks: int = 0
     unmatched: int = 0
 
 
@@ -82,7 +84,9 @@ def read_slice(
         parts = fold_logs(
             context, file_slice.logs, merging, sets, keys, directory, base_instant=base_instant, seen=seen
         )
-        counts.log_blocks, counts.log_entries = len(seen), sum(part.entries.num_rows for part in parts)
+        counts.corrupt_blocks = sum(block.kind is BlockType.CORRUPT for block in seen)
+        counts.log_blocks = len(seen) - counts.corrupt_blocks
+        counts.log_entries = sum(part.entries.num_rows for part in parts)
         counts.unmatched = counts.log_entries - sum(len(np.unique(part.entry)) for part in parts)
         if deleted is not None:
             deleted += [_ordered_deletes(part.entries) for part in parts]

@@ -10,12 +10,16 @@ from lakehouse.model.files import FileSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteredSlice:
-    """One file slice that goes in: bare names in `partition`; a slice without base file has `data_file` None."""
+    """One file slice that goes in: bare names in `partition`; a slice without base file has `data_file` None.
+
+    `log_sizes` are the sizes that commits state of `log_files`, 0 where none is known; stored plans do not hold them.
+    """
 
     partition: str
     file_id: str
     data_file: str | None
     log_files: tuple[str, ...] = ()
+    log_sizes: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, file_slice: FileSlice) -> ClusteredSlice:

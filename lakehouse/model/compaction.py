@@ -13,6 +13,7 @@ class CompactionOperation:
     """Merge these log files into the next base file of one file group.
 
     `data_file` and `log_files` are bare names in `partition`; a slice without base file has `data_file` None.
+    `log_sizes` are the sizes that commits state of `log_files`, 0 where none is known; stored plans do not hold them.
     `metrics` are the planner's numbers under Hudi's keys (TOTAL_LOG_FILES, TOTAL_IO_MB, ...), sizes in MB.
     """
 
@@ -21,6 +22,7 @@ class CompactionOperation:
     base_instant: str
     data_file: str | None
     log_files: tuple[str, ...]
+    log_sizes: tuple[int, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod

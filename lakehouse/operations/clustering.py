@@ -32,6 +32,7 @@ from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.operations.buckets import bucket_rules
+from lakehouse.operations.damage import checked_slices, with_stated_sizes
 from lakehouse.operations.executor import (
     check_executor,
     claim_of,
@@ -48,7 +49,6 @@ from lakehouse.operations.load import (
     LoadedTable,
     archived_writes,
     latest_extra,
-    load_slices,
     pending_clustering,
     pending_compactions,
     table_schema,
@@ -131,7 +131,7 @@ def propose(table: LoadedTable, policies: Policies) -> ClusteringPlan | None:
     require_clusterable(table, policies)
     _require_sortable(table, policies.clustering.columns)
     held = frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
-    slices = load_slices(table, policies.clustering.selected_partitions or None)
+    slices = checked_slices(table, policies.write, policies.clustering.selected_partitions or None)
     return plan_clustering(
         slices,
         held | groups_in_flight(table, policies.transaction),
@@ -228,7 +228,9 @@ def _rewrite(
     if schema is None:
         raise UserError(f"{root}: the clustering {requested} is of a table that has no schema")
     context = _context(table, policies, instant, found)
-    groups = sorted(found.groups, key=lambda group: -group.metrics.get("TOTAL_IO_MB", float(len(group.slices))))
+    stated = iter(with_stated_sizes(table, found.slices))
+    sized = [replace(group, slices=tuple(next(stated) for _ in group.slices)) for group in found.groups]
+    groups = sorted(sized, key=lambda group: -group.metrics.get("TOTAL_IO_MB", float(len(group.slices))))
     markers = WriteMarkers(table, requested, policies.write)
     marked = [clustering_markers(context.write, planned_try(n, number), group) for n, group in enumerate(groups)]
     markers.announce([name for names in marked for name in names])
@@ -299,7 +301,8 @@ def _context(table: LoadedTable, policies: Policies, instant: Instant, found: Cl
     sized = replace(policies.write, max_file_bytes=policies.clustering.target_file_bytes)
     write = maintenance_context(table, replace(policies, write=sized), schema, instant.requested)
     # Rows to be sorted are held while slices are merged, so what merging may hold is halved.
-    read = slice_context(table, schema, budget=policies.write.memory_budget_bytes // 2)
+    budget = policies.write.memory_budget_bytes // 2
+    read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
     return ClusteringContext(write=write, read=read, layout=layout)
 
 

@@ -28,6 +28,7 @@ from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
+from lakehouse.operations.damage import checked_slices, with_stated_sizes
 from lakehouse.operations.executor import (
     check_executor,
     claim_of,
@@ -42,7 +43,6 @@ from lakehouse.operations.executor import (
 from lakehouse.operations.load import (
     LoadedTable,
     latest_extra,
-    load_slices,
     log_compactions,
     pending_clustering,
     pending_compactions,
@@ -128,7 +128,7 @@ def propose(table: LoadedTable, policies: Policies, *, kind: Kind = COMPACTION) 
     """Return what would be planned now; writes nothing."""
     _require_merge_on_read(table)
     held = frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
-    slices, largest = load_slices(table), policies.write.max_file_bytes
+    slices, largest = checked_slices(table, policies.write), policies.write.max_file_bytes
     if kind is LOG_COMPACTION:
         slices, done = _before_pending(table, slices), log_compactions(table)
         return plan_log_compaction(slices, held, policies.compaction, log_compactions=done, max_file_bytes=largest)
@@ -221,10 +221,14 @@ def _rewrite(
     requested, schema = instant.requested, table_schema(table)
     if schema is None:
         raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} is of a table that has no schema")
-    operations = sorted(found.operations, key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files))))
+    operations = sorted(
+        with_stated_sizes(table, found.operations),
+        key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files))),
+    )
     write = maintenance_context(table, policies, schema, requested)
     # A task merges a slice while it writes the next base file, so what merging may hold is halved.
-    read = slice_context(table, schema, budget=policies.write.memory_budget_bytes // 2)
+    budget = policies.write.memory_budget_bytes // 2
+    read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
     context = CompactionContext(write=write, read=read)
     markers = WriteMarkers(table, requested, policies.write)
     tries = [planned_try(task, number) for task in range(len(operations))]

@@ -20,6 +20,7 @@ from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, Clusteri
 from lakehouse.model.files import FileSlice
 from lakehouse.operations import clustering
 from lakehouse.operations.buckets import bucket_rules
+from lakehouse.operations.damage import checked_slices
 from lakehouse.operations.giving_way import groups_in_flight
 from lakehouse.operations.load import LoadedTable, load_slices, pending_clustering, pending_compactions
 from lakehouse.operations.results import Committed, NothingToDo
@@ -77,7 +78,7 @@ def _proposed(table: LoadedTable, *, policies: Policies, bare: frozenset[str]) -
     held |= groups_in_flight(table, policies.transaction)
     chosen = [
         piece
-        for piece in load_slices(table)
+        for piece in checked_slices(table, policies.write)
         if piece.base is not None and piece.base.path in bare and (piece.partition, piece.file_id) not in held
     ]
     size = policies.write.max_file_bytes

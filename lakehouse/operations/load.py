@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pyarrow as pa
 
@@ -249,6 +250,65 @@ def recent_metadata(table: LoadedTable, count: int = 3) -> list[CommitMetadata]:
     return [metadata for _, metadata in reversed(table.store.commits(instants))]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Newest slices of some partitions, and the listing they were made of: sizes of all files by path.
+
+    `partitions`, `keep`, `as_of` and `completed_up_to` are those the listing was asked for with.
+    """
+
+    slices: tuple[FileSlice, ...]
+    sizes: Mapping[str, int]
+    visible: VisibleTimeline
+    partitions: tuple[str, ...] | None = None
+    keep: Callable[[str], bool] | None = None
+    as_of: str | None = None
+    completed_up_to: str | None = None
+
+    def covers(self) -> Callable[[str], bool]:
+        """Return whether a partition was listed, as a function that asks once of each."""
+        wanted = None if self.partitions is None else frozenset(self.partitions)
+
+        @cache
+        def covered(partition: str) -> bool:
+            if wanted is not None and partition not in wanted:
+                return False
+            if self.keep is None:
+                return True
+            if wanted is not None or not partition:
+                return not partition or self.keep(partition)
+            levels = partition.split("/")
+            return all(self.keep("/".join(levels[:depth])) for depth in range(1, len(levels) + 1))
+
+        return covered
+
+
+def load_listing(
+    table: LoadedTable,
+    partitions: Sequence[str] | None = None,
+    *,
+    as_of: str | None = None,
+    completed_up_to: str | None = None,
+    keep: Callable[[str], bool] | None = None,
+) -> Listing:
+    """List partitions (all when None, less those `keep` rules out) and return the newest visible slices in them.
+
+    `keep` is asked of every directory on the way to the partitions, see `list_data_files`.
+    """
+    found = _list_files(table, partitions, keep)
+    files = [data for file in found if (data := _data_file(table, file, change_logs=False)) is not None]
+    visible = placed(table, files, load_visible(table, as_of=as_of, completed_up_to=completed_up_to))
+    return Listing(
+        slices=latest_slices(files, visible, layout=table.config.layout, named=_named(table, files, visible)),
+        sizes={file.path: file.size_bytes for file in found},
+        visible=visible,
+        partitions=None if partitions is None else tuple(partitions),
+        keep=keep,
+        as_of=as_of,
+        completed_up_to=completed_up_to,
+    )
+
+
 def load_slices(
     table: LoadedTable,
     partitions: Sequence[str] | None = None,
@@ -257,13 +317,8 @@ def load_slices(
     completed_up_to: str | None = None,
     keep: Callable[[str], bool] | None = None,
 ) -> tuple[FileSlice, ...]:
-    """List partitions (all when None, less those `keep` rules out) and return the newest visible slices in them.
-
-    `keep` is asked of every directory on the way to the partitions, see `list_data_files`.
-    """
-    files = list_data_files(table, partitions, keep=keep)
-    visible = placed(table, files, load_visible(table, as_of=as_of, completed_up_to=completed_up_to))
-    return latest_slices(files, visible, layout=table.config.layout, named=_named(table, files, visible))
+    """Return the newest visible slices of partitions, see `load_listing`."""
+    return load_listing(table, partitions, as_of=as_of, completed_up_to=completed_up_to, keep=keep).slices
 
 
 def load_all_slices(
@@ -323,6 +378,13 @@ def list_data_files(
     relative to the table, such as "region=eu" and then "region=eu/day=2026-01-31". Partitions that are given are each
     listed if `keep` says True of them. With `change_logs` files of changes (`.cdc`), which are in no slice, count too.
     """
+    found = _list_files(table, partitions, keep)
+    return [data for file in found if (data := _data_file(table, file, change_logs)) is not None]
+
+
+def _list_files(
+    table: LoadedTable, partitions: Iterable[str] | None, keep: Callable[[str], bool] | None
+) -> list[FileInfo]:
     storage = table.env.storage
     with ThreadPoolExecutor(_LISTERS) as pool:
         if partitions is not None:
@@ -335,7 +397,7 @@ def list_data_files(
             found, directories = storage.list_dir("")
             below = pool.map(storage.list, _partition_roots(directories))
             found = own_files(storage, found + [file for listing in below for file in listing])
-    return [data for file in found if (data := _data_file(table, file, change_logs)) is not None]
+    return found
 
 
 def own_files(storage: Storage, files: list[FileInfo]) -> list[FileInfo]:

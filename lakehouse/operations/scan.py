@@ -18,15 +18,17 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
 from lakehouse.operations.cleaned import require_uncleaned
+from lakehouse.operations.damage import ChangedWhileListedError, check_listing
 from lakehouse.operations.load import (
     LoadedTable,
     archived_writes,
     data_columns,
-    load_slices,
+    load_listing,
     load_visible,
     table_schema,
     with_archived,
 )
+from lakehouse.plan.damage import Damage
 from lakehouse.plan.predicate import Range, parse_predicate, to_arrow
 from lakehouse.plan.ranges import RANGES_KEY, decode_ranges
 from lakehouse.plan.scan import ScanPlan, partition_filter, plan_scan
@@ -36,6 +38,7 @@ from lakehouse.state.view import read_optimized, visible_timeline
 from lakehouse.storage.protocol import Storage
 
 EARLIEST = "earliest"
+_TRIES = 3
 READ_BUDGET = WritePolicy().memory_budget_bytes
 
 
@@ -46,6 +49,7 @@ class ScanRequest:
     `begin` and `end` are completion times (requested times for version 6); `begin` may be "earliest". `read_optimized`
     reads base files alone: faster, and as old as the last compaction of each file group. A task that merges logs holds
     `memory_budget_bytes`. `completed_up_to` is a completion time: the table with all writes up to it, and no other.
+    `skips_damage` goes on without the rows of committed files that are missing or damaged.
     """
 
     columns: tuple[str, ...] | None = None
@@ -57,6 +61,7 @@ class ScanRequest:
     read_optimized: bool = False
     memory_budget_bytes: int = READ_BUDGET
     completed_up_to: str | None = None
+    skips_damage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +69,13 @@ class Scan:
     """A planned read.
 
     `stored_schemas` maps the instant of a file to the Avro schema its commit declared, if that is on the timeline; see
-    `with_archived_schemas`.
+    `with_archived_schemas`. `damage` are the files whose rows are skipped because the request allows it.
     """
 
     plan: ScanPlan
     context: SliceContext
     stored_schemas: Mapping[str, str]
+    damage: tuple[Damage, ...] = ()
 
     @property
     def storage(self) -> Storage:
@@ -96,8 +102,17 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
     """Plan a read of the table; opens no data file.
 
     Raises UserError for columns that are not there, times that do not parse and times whose files were cleaned,
-    UnsupportedError for logs whose merge mode cannot be applied.
+    UnsupportedError for logs whose merge mode cannot be applied, CorruptTableError for committed files that are lost.
     """
+    for _ in range(_TRIES):
+        try:
+            return _plan_read(table, request)
+        except ChangedWhileListedError:
+            table = table.reload()
+    return _plan_read(table, request)
+
+
+def _plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
     where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
     as_of = None if request.as_of is None else instant_text(request.as_of)
     end = _bound(request.end) if request.incremental else request.completed_up_to
@@ -108,7 +123,8 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
         changed, everything = _changed(table, request)
         schema = table_schema(table)
         keep = _keep(table, where, schema)
-        slices = load_slices(table, completed_up_to=end, keep=keep)
+        listing = load_listing(table, completed_up_to=end, keep=keep)
+        slices = listing.slices
         if end is not None:
             require_uncleaned(table, slices, load_visible(table, completed_up_to=end), end, keep=keep)
         if not everything:
@@ -121,7 +137,8 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
     else:
         schema = table_schema(table, up_to=as_of if end is None else _last_request(table, end))
         keep = _keep(table, where, schema)
-        slices = load_slices(table, as_of=as_of, completed_up_to=end, keep=keep)
+        listing = load_listing(table, as_of=as_of, completed_up_to=end, keep=keep)
+        slices = listing.slices
         at = as_of if end is None else end
         if at is not None:
             visible = load_visible(table, as_of=as_of, completed_up_to=end)
@@ -130,6 +147,7 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
         slices = read_optimized(slices)
     full = schema if schema is not None else pa.schema([])
     stored, ranges = _file_facts(table, slices, full, needs_ranges=where is not None)
+    damage = check_listing(table, listing, skips=request.skips_damage, base_files_only=request.read_optimized)
     plan = plan_scan(
         slices,
         full,
@@ -140,10 +158,10 @@ def plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
         commit_times=commit_times,
     )
     context = slice_context(table, full, as_of=as_of, completed_up_to=end, budget=request.memory_budget_bytes)
-    context = replace(context, commit_times=commit_times)
+    context = replace(context, commit_times=commit_times, skips_damage=request.skips_damage)
     if any(file_slice.logs for file_slice in plan.slices):
         require_mergeable(table.config)
-    return Scan(plan=plan, context=context, stored_schemas=stored)
+    return Scan(plan=plan, context=context, stored_schemas=stored, damage=damage)
 
 
 def _last_request(table: LoadedTable, completed_up_to: str) -> str | None:
@@ -166,6 +184,7 @@ def slice_context(
     as_of: str | None = None,
     completed_up_to: str | None = None,
     budget: int = READ_BUDGET,
+    skips_damage: bool = False,
 ) -> SliceContext:
     """Return what reading slices of the table takes; `schema` is that of the data columns."""
     blocks = VisibleBlocks()
@@ -179,6 +198,7 @@ def slice_context(
         keys=table.config.keys,
         budget_bytes=budget,
         visible=blocks,
+        skips_damage=skips_damage,
     )
 
 

@@ -36,12 +36,14 @@ from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.instant import Action, Instant
 from lakehouse.operations.commit import Candidate, complete
+from lakehouse.operations.damage import check_listing
 from lakehouse.operations.early_conflict import Announced, detects_early, early_conflict
 from lakehouse.operations.event_time import event_time_extra
 from lakehouse.operations.giving_way import refusing_clustering
 from lakehouse.operations.load import (
     LoadedTable,
     list_data_files,
+    load_listing,
     load_slices,
     load_visible,
     pending_clustering,
@@ -344,17 +346,24 @@ def _write_staged(
     if not entries:
         return NothingToDo(reason="the batch has no rows")
     partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
-    slices = () if request.operation in _REPLACING else load_slices(table, partitions)
+    listing = None if request.operation in _REPLACING else load_listing(table, partitions)
+    slices = () if listing is None else listing.slices
     index, held = _index(table, prepared, context, request.operation), pending_clustering(table)
     refused = refusing_clustering(table, table.timeline, updates=prepared.updates) if held else {}
     lookups = index.lookups(entries, slices, parallelism=engine.parallelism, deep=_deep(table, context, slices))
-    read = slice_context(table, context.schema, budget=context.policy.memory_budget_bytes)
+    skips, budget = policies.write.skips_damage, context.policy.memory_budget_bytes
+    read = slice_context(table, context.schema, budget=budget, skips_damage=skips)
     tags = [tag for found in engine.run(partial(_tag, context, read), lookups, light=True) for tag in found]
     tasks = index.groups(entries, slices, tags, held=frozenset(held), new_uuid=table.env.ids.uuid)
     if not tasks:
         return NothingToDo(reason="no stored row matches the batch")
     for task in tasks:
         prepared.refuse_if_held(refused, task.partition, task.file_id)
+    if listing is not None:
+        # A file group that is rewritten from an older file than the newest one loses what lies between them.
+        rewritten = [task.base.instant for task in tasks if task.base and not task.appends]
+        oldest = min(rewritten, default=None)
+        check_listing(table, listing, skips=skips, completed_after=oldest)
     _start(table, instant, request.operation, tasks)
     tasks = tuple(sorted(tasks, key=lambda t: -(t.base.size_bytes if t.base else context.policy.max_file_bytes)))
     touched = frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)

@@ -60,6 +60,7 @@ from lakehouse.operations.scan import EARLIEST, Scan, ScanRequest, plan_read, re
 from lakehouse.plan.cdc import Change
 from lakehouse.spark.published import PUBLISHED, PublishedReader, published_schema
 from lakehouse.spark.scan import spark_schema
+from lakehouse.spec.options import parse_options
 from lakehouse.storage.locate import open_storage
 from lakehouse.txn.env import Env
 
@@ -71,6 +72,7 @@ _FORMAT = "hoodie.datasource.query.incremental.format"
 _AS_OF = "as.of.instant"
 _AS_OF_EVENT_TIME = "as.of.event.time"
 _FUNCTIONS = "allowed_functions"
+_DAMAGED = "lakehouse.damaged.files"
 _START_OFFSET = "hoodie.datasource.streaming.startoffset"
 _KNOWN = (
     "path",
@@ -83,6 +85,7 @@ _KNOWN = (
     _AS_OF_EVENT_TIME,
     _FUNCTIONS,
     "hoodie.datasource.streaming.startOffset",
+    _DAMAGED,
 )
 _STORAGE = ("fs.", "aws_", "google_", "azure_", "allow_http", "max_attempts")
 _SMALL_PART_BYTES = 32 * 1024 * 1024
@@ -207,7 +210,8 @@ class LakehouseStreamReader(DataSourceStreamReader):
         begin, upto = start["completed"], end["completed"]
         if self._tells_changes:
             return _change_parts(_open(self._options), self._columns, begin, upto)
-        request = ScanRequest(columns=self._columns, incremental=True, begin=begin, end=upto)
+        skips = _skips_damage(self._options)
+        request = ScanRequest(columns=self._columns, incremental=True, begin=begin, end=upto, skips_damage=skips)
         return _parts(plan_read(_open(self._options), request))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -278,12 +282,19 @@ def _request(options: Mapping[str, str], columns: tuple[str, ...], where: Predic
     if _AS_OF_EVENT_TIME in given and (query == "incremental" or _AS_OF in given):
         other = f"{_QUERY}=incremental" if query == "incremental" else f"{_AS_OF}={given[_AS_OF]}"
         raise UserError(f"{_AS_OF_EVENT_TIME}={given[_AS_OF_EVENT_TIME]} and {other} contradict; give one of them")
+    asked = ScanRequest(columns=columns, where=where, skips_damage=_skips_damage(options))
     if query == "incremental":
-        return ScanRequest(columns=columns, where=where, incremental=True, begin=given.get(_BEGIN), end=given.get(_END))
+        return replace(asked, incremental=True, begin=given.get(_BEGIN), end=given.get(_END))
     if _BEGIN in given or _END in given:
         raise UserError(f"{_BEGIN} and {_END} need {_QUERY}=incremental")
     optimized = query == "read_optimized"
-    return ScanRequest(columns=columns, where=where, as_of=given.get(_AS_OF), read_optimized=optimized)
+    return replace(asked, as_of=given.get(_AS_OF), read_optimized=optimized)
+
+
+def _skips_damage(options: Mapping[str, str]) -> bool:
+    given = {key.lower(): value for key, value in options.items()}
+    chosen = {_DAMAGED: given[_DAMAGED]} if _DAMAGED in given else {}
+    return parse_options(chosen).write.skips_damage
 
 
 def _parts(scan: Scan) -> list[InputPartition]:

@@ -91,6 +91,19 @@ class WritePolicy:
         choices=(BATCHED, DIRECT),
     )
 
+    damaged_files: str = option(
+        "lakehouse.damaged.files",
+        "fail",
+        "What reads, writes and services do when a committed file is missing or damaged: fail, or skip the rows that "
+        "are lost and log a warning for each file.",
+        choices=("fail", "skip"),
+    )
+
+    @property
+    def skips_damage(self) -> bool:
+        """Whether to go on without the rows of damaged files."""
+        return self.damaged_files == "skip"
+
     @property
     def marks_each_file(self) -> bool:
         """Whether each data file has a marker of its own."""

@@ -71,6 +71,11 @@ class TimelineStore:
             self._fetch_archived([instant for instant in missing if self._path(instant) not in self._commits])
         return [(instant, self.commit(instant)) for instant in wanted]
 
+    def known_commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
+        """Return those of some completed instants whose metadata was read before; asks storage for nothing."""
+        found = ((instant, self._commits.get(self._path(instant))) for instant in instants)
+        return [(instant, metadata) for instant, metadata in found if metadata is not None]
+
     def commit(self, instant: Instant) -> CommitMetadata:
         """Return the metadata of one completed commit, deltacommit or replacecommit, archived ones included.
 

@@ -13,6 +13,7 @@ from lakehouse.format.positions import encode_positions
 from lakehouse.model.files import FileSlice
 from lakehouse.operations.load import load_slices
 from lakehouse.table import Table
+from tests.support.commits import restate
 from tests.support.tables import batch, make_env, row
 
 
@@ -32,8 +33,8 @@ def twice(**options: str) -> Table:
     return table
 
 
-def name_rows(table: Table, positions: list[int], base_instant: str = "") -> None:
-    """Say in the newest log which rows of the base file it is about."""
+def name_rows(table: Table, positions: list[int], base_instant: str = "") -> Table:
+    """Say in the newest log which rows of the base file it is about; return the table, opened again."""
     storage, file_slice = table.refresh().env.storage, slice_of(table)
     log, base = file_slice.logs[-1], file_slice.base
     assert base is not None
@@ -49,6 +50,8 @@ def name_rows(table: Table, positions: list[int], base_instant: str = "") -> Non
     before, after = block_frame(block.kind, headers, len(content))
     storage.delete_many([log.path])
     storage.create(log.path, before + content + after)
+    restate(storage, log.path)
+    return Table.open(storage.root, env=table.refresh().env)
 
 
 def slice_of(table: Table) -> FileSlice:
@@ -65,23 +68,23 @@ def test_rows_of_one_key_are_updated_where_the_log_names_them() -> None:
     table = twice()
     table.upsert(batch([row("a", ts=5, v="new")]))
     assert values(table) == [("a", "new"), ("a", "two"), ("b", "b")]
-    name_rows(table, [0, 2])
+    table = name_rows(table, [0, 2])
     assert values(table) == [("a", "new"), ("a", "new"), ("b", "b")]
-    name_rows(table, [2])
+    table = name_rows(table, [2])
     assert values(table) == [("a", "new"), ("a", "one"), ("b", "b")]
 
 
 def test_each_row_of_a_key_is_compared_by_itself() -> None:
     table = twice()
     table.upsert(batch([row("a", ts=3, v="between")]))
-    name_rows(table, [0, 2])
+    table = name_rows(table, [0, 2])
     assert values(table) == [("a", "between"), ("a", "two"), ("b", "b")]
 
 
 def test_deletes_that_name_rows_remove_all_of_them() -> None:
     table = twice()
     table.delete(["a"])
-    name_rows(table, [0, 2])
+    table = name_rows(table, [0, 2])
     assert values(table) == [("b", "b")]
 
 
@@ -90,9 +93,9 @@ def test_positions_count_only_if_all_logs_name_rows_of_this_base_file(other: str
     table = twice()
     table.upsert(batch([row("a", ts=6, v="new")]))
     if other == "of another base file":
-        name_rows(table, [0, 2], base_instant="20200101000000000")
+        table = name_rows(table, [0, 2], base_instant="20200101000000000")
     else:
-        name_rows(table, [0, 2])
+        table = name_rows(table, [0, 2])
         table.upsert(batch([row("b", ts=6, v="b2")]))
     assert ("a", "two") in values(table) and ("a", "new") in values(table)
 
@@ -100,7 +103,7 @@ def test_positions_count_only_if_all_logs_name_rows_of_this_base_file(other: str
 def test_a_compaction_keeps_what_readers_saw_and_tells_its_blocks() -> None:
     table = twice()
     table.upsert(batch([row("a", ts=6, v="new")]))
-    name_rows(table, [0, 2])
+    table = name_rows(table, [0, 2])
     before = values(table)
     table.services.compaction(force=True)
     assert values(table) == before

@@ -1,0 +1,40 @@
+"""Commits on storage, changed after the fact: for tests that change a committed file and mean it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from lakehouse.format.metadata import decode_commit, encode_commit
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.storage.protocol import Storage
+
+_TIMELINE = ".hoodie/timeline"
+
+
+def completed_commits(storage: Storage) -> list[str]:
+    """Return the paths of completed commits and delta commits."""
+    files, _ = storage.list_dir(_TIMELINE)
+    return [file.path for file in files if file.name.endswith("commit") and "_" in file.name]
+
+
+def edit_commit(storage: Storage, path: str, change: Callable[[CommitMetadata], CommitMetadata]) -> None:
+    """Write a commit again with other metadata."""
+    metadata = change(decode_commit(storage.get(path)))
+    storage.put(path, encode_commit(metadata, table_version=9))
+
+
+def restate(storage: Storage, path: str, change: Callable[[WriteStat], WriteStat] | None = None) -> None:
+    """Let the commits that name a file state its size, or what `change` makes of what they state."""
+    size = len(storage.get(path))
+
+    def stated(metadata: CommitMetadata) -> CommitMetadata:
+        stats = [
+            (change(stat) if change else replace(stat, size_bytes=size)) if stat.path == path else stat
+            for stat in metadata.stats
+        ]
+        return replace(metadata, stats=tuple(stats))
+
+    for commit in completed_commits(storage):
+        if any(stat.path == path for stat in decode_commit(storage.get(commit)).stats):
+            edit_commit(storage, commit, stated)
