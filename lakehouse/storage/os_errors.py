@@ -3,6 +3,7 @@
 full disk, quota             RetryableError: free space, then run again
 no access, wrong path        UserError: correct the permissions or the path
 absent, when reading         NotFoundError
+absent, when writing         RetryableError: another process removed the directory or the unfinished file
 anything else (EIO, EINTR)   RetryableError, which names the cause
 """
 
@@ -30,6 +31,13 @@ def translate(error: OSError, path: str, *, writing: bool) -> LakehouseError:
     if error.errno in _FULL:
         return RetryableError(
             f"the disk is full at {path!r}: {error}. Free space or raise the quota, then run again.",
+            path=path,
+            errno=error.errno,
+        )
+    if error.errno == errno.ENOENT:
+        # Directories are made as needed, so another process removed the unfinished file, or its directory, meanwhile.
+        return RetryableError(
+            f"{path!r} was removed while it was written ({error}); run the operation again",
             path=path,
             errno=error.errno,
         )

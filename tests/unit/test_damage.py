@@ -97,13 +97,12 @@ def test_damaged_file_is_refused_by_readers_writers_and_services(name: str, verb
     if verb in ("compaction", "log_compaction") and case.shape is COPIED:
         verb = "clustering"
     table, env, path = damaged(case)
+    eager = Table.open(env.storage.root, env=env, options={"hoodie.log.compaction.blocks.threshold": "1"})
     verbs: dict[str, Callable[[], object]] = {
         "read": partial(ids, table),
         "write": lambda: table.upsert(batch([row("k", v="newer", ts=3)])),
         "compaction": lambda: table.services.compaction(force=True),
-        "log_compaction": lambda: Table.open(
-            env.storage.root, env=env, options={"hoodie.log.compaction.blocks.threshold": "1"}
-        ).services.log_compaction(),
+        "log_compaction": eager.services.log_compaction,
         "clustering": lambda: table.services.clustering(force=True),
     }
     before = len(table.commits())
