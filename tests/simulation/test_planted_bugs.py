@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.operations import clean, commit, compaction, executor, prepare, restore, rollback, write
+from lakehouse.operations import clean, commit, compaction, damage, executor, prepare, restore, rollback, write
 from lakehouse.operations.load import LoadedTable
 from lakehouse.operations.tidy import marked_files
+from lakehouse.spec.options import WritePolicy
 from lakehouse.state.view import VisibleTimeline
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.txn.heartbeat import Heartbeat
@@ -99,9 +100,7 @@ def _unknown_is_failed(patch: Patch) -> None:
 
 
 def _plans_pending_logs(patch: Patch) -> None:
-    load_slices = compaction.load_slices
-
-    def believe(table: LoadedTable) -> Any:
+    def believe(table: LoadedTable, _: WritePolicy) -> Any:
         found = [
             replace(i, state=State.COMPLETED, completed=i.requested)
             if i.action is Action.DELTACOMMIT and not i.is_completed
@@ -110,7 +109,7 @@ def _plans_pending_logs(patch: Patch) -> None:
         ]
         return load_slices(replace(table, timeline=Timeline(tuple(found))))
 
-    patch.setattr(compaction, "load_slices", believe)
+    patch.setattr(compaction, "checked_slices", believe)
 
 
 def _unreported_of_all(patch: Patch) -> None:
@@ -207,6 +206,9 @@ BUGS: dict[str, Bug] = {
     ),
     "a restore leaves the oldest of what it is to undo": Bug(
         _restores_too_little, cast=("write", "write", "restore"), seed=11
+    ),
+    "a file that a clean removed is taken for lost": Bug(
+        _attribute(damage, "_confirmed", lambda table, listing, found, *_: found), seed=483
     ),
     "a rollback goes on after its lock was lost": Bug(
         _rolls_back_without_lock, _merges, Plan(("stall",), 0.08), ("undo", "undo", "write", "write"), 300
