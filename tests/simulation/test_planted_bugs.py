@@ -13,7 +13,7 @@ import pytest
 
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.operations import clean, commit, compaction, damage, executor, prepare, restore, rollback, write
-from lakehouse.operations.load import LoadedTable
+from lakehouse.operations.load import LoadedTable, load_slices
 from lakehouse.operations.tidy import marked_files
 from lakehouse.spec.options import WritePolicy
 from lakehouse.state.view import VisibleTimeline
