@@ -81,17 +81,13 @@ def count_late(context: WriteContext, deletes: KnownDeletes, _attempt: Attempt, 
 
 def late_rows(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> np.ndarray:
     """Return the positions of the run's upserts that are older than a remembered delete of their key, ascending."""
-    entries = [entry for entry in run.entries if entry.upserts]
-    names = sorted({entry.partition for entry in entries})
-    scopes = [_Scope(names=None if context.global_keys else names, by_key=context.global_keys)]
-    if context.keys.partition_fields and not context.global_keys:
-        # Deletes that named no partition are of all.
-        scopes.append(_Scope(names=[_ANYWHERE], by_key=True))
-    scopes = [scope for scope in scopes if any(scope.may_be_in(file) for file in deletes.known.files)]
-    if not scopes or not entries:
+    scopes = _scopes(context, deletes, run)
+    if not scopes:
         return np.array([], np.int64)
+    entries = [entry for entry in run.entries if entry.upserts]
+    number = {name: n for n, name in enumerate(_partitions(run))}
     position = np.concatenate([np.arange(e.offset, e.offset + e.upserts) for e in entries])
-    code = pa.array(np.repeat([names.index(e.partition) for e in entries], [e.upserts for e in entries]))
+    code = pa.array(np.repeat([number[e.partition] for e in entries], [e.upserts for e in entries]))
     with StagedReader(context, run.path) as reader:
         wanted = [KEY, *context.rule.compared]
         rows = pa.concat_tables([reader.slice(e.offset, e.upserts, wanted) for e in entries])
@@ -120,6 +116,25 @@ class _Scope:
     def may_be_in(self, file: TombstoneFile) -> bool:
         """Return whether the file may hold such a delete."""
         return self.names is None or file.covers(self.names)
+
+
+def may_be_late(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> bool:
+    """Return whether a file may remember a delete of a key of the run; nothing is read."""
+    return bool(_scopes(context, deletes, run))
+
+
+def _scopes(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> list[_Scope]:
+    """Return the scopes of the run's upserts that some file may have deletes of."""
+    names = _partitions(run)
+    scopes = [_Scope(names=None if context.global_keys else names, by_key=context.global_keys)]
+    if context.keys.partition_fields and not context.global_keys:
+        # Deletes that named no partition are of all.
+        scopes.append(_Scope(names=[_ANYWHERE], by_key=True))
+    return [scope for scope in scopes if names and any(scope.may_be_in(file) for file in deletes.known.files)]
+
+
+def _partitions(run: StagedRun) -> list[str]:
+    return sorted({entry.partition for entry in run.entries if entry.upserts})
 
 
 def _by_value(rule: MergeRule) -> MergeRule:

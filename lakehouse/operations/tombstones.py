@@ -20,7 +20,15 @@ from typing import TypeVar
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.io.context import WriteContext
-from lakehouse.io.tombstones import KeptRun, KnownDeletes, count_late, drop_late, merge_tombstones, write_tombstones
+from lakehouse.io.tombstones import (
+    KeptRun,
+    KnownDeletes,
+    count_late,
+    drop_late,
+    may_be_late,
+    merge_tombstones,
+    write_tombstones,
+)
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.merge import MergeRule
@@ -82,13 +90,19 @@ class RememberedDeletes:
         if self.operation not in _FILTERED or not self.known.files:
             return list(runs), 0
         told = KnownDeletes(known=self.known, now_ms=self.now_ms)
-        kept: list[KeptRun] = self.engine.run(partial(drop_late, self.context, told), runs, light=True)
+        asked: list[StagedRun] = []
+        others: list[StagedRun] = []
+        for run in runs:
+            (asked if may_be_late(self.context, told, run) else others).append(run)
+        kept: list[KeptRun] = (
+            self.engine.run(partial(drop_late, self.context, told), asked, light=True) if asked else []
+        )
         late = sum(found.late for found in kept)
         if late:
             logger.warning(
                 "%s: %d rows are older than a delete of their key, and are left out", self.table.env.storage.root, late
             )
-        return [found.run for found in kept], late
+        return [*(found.run for found in kept), *others], late
 
     def remember(self, runs: Sequence[StagedRun]) -> tuple[TombstoneFile, ...]:
         """Write what the runs delete, and return the files; empty if they delete nothing with an ordering value."""
@@ -120,7 +134,8 @@ class RememberedDeletes:
         if told is None or not added:
             return False
         deletes = KnownDeletes(known=replace(told, files=added), now_ms=self.now_ms)
-        return any(self.engine.run(partial(count_late, self.context, deletes), runs, light=True))
+        asked = [run for run in runs if may_be_late(self.context, deletes, run)]
+        return bool(asked) and any(self.engine.run(partial(count_late, self.context, deletes), asked, light=True))
 
     def _merged(self, known: Tombstones) -> tuple[TombstoneFile, ...]:
         """Return the files, small ones of which there are many merged into one."""

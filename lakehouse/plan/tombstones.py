@@ -8,7 +8,8 @@ same time did not know of each other is found by reading each of them:
 
     known = what the commit tells that knew most, as of `up_to`  +  what later commits added  -  partitions wiped since
 
-Files of about the same size are merged, `_FANOUT` at a time, so their number grows with the logarithm of the rows.
+Files of about the same size are merged, `_FANOUT` at a time, so their number grows with the logarithm of the rows until
+a file holds `_MERGED_ROWS`; larger ones stay as they are, so that no write waits for long.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ LATE_ROWS_KEY = "lakehouse.late_rows_dropped"
 TOMBSTONES = ".hoodie/.tombstones"
 _NAME = re.compile(r"(\d{17,20})_(\d{1,15})_([0-9a-z-]+)\.parquet")
 _FANOUT = 8
+_MERGED_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +147,7 @@ def added_files(told: Tombstones, instant: Instant) -> tuple[TombstoneFile, ...]
 def files_to_merge(files: Sequence[TombstoneFile]) -> list[tuple[TombstoneFile, ...]]:
     """Return groups of files of about the same number of rows, each to become one."""
     tiers: dict[int, list[TombstoneFile]] = {}
-    for file in files:
+    for file in (file for file in files if file.rows < _MERGED_ROWS):
         tier = 0
         while file.rows >= _FANOUT ** (tier + 1):
             tier += 1

@@ -37,6 +37,7 @@ COMMITTED = JobReport(
     rows=7,
     files=2,
     bytes=99,
+    late_rows_dropped=4,
     seconds=1.5,
 )
 
@@ -77,6 +78,7 @@ def test_a_commit_is_returned_and_put_into_the_asset_event(submit: FakeSubmit) -
     extra = context["outlet_events"][ORDERS].extra
     assert extra["instant"] == "20260101000000001"
     assert (extra["rows"], extra["files"], extra["bytes"], extra["seconds"]) == (7, 2, 99, 1.5)
+    assert extra["late_rows_dropped"] == 4
 
 
 def test_the_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,12 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.errors import RetryableError
-from lakehouse.operations.results import Committed
-from lakehouse.storage.faults import FaultyStorage
+from lakehouse.operations import write
+from lakehouse.operations.commit import Candidate
+from lakehouse.operations.results import Committed, Conflict
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.protocol import Storage
 from lakehouse.table import Table
 from lakehouse.txn.env import Env
+from tests.support.killed import Host
 from tests.support.tables import DELETED, Shape, batch, data_rows, examples, make_env, make_table, row
 
 Row = dict[str, Any]
@@ -185,37 +191,87 @@ OPTIMISTIC = {
 BLOCKED = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
 
 
-@pytest.mark.parametrize("late_is_first", [True, False], ids=["row-interrupted", "delete-interrupted"])
-@pytest.mark.parametrize("name", ["cow-simple-9", "cow-bucket-9", "mor-simple-9", "mor-bucket-8"])
-def test_late_row_and_delete_at_the_same_time_leave_no_row(name: str, late_is_first: bool) -> None:
-    """A late row and the delete of its key meet at every storage step of either; the delete counts in the end."""
+def meet(name: str, number: int, *, late_is_first: bool) -> tuple[bool | None, Table]:
+    """Let a late row and the delete of its key meet: one is written before a step of the other, by its number.
+
+    Return whether they met, None if the other has no such step, and the table.
+    """
     late, delete = batch([event("k", 5, False), event("l", 5, False)]), batch([event("k", 9, True)])
     first, second = (late, delete) if late_is_first else (delete, late)
-    met = 0
-    for number in itertools.count(1, 3):
-        storage = MemoryStorage()
-        options = OPTIMISTIC | (BLOCKED if "mor-bucket" in name else {})
-        table = make_table(SHAPES[name], env=make_env(storage=storage)).with_options(options)
-        table.upsert(batch([event("other", 1, False, "b")]))
-        done: list[Any] = []
+    storage, options = MemoryStorage(), OPTIMISTIC | (BLOCKED if "mor-bucket" in name else {})
+    table = make_table(SHAPES[name], env=make_env(storage=storage)).with_options(options)
+    table.upsert(batch([event("other", 1, False, "b")]))
+    met = []
 
-        def rival(table: Table = table, done: list[Any] = done) -> None:
-            try:
-                done.append(table.upsert(second))
-            except RetryableError:
-                done.append(None)
-
-        interrupted = _Interrupted(storage, number, rival)
-        env = Env(storage=interrupted, clock=table.refresh().env.clock, ids=table.refresh().env.ids)
-        Table.open(storage.root, options=options, env=env).upsert(first)
-        if interrupted.left > 0:
-            break
-        if done == [None]:
-            # The rival found the lock taken; it comes again afterwards.
+    def rival() -> None:
+        with suppress(RetryableError):
             table.upsert(second)
+            met.append(True)
+
+    interrupted = _Interrupted(storage, number, rival)
+    env = Env(storage=interrupted, clock=table.refresh().env.clock, ids=table.refresh().env.ids)
+    Table.open(storage.root, options=options, env=env).upsert(first)
+    if interrupted.left <= 0 and not met:
+        # The rival found the lock taken; it comes again afterwards.
+        table.upsert(second)
+    return (None if interrupted.left > 0 else bool(met)), table
+
+
+LEFT = [("l", "a", 5, "l@5"), ("other", "b", 1, "other@1")]
+BOTH_WAYS = pytest.mark.parametrize("late_is_first", [True, False], ids=["row-interrupted", "delete-interrupted"])
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("name", ["cow-simple-9", "cow-bucket-9", "mor-simple-9", "mor-bucket-8"])
+def test_late_row_and_delete_at_the_same_time_leave_no_row(name: str, late_is_first: bool) -> None:
+    times = 0
+    for number in itertools.count(1, 4):
+        met, table = meet(name, number, late_is_first=late_is_first)
+        if met is None:
+            break
+        times += met
+        assert stored(table) == LEFT
+        compact(table)
+        assert stored(table) == LEFT
+    assert times >= 3
+
+
+@pytest.mark.parametrize("late_is_first", [True, False], ids=["makes-late", "unmet"])
+def test_planted_commit_that_compares_no_deletes_is_found(late_is_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    complete = write.complete
+
+    def hasty(candidate: Candidate, policy: TransactionPolicy) -> Committed | Conflict:
+        return complete(replace(candidate, makes_late=None, unmet=frozenset()), policy)
+
+    monkeypatch.setattr(write, "complete", hasty)
+    seen = [meet("cow-bucket-9", number, late_is_first=late_is_first) for number in range(1, 60, 4)]
+    assert any(met and stored(table) != LEFT for met, table in seen)
+
+
+@pytest.mark.parametrize("mode", [FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER])
+def test_delete_that_dies_at_any_step_counts_if_it_was_committed_and_not_otherwise(mode: FaultMode) -> None:
+    def made() -> tuple[MemoryStorage, Table]:
+        storage = MemoryStorage()
+        env = replace(make_env(storage=storage), processes=Host(1, frozenset({2})))
+        table = make_table(SHAPES["mor-simple-9"], env=env)
+        table.upsert(batch([event("k", 1, False), event("other", 1, False, "b")]))
+        return storage, table
+
+    outcomes = set()
+    for step in itertools.count(1, 4):
+        storage, table = made()
+        faulty = FaultyStorage(storage, step, mode)
+        dying = replace(table.refresh().env, storage=faulty, processes=Host(2))
+        try:
+            Table.open(storage.root, env=dying).upsert(batch([event("k", 9, True)]))
+        except SimulatedCrash:
+            pass
         else:
-            met += 1
-        assert stored(table) == [("l", "a", 5, "l@5"), ("other", "b", 1, "other@1")]
-        table.services.compaction(force=True) if table.config.is_merge_on_read else None
-        assert stored(table) == [("l", "a", 5, "l@5"), ("other", "b", 1, "other@1")]
-    assert met >= 3
+            break
+        # Before the table is written again: the next write undoes what is not committed.
+        is_committed = len(table.timeline.writes()) == 2
+        outcome = table.upsert(batch([event("k", 5, False)]))
+        assert outcome.late_rows_dropped == is_committed
+        assert [r[0] for r in stored(table)] == (["other"] if is_committed else ["k", "other"])
+        outcomes.add(is_committed)
+    assert outcomes == {True, False}

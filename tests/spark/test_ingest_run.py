@@ -149,6 +149,22 @@ def test_late_files_move_the_version_of_midnight_and_no_run_moves_the_watermark_
     assert ingestion.table.watermark() == Watermark(value=before.watermark, sources={"t": before.watermark})
 
 
+def test_late_rows_of_deleted_keys_are_left_out_and_counted_in_the_report(ingestion: Ingestion) -> None:
+    schema = {"id": "bigint", "name": "string", "at": "bigint", "_hoodie_is_deleted": "boolean"}
+    ingestion.spec = replace(ingestion.spec, schema=schema, ordering=("at",), delete_retention="7d")
+    ingestion.land("a.json", {"id": 1, "name": "a", "at": 5}, {"id": 2, "name": "a", "at": 5})
+    ingestion.run()
+    ingestion.land(
+        "b.json", {"id": 1, "at": 9, "_hoodie_is_deleted": True}, {"id": 3, "at": 9, "_hoodie_is_deleted": True}
+    )
+    assert (deleting := ingestion.run()).deletes == 1 and deleting.late_rows_dropped == 0
+    ingestion.land("c.json", *({"id": number, "name": "late", "at": 7} for number in (1, 2, 3)))
+    late = ingestion.run()
+    assert (late.status, late.rows, late.late_rows_dropped) == (JobStatus.COMMITTED, 1, 2)
+    assert JobReport.from_json(late.to_json()).late_rows_dropped == 2
+    assert ingestion.rows() == {2: "late"}
+
+
 def test_an_interval_takes_its_own_files_and_is_in_its_commit(ingestion: Ingestion) -> None:
     ingestion.change(path="landing/{start:%Y-%m-%d}.json")
     ingestion.land("2026-01-01.json", {"id": 1, "name": "a"})
