@@ -45,13 +45,17 @@ _NAMESPACE = "default"
 _KEPT_SPECS = 10_000
 #: More tables than these are cheaper found among all.
 _FEW = 20
+_LONGEST_AUTHOR, _LONGEST_SOURCE = 512, 1000
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
-    """A table that the catalog knows; `spec` is the version in force."""
+    """A table that the catalog knows; `spec` is the version in force.
+
+    `author` put it in force at `changed_ms`; `source` is the file that it came from.
+    """
 
     id: int
     namespace: str
@@ -59,11 +63,35 @@ class TableEntry:
     location: str
     spec: TableSpec
     spec_version: int
+    author: str = ""
+    source: str = ""
+    changed_ms: int = 0
 
     @property
     def identifier(self) -> str:
         """The table's full name."""
         return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecVersion:
+    """One version of a table's spec: who put it in force, when (UTC milliseconds), and from which file."""
+
+    version: int
+    spec: TableSpec
+    author: str
+    source: str
+    created_ms: int
+
+
+def full_name(identifier: str) -> str:
+    """Return `namespace.table`; raise UserError for what cannot be the name of a table."""
+    return ".".join(_parse(identifier))
+
+
+def document_of(spec: TableSpec) -> dict[str, Any]:
+    """Return a spec as the catalog keeps it: as it is written, with `${VAR}` unresolved."""
+    return spec.to_mapping()
 
 
 def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
@@ -150,7 +178,7 @@ class Catalog:
         placed = _placed(spec, location)
         self.policies(identifier[0]).check(*identifier, placed)
         create_declared(placed, placed.write_options(), Env(storage=open_storage(location)), exist_ok=True)
-        self._enter(identifier, location, placed, author)
+        self._enter(identifier, location, spec, author)
         return self.load_table(spec.table)
 
     def enter(self, spec: TableSpec, *, author: str = "") -> TableEntry:
@@ -209,7 +237,8 @@ class Catalog:
     def update_spec(self, spec: TableSpec, *, author: str = "") -> int:
         """Put a new version of a table's spec in force; return its number (the old one if nothing differs).
 
-        Raises UserError if it moves the table, declares keys that the table was not made with, or contradicts policies.
+        Two writers of one version make it once. Raises UserError if it moves the table, declares keys that the table
+        was not made with, or contradicts policies.
         """
         entry = self.entry(spec.table)
         placed = _placed(spec, location_of(spec, os.environ))
@@ -220,18 +249,33 @@ class Catalog:
         with self.database.session() as session:
             row = self._row(session, spec.table, lock=True)
             newest = session.get(SpecRow, (row.id, row.spec_version))
-            if newest is not None and _yaml(newest.document) == _yaml(placed.to_mapping()):
+            # Two texts of one place are no difference.
+            versions = [document_of(spec), *([] if newest is None else [newest.document])]
+            if len({_yaml({**document, "location": row.location}) for document in versions}) < len(versions):
                 return row.spec_version
             row.spec_version += 1
-            session.add(self._spec_row(row, placed, author))
+            session.add(self._spec_row(row, spec, author))
             return row.spec_version
 
     def specs(self, identifier: str) -> tuple[tuple[int, TableSpec], ...]:
         """Return all versions of a table's spec, oldest first."""
+        return tuple((found.version, found.spec) for found in self.spec_history(identifier))
+
+    def spec_history(self, identifier: str) -> tuple[SpecVersion, ...]:
+        """Return all versions of a table's spec with their authors, oldest first."""
         with self.database.session() as session:
             row = self._row(session, identifier)
             query = select(SpecRow).where(SpecRow.table_id == row.id).order_by(SpecRow.version)
-            return tuple((found.version, _parsed(found, row)) for found in session.scalars(query))
+            return tuple(
+                SpecVersion(
+                    version=found.version,
+                    spec=_parsed(found, row),
+                    author=found.author,
+                    source=found.source,
+                    created_ms=found.created_ms,
+                )
+                for found in session.scalars(query)
+            )
 
     def drop_table(self, identifier: str, *, purge: bool = False) -> tuple[str, ...]:
         """Forget a table and what was recorded of it; with `purge` delete its files too.
@@ -330,8 +374,9 @@ class Catalog:
         return SpecRow(
             table_id=row.id,
             version=row.spec_version,
-            document=spec.to_mapping(),
-            author=author,
+            document=document_of(spec),
+            author=author[:_LONGEST_AUTHOR],
+            source=spec.source[:_LONGEST_SOURCE],
             created_ms=self.clock.now_ms(),
         )
 
@@ -447,4 +492,7 @@ def _entry(row: TableRow, spec: SpecRow) -> TableEntry:
         location=row.location,
         spec=_parsed(spec, row),
         spec_version=row.spec_version,
+        author=spec.author,
+        source=spec.source,
+        changed_ms=spec.created_ms,
     )

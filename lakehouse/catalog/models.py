@@ -57,7 +57,10 @@ class TableRow(Base):
 
 
 class SpecRow(Base):
-    """One version of a table's spec, as YAML would hold it; versions count from 1 and never change."""
+    """One version of a table's spec, as YAML would hold it; versions count from 1 and never change.
+
+    `author` is who put it in force, `source` the file that it came from.
+    """
 
     __tablename__ = "lakehouse_specs"
 
@@ -65,6 +68,7 @@ class SpecRow(Base):
     version: Mapped[int] = mapped_column(Integer, primary_key=True)
     document: Mapped[dict[str, Any]]
     author: Mapped[str] = mapped_column(default="")
+    source: Mapped[str] = mapped_column(String(1000), default="", server_default="")
     created_ms: Mapped[int]
 
 

@@ -15,12 +15,13 @@ from lakehouse.catalog.catalog import load_catalog
 from lakehouse.catalog.connect import DEFAULT, catalog_url, upgrade
 from lakehouse.cli.arguments import catalog_argument
 from lakehouse.cli.output import show
+from lakehouse.cli.specs import author, drift_warnings, specs_command
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.services import SERVICES
 from lakehouse.spec.table import load_spec
 
 #: Verbs of `lakehouse table` that are about names.
-CATALOG_VERBS = ("list", "register", "update", "drop")
+CATALOG_VERBS = ("list", "register", "update", "drop", "sync", "drift", "history")
 _VERBS = {"table": CATALOG_VERBS, "policy": ("set", "remove", "show"), "catalog": ("upgrade",)}
 
 
@@ -30,6 +31,8 @@ def catalog_command(words: Sequence[str]) -> int:
     if verb not in _VERBS[noun]:
         known = ", ".join(_VERBS[noun])
         raise UserError(f"lakehouse {noun} {verb!r} is unknown; verbs are {known}.{nearest(verb, _VERBS[noun])}")
+    if noun == "table" and verb in ("sync", "drift", "history"):
+        return specs_command(verb, words[2:])
     return {
         ("table", "list"): _list,
         ("table", "register"): _register,
@@ -47,9 +50,18 @@ def _list(words: Sequence[str]) -> int:
     parser.add_argument("--namespace", help="only the tables of this one")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
+        entries = catalog.list_tables(given.namespace)
+        drift = drift_warnings(catalog)
         rows = [
-            {"table": entry.identifier, "type": entry.spec.type, "spec": entry.spec_version, "location": entry.location}
-            for entry in catalog.list_tables(given.namespace)
+            {
+                "table": entry.identifier,
+                "type": entry.spec.type,
+                "spec": entry.spec_version,
+                "author": entry.author,
+                "location": entry.location,
+                "drift": drift.get(entry.identifier),
+            }
+            for entry in entries
         ]
     show(rows, given.output)
     return 0
@@ -61,7 +73,7 @@ def _register(words: Sequence[str]) -> int:
     parser.add_argument("location", help="where the Hudi table is")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
-        table = catalog.register_table(given.table, given.location)
+        table = catalog.register_table(given.table, given.location, author=author(os.environ))
     show({"registered": given.table, "location": table.location, "version": table.config.version}, given.output)
     return 0
 
@@ -71,8 +83,8 @@ def _update(words: Sequence[str]) -> int:
     parser.add_argument("--table", required=True, help="a table spec (YAML): the version that is in force from now on")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
-        spec = load_spec(Path(given.table))
-        version = catalog.update_spec(spec)
+        spec = load_spec(Path(given.table).absolute())
+        version = catalog.update_spec(spec, author=author(os.environ))
     show({"table": spec.table, "spec": version}, given.output)
     return 0
 

@@ -6,11 +6,14 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lakehouse.catalog.catalog import Catalog, load_catalog
 from lakehouse.catalog.connect import is_configured
+from lakehouse.cli.specs import author, specs_in_force
 from lakehouse.cli.sync import synced
+from lakehouse.cli.table import catalog_name
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.ingest.run import run_ingest
 from lakehouse.jobs import describe, run_job
@@ -50,12 +53,24 @@ def ingest(words: Sequence[str]) -> int:
 
 
 def _work(command: JobCommand) -> JobReport:
-    spec = load_spec(Path(command.table))
+    spec = _spec_of(command.table)
     # What is wrong with these settings is said before anything is ingested.
     with metrics() as measures:
         report = _recorded(spec, command, measures)
     print(describe(report), file=sys.stdout)
     return report
+
+
+def _spec_of(name: str) -> TableSpec:
+    """Return the spec in a file, or that which is in force for the name of a table in the catalog."""
+    known = catalog_name(name)
+    if known is None:
+        return load_spec(Path(name).absolute())
+    with load_catalog(known[0]) as catalog:
+        for warning in specs_in_force(catalog, [known[1]]).values():
+            logger.warning("table %s: %s", name, warning)
+        entry = catalog.entry(known[1])
+    return replace(entry.spec, location=entry.location)
 
 
 def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobReport:
@@ -98,7 +113,7 @@ def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int]:
         return None, 0
     try:
         catalog = load_catalog()
-        entry = catalog.enter(spec)
+        entry = catalog.enter(spec, author=author(os.environ))
         catalog.history.start(run_id, entry.id, _SERVICE)
     except RetryableError as error:
         logger.warning("table %s: the catalog does not know of this run: %s", spec.table, error)

@@ -39,6 +39,7 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
   savepoint       create, delete, list: commits that no clean and no rollback takes away
   restore run     go back to a savepoint or a commit (--to), undoing what came after; --dry-run
   table           list, register, update, drop: the tables of a catalog by name
+  table           sync, drift, history: spec files, the versions in force, and who changed what
   policy          set, remove, show: what services are told about a namespace, a table or some of its partitions
   services        due: what should run now, and why; explain, request, status, health
   catalog upgrade bring the schema of a shared catalog up to date

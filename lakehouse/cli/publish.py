@@ -6,6 +6,7 @@ The table is a spec file or a name in a catalog: what is published of it stands 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import time
 from collections.abc import Collection, Sequence
@@ -16,6 +17,7 @@ from lakehouse.catalog.catalog import load_catalog
 from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
 from lakehouse.cli.service_job import service_parser
+from lakehouse.cli.specs import specs_in_force
 from lakehouse.cli.table import catalog_name, open_table, spec_of
 from lakehouse.errors import UserError, nearest
 from lakehouse.jobs import describe, run_job
@@ -34,6 +36,7 @@ from lakehouse.storage.locate import open_storage
 from lakehouse.table import Table
 from lakehouse.table_services import engine_of
 
+logger = logging.getLogger(__name__)
 _VERBS = ("due", "plan", "run", "status", "signal", "withdraw")
 #: Flags of `run` that are not part of every job's command.
 _POINTERS, _NEWEST, _ARCHIVE = "--pointers-only", "--newest", "--archive-now"
@@ -62,6 +65,8 @@ def open_publication(name: str, options: dict[str, str]) -> PublishJob:
                 "stands in services.publish"
             )
         with load_catalog(known[0]) as catalog:
+            for warning in specs_in_force(catalog, [known[1]]).values():
+                logger.warning("%s: %s", name, warning)
             spec = catalog.entry(known[1]).spec
     declared = spec.publication()
     if declared is None:

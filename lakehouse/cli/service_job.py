@@ -8,7 +8,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lakehouse.catalog.catalog import load_catalog
+from lakehouse.catalog.catalog import full_name, load_catalog
+from lakehouse.cli.specs import specs_in_force, with_warning
 from lakehouse.cli.table import catalog_name, open_table
 from lakehouse.errors import UserError
 from lakehouse.jobs import describe, run_job
@@ -51,9 +52,15 @@ def _work(command: JobCommand) -> JobReport:
             raise UserError(f"the tables of one run are of one catalog, not of {', '.join(sorted(catalogs))}")
         with load_catalog(catalogs.pop()) as catalog, metrics() as measures:
             tables = [table for _, table in known]
+            drift = specs_in_force(catalog, tables)
             reports = run_tables(catalog, command.verb, tables, command, runner(command.verb), spark, measures)
+            reports = tuple(
+                with_warning(report, drift.get(full_name(table))) for table, report in zip(tables, reports, strict=True)
+            )
         report = reports[0] if len(reports) == 1 else combined(reports)
     for part in report.parts or (report,):
+        if part.warning:
+            logger.warning("table %s: %s", part.table, part.warning)
         if part.status is JobStatus.NOTHING_TO_DO:
             logger.info("table %s: nothing to do: %s", part.table, part.reason)
     report = replace(report, interval=command.interval_name)

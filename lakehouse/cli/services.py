@@ -13,6 +13,7 @@ from lakehouse.catalog.connect import DEFAULT
 from lakehouse.catalog.history import Decision, Run
 from lakehouse.cli.arguments import catalog_argument
 from lakehouse.cli.output import show
+from lakehouse.cli.specs import spec_in_force, specs_in_force
 from lakehouse.errors import LakehouseError, UserError, nearest
 from lakehouse.services.choose import Choice, Limits, batches
 from lakehouse.services.metrics import metrics
@@ -62,7 +63,8 @@ def _due(words: Sequence[str]) -> int:
     limits = dict.fromkeys(services, Limits(runs=given.max_runs, bytes_per_hour=budget))
     seconds = float(parse_duration("--batch-time", given.batch_time))
     with load_catalog(given.catalog) as catalog, metrics() as measures:
-        choices = decide(catalog, services, tables=given.table, limits=limits, force=given.force)
+        drift = specs_in_force(catalog, given.table)
+        choices = decide(catalog, services, tables=given.table, limits=limits, force=given.force, drift=drift)
         measures.decisions(choices)
     if given.output == "text":
         show([_row(choice) for choice in choices], given.output)
@@ -85,10 +87,13 @@ def _explain(words: Sequence[str]) -> int:
     parser.add_argument("--service", action="append", choices=SERVICES, help="default: all")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
+        spec = spec_in_force(catalog, given.table)
         told = {service: _explained(catalog, given.table, service) for service in given.service or SERVICES}
     if given.output == "json":
-        show(told, given.output)
+        show({"spec": spec, **told}, given.output)
         return 0
+    print("spec")
+    show(spec, given.output)
     for service, lines in told.items():
         print(f"\n{service}")
         decided = lines.pop("decided")

@@ -15,6 +15,7 @@ from lakehouse.catalog.connect import DEFAULT
 from lakehouse.cli.arguments import catalog_argument, option_pairs
 from lakehouse.cli.catalog import CATALOG_VERBS, catalog_command
 from lakehouse.cli.output import show
+from lakehouse.cli.specs import author
 from lakehouse.declared import create_declared
 from lakehouse.errors import UserError, nearest
 from lakehouse.operations.results import Committed
@@ -95,10 +96,10 @@ def _create(words: list[str]) -> int:
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="hoodie.* option")
     given = parser.parse_args(words)
     if given.table:
-        spec = load_spec(Path(given.table))
+        spec = load_spec(Path(given.table).absolute())
         if given.catalog:
             with load_catalog(given.catalog) as catalog:
-                table = catalog.create_table(spec)
+                table = catalog.create_table(spec, author=author(os.environ))
             return _created(table, given.output)
         location = location_of(spec, os.environ)
         table = create_declared(_at(spec, location), spec.write_options(), Env(storage=open_storage(location)))

@@ -6,7 +6,7 @@ import logging
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from lakehouse.catalog.catalog import Catalog, TableEntry, open_table
 from lakehouse.catalog.history import Decision, Run, RunState
@@ -34,11 +34,13 @@ def decide(
     tables: Sequence[str] = (),
     limits: Mapping[str, Limits] | None = None,
     force: bool = False,
+    drift: Mapping[str, str] | None = None,
 ) -> tuple[Choice, ...]:
     """Decide for tables (all, if none are named) what runs now; every decision is recorded, no table is changed.
 
     A table that cannot be looked at is not due, and the reason says why: others are not held up by it.
-    `force` asks for the services whether they are due or not.
+    `force` asks for the services whether they are due or not. `drift` has by table what is wrong with the spec in
+    force; the decision tells it, and the version of the spec that it was made by.
     """
     found = catalog.entries(tables) if tables else catalog.list_tables()
     entries = {entry.id: entry for entry in found}
@@ -58,8 +60,14 @@ def decide(
         for service in services
     ]
     choices = choose(candidates, limits or {}, _load(catalog, services), now_ms=memory.now_ms)
-    ids = {entry.identifier: entry.id for entry in entries.values()}
-    catalog.history.decide({(ids[c.candidate.table], c.candidate.service): _decision(c) for c in choices})
+    choices = tuple(_with_drift(choice, drift or {}) for choice in choices)
+    named = {entry.identifier: entry for entry in entries.values()}
+    catalog.history.decide(
+        {
+            (named[c.candidate.table].id, c.candidate.service): _decision(c, named[c.candidate.table].spec_version)
+            for c in choices
+        }
+    )
     return choices
 
 
@@ -175,7 +183,12 @@ def _load(catalog: Catalog, services: Sequence[str]) -> Load:
     )
 
 
-def _decision(choice: Choice) -> Decision:
+def _with_drift(choice: Choice, drift: Mapping[str, str]) -> Choice:
+    warning = drift.get(choice.candidate.table)
+    return replace(choice, reason=f"{choice.reason}; {warning}") if warning else choice
+
+
+def _decision(choice: Choice, spec_version: int) -> Decision:
     candidate = choice.candidate
     found = candidate.assessment
     return Decision(
@@ -184,6 +197,6 @@ def _decision(choice: Choice) -> Decision:
         reason=choice.reason,
         priority=candidate.score,
         deadline_ms=candidate.deadline_ms,
-        inputs=dict(found.inputs),
+        inputs={**found.inputs, "spec_version": spec_version},
         predicted={**asdict(found.cost), "seconds": round(candidate.seconds, 1)} if found.cost.files else {},
     )

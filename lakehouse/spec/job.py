@@ -273,7 +273,12 @@ def combined(reports: Sequence[JobReport]) -> JobReport:
         )
     sums: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in _SUMMED}
     return JobReport(
-        status=status, table=", ".join(report.table for report in reports), error=error, parts=tuple(reports), **sums
+        status=status,
+        table=", ".join(report.table for report in reports),
+        error=error,
+        parts=tuple(reports),
+        warning="; ".join(report.warning for report in reports if report.warning),
+        **sums,
     )
 
 

@@ -1,16 +1,21 @@
-"""The catalog, as jobs are told of it: an Airflow connection, or the variables of the environment."""
+"""The catalog and its specs, as jobs are told of them: an Airflow connection, variables of the environment."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, get_current_context
 from airflow.sdk.exceptions import AirflowException
+
+from lakehouse_airflow.specs import dags_folder, spec_directories
 
 CONNECTION = "lakehouse_catalog"
 VARIABLE = "LAKEHOUSE_CATALOG"
+#: What `lakehouse.cli.specs` reads; that module needs the database's driver, which Airflow's environment has not.
+SYNC, AUTHOR = "LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_AUTHOR"
 
 
 def catalog_variables(environ: Mapping[str, str], connection_id: str = CONNECTION) -> dict[str, str]:
@@ -25,6 +30,28 @@ def catalog_variables(environ: Mapping[str, str], connection_id: str = CONNECTIO
     except AirflowException:
         return {}
     return {VARIABLE: catalog_url(connection)}
+
+
+def spec_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a job puts the specs beside the DAGs in force, and says who did it.
+
+    None where there are no specs. The author is the user who triggered the run, else the owner of the task.
+    """
+    folders = [str(folder.absolute()) for folder in spec_directories(dags_folder(environ), environ) if folder.is_dir()]
+    if environ.get(SYNC) or not folders:
+        return {}
+    run = environ.get("AIRFLOW_CTX_DAG_ID", ""), environ.get("AIRFLOW_CTX_DAG_RUN_ID", "")
+    user = _triggering_user() or environ.get("AIRFLOW_CTX_DAG_OWNER") or "airflow"
+    return {SYNC: os.pathsep.join(folders), AUTHOR: f"{user} (Airflow, {'/'.join(run)})" if all(run) else user}
+
+
+def _triggering_user() -> str | None:
+    try:
+        run = get_current_context().get("dag_run")
+    except RuntimeError:
+        # Outside of a task there is no run.
+        return None
+    return getattr(run, "triggering_user_name", None)
 
 
 def catalog_url(connection: Any) -> str:

@@ -33,7 +33,7 @@ from lakehouse.errors import CommitStateUnknownError, CorruptTableError, TableBu
 from lakehouse.model.texts import text_list
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse_airflow.assets import drop_events, event_extra
-from lakehouse_airflow.catalog import catalog_variables
+from lakehouse_airflow.catalog import catalog_variables, spec_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.spark_environment import REPORTS, provide_connection, spark_environment
 from lakehouse_airflow.turns import look_again, wait_for_data
@@ -173,7 +173,8 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             self.application = self.application or spark.application
             self._spark_binary = self._spark_binary or spark.binary
             variables |= spark.variables
-        self.env_vars = {**variables, **catalog_variables(os.environ), **(self.env_vars or {})}
+        told = {**catalog_variables(os.environ), **spec_variables(os.environ)}
+        self.env_vars = {**variables, **told, **(self.env_vars or {})}
         self.application_args = list(command.to_argv())
         if not _has_connection(self._conn_id):
             provide_connection(self._conn_id, os.environ)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -26,7 +25,7 @@ from lakehouse.spec.services import SERVICES
 from lakehouse_airflow.assets import table_asset
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.operators import LakehouseOperator
-from lakehouse_airflow.specs import load_specs, spec_directories
+from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
 from lakehouse_airflow.turns import look_again
 from lakehouse_airflow.window import given_interval, is_backfill, required_interval, whole_days
 
@@ -189,5 +188,5 @@ def service_dag(
 
 def spec_assets(directory: Path | None = None) -> tuple[Asset, ...]:
     """Return the assets of the tables whose specs stand beside the DAGs, or below a directory."""
-    folder = directory or Path(os.environ.get("AIRFLOW__CORE__DAGS_FOLDER") or Path(__file__).parents[2] / "dags")
-    return tuple(table_asset(spec) for spec in load_specs(spec_directories(folder)).good)
+    folders = spec_directories(directory or dags_folder())
+    return tuple(table_asset(spec) for spec in load_specs(folders).good)

@@ -17,6 +17,7 @@ from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from lakehouse.errors import UserError
+from lakehouse.spec.folder import spec_paths
 from lakehouse.spec.publish import PublishSpec
 from lakehouse.spec.table import TableSpec, load_spec
 
@@ -44,6 +45,11 @@ def spec_directories(dags: Path, environ: Mapping[str, str] = os.environ) -> tup
     return named or (dags / "tables",)
 
 
+def dags_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the DAGs: as Airflow is configured, else that beside the plugins."""
+    return Path(environ.get("AIRFLOW__CORE__DAGS_FOLDER") or Path(__file__).parents[2] / "dags")
+
+
 def load_specs(directories: tuple[Path, ...]) -> Specs:
     """Load every `*.yaml` and `*.yml` below the directories, in the order of their paths."""
     good: dict[str, TableSpec] = {}
@@ -51,8 +57,7 @@ def load_specs(directories: tuple[Path, ...]) -> Specs:
     for directory in directories:
         if not directory.is_dir():
             errors.append(UserError(f"{directory} is no directory of table specs: create it, or set {DIRECTORIES}"))
-    paths = {path for directory in directories for pattern in ("*.yaml", "*.yml") for path in directory.rglob(pattern)}
-    for path in sorted(paths):
+    for path in spec_paths(directories):
         try:
             spec = load_spec(path)
             _check_schedules(spec)

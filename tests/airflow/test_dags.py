@@ -255,6 +255,7 @@ def test_what_follows_a_service_without_work_runs_too_unless_it_is_to_skip(submi
     assert task_states(dag.test(logical_date=date)) == {"lay_out": "success", "clean": "success"}
     command = JobCommand.from_argv(submit.argv[submit.argv.index("clean") :])
     assert (command.verb, command.table) == ("clean", "default.ride_trips")
+    assert "(Airflow, nightly.ride_trips/" in submit.environment["LAKEHOUSE_AUTHOR"]
     dag.get_task("lay_out").skip_if_nothing_to_do = True
     assert task_states(dag.test(logical_date=date)) == {"lay_out": "skipped", "clean": "skipped"}
 

@@ -23,6 +23,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from lakehouse.errors import UserError
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse_airflow.catalog import spec_variables
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
 from lakehouse_airflow.publish import PublishPartitionsOperator
 from lakehouse_airflow.services import ServiceOperator, due_tables
@@ -100,6 +101,26 @@ def test_the_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmi
     assert application.parts[-2:] == ("lakehouse", "__main__.py")
     assert submit.environment["PYSPARK_PYTHON"] == str(submit.home / "bin" / "python")
     assert submit.environment["PYTHONSAFEPATH"] == "1"
+
+
+def test_the_job_is_told_of_the_specs_beside_the_dags_and_who_runs_it(
+    submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    submit.plan(report=COMMITTED.to_json())
+    context = {"DAG_OWNER": "ada", "DAG_ID": "d", "DAG_RUN_ID": "r"}
+    for name, value in context.items():
+        monkeypatch.setenv(f"AIRFLOW_CTX_{name}", value)
+    for specs in (None, tmp_path):
+        if specs is not None:
+            monkeypatch.setenv("LAKEHOUSE_SPECS", str(specs))
+        task = operator()
+        task.execute(run_context(task))
+        expected = specs or Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "tables"
+        assert submit.environment["LAKEHOUSE_SYNC_SPECS"] == str(expected)
+        assert submit.environment["LAKEHOUSE_AUTHOR"] == "ada (Airflow, d/r)"
+    assert spec_variables({"LAKEHOUSE_SPECS": str(tmp_path / "nowhere")}) == {}
+    # What a deployment sets itself stays.
+    assert spec_variables({"LAKEHOUSE_SPECS": str(tmp_path), "LAKEHOUSE_SYNC_SPECS": "/specs"}) == {}
 
 
 @pytest.mark.parametrize(

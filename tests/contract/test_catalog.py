@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,9 @@ from lakehouse import load_catalog
 from lakehouse.catalog.catalog import Catalog
 from lakehouse.catalog.connect import Database
 from lakehouse.catalog.history import Decision, RunState
+from lakehouse.catalog.spec_sync import SpecState, synchronise
 from lakehouse.errors import RetryableError, UserError
+from lakehouse.spec.folder import read_specs
 from lakehouse.spec.table import TableSpec, parse_spec
 from lakehouse.table import Table
 
@@ -259,6 +262,23 @@ def test_many_edit_one_policy_and_nothing_is_lost(catalog: Catalog) -> None:
         assert name in str(stored.settings)
 
 
+def test_two_synchronisations_at_once_make_one_version(catalog: Catalog, tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    text = f"table: sales.orders\nlocation: {tmp_path}/orders\nrecord_key: id\nservices: {{clean: {{priority: %s}}}}\n"
+    for number, rounds in enumerate((SpecState.ENTERED, SpecState.CHANGED), 1):
+        path.write_text(text % number)
+        folder = read_specs([path])
+        once = partial(synchronise, catalog, folder, author="ada", enter=True)
+        with ThreadPoolExecutor(4) as pool:
+            found = [status for (status,) in pool.map(lambda run: run(), [once] * 4)]
+        assert {status.version for status in found} == {number}
+        assert {status.state for status in found} <= {rounds, SpecState.IN_FORCE}
+    assert [(version.version, version.source) for version in catalog.spec_history("sales.orders")] == [
+        (1, str(path)),
+        (2, str(path)),
+    ]
+
+
 def test_the_schema_is_that_of_the_models(catalog: Catalog) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
@@ -272,4 +292,4 @@ def test_the_schema_is_that_of_the_models(catalog: Catalog) -> None:
             if "lakehouse_" in str(change)
         ]
     assert mine == []
-    assert catalog.database.upgrade() == "0001"
+    assert catalog.database.upgrade() == "0002"
