@@ -10,6 +10,7 @@ What a service is told comes from the widest to the narrowest, each name by itse
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -32,6 +33,7 @@ from lakehouse.declared import create_declared
 from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.model.texts import text_list
+from lakehouse.operations.create import refuse_nested
 from lakehouse.operations.purge import purge_table
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.secrets import refuse_secrets
@@ -204,6 +206,7 @@ class Catalog:
         parts = _parse(identifier)
         place = resolve(location, os.environ, name="location")
         self._refuse_known(parts, place)
+        refuse_nested(open_storage(place))
         table = Table.open(place)
         self._enter(parts, place, spec_of(table.config, identifier=".".join(parts), location=place), author)
         return self.load_table(identifier)
@@ -390,6 +393,14 @@ class Catalog:
                 raise UserError(
                     f"{location} is in this catalog already, as {other.namespace}.{other.name}", location=location
                 )
+            nested = _around_or_inside(session, location)
+            if nested is not None:
+                raise UserError(
+                    f"{location} and {nested.location}, where the table {nested.namespace}.{nested.name} is, lie "
+                    "inside each other: services of one would take files of the other for theirs. Choose a place "
+                    "beside it.",
+                    location=location,
+                )
 
     def _row(self, session: Session, identifier: str, *, lock: bool = False) -> TableRow:
         namespace, name = _parse(identifier)
@@ -444,6 +455,19 @@ def _read_spec(document: str, source: str) -> TableSpec:
 def _yaml(document: Mapping[str, Any]) -> str:
     """Return a document as YAML in its order, which counts for columns and for patterns of partitions."""
     return str(yaml.dump(document, Dumper=_Dumper, sort_keys=False))
+
+
+def _around_or_inside(session: Session, location: str) -> TableRow | None:
+    """Return a table whose place lies inside of a location, or around it."""
+    lead = location.rstrip("/")
+    above = [f"{part}{end}" for part in itertools.accumulate(lead.split("/"), "{}/{}".format) for end in ("", "/")]
+    around = TableRow.location.in_(above) | TableRow.location.startswith(f"{lead}/", autoescape=True)
+    for row in session.scalars(select(TableRow).where(around)):
+        # SQLite compares beginnings without regard to case.
+        place = row.location.rstrip("/")
+        if lead.startswith(f"{place}/") or place.startswith(f"{lead}/"):
+            return row
+    return None
 
 
 def _entries(session: Session, namespace: str | None) -> tuple[TableEntry, ...]:

@@ -6,14 +6,15 @@ follows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lakehouse.errors import UserError
 from lakehouse.format.properties import parse_properties, render_properties
 from lakehouse.operations.buckets import store_rules
 from lakehouse.operations.load import PROPERTIES, load_config
 from lakehouse.state.table_config import WRITABLE_VERSIONS, TableConfig
-from lakehouse.storage.protocol import NotFoundError
+from lakehouse.storage.nested import HOODIE, table_above, table_below
+from lakehouse.storage.protocol import NotFoundError, Storage
 from lakehouse.txn.deletions import delete_leftovers
 from lakehouse.txn.env import Env
 
@@ -23,16 +24,19 @@ _BACKUP = f"{PROPERTIES}.backup"
 def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = False) -> TableConfig:
     """Create the table that `properties` describe and return its config.
 
-    Raises UserError if a table is there already (unless `exist_ok`) or the place holds other files.
+    Raises UserError if a table is there already (unless `exist_ok`), the place holds other files, or it lies inside
+    another table or around one.
     """
     version = properties.get("hoodie.table.version", "")
     if version not in map(str, WRITABLE_VERSIONS):
         raise UserError(f"hoodie.write.table.version={version}: tables of version {WRITABLE_VERSIONS} can be made")
     files, directories = env.storage.list_dir("")
-    if ".hoodie" not in directories and (files or any(not name.startswith((".", "_")) for name in directories)):
+    if HOODIE not in directories and (files or any(not name.startswith((".", "_")) for name in directories)):
         raise UserError(
             f"{env.storage.root} is not empty and not a Hudi table; choose an empty place", location=env.storage.root
         )
+    if HOODIE not in directories:
+        refuse_nested(env.storage, directories)
     data = render_properties(properties, comments=("Properties of a lakehouse table",))
     made = env.storage.create(PROPERTIES, data)
     if not made and not exist_ok:
@@ -41,6 +45,26 @@ def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = Fa
     # Second, so that it is always that of the properties; who dies in between is finished by the next write.
     store_rules(env.storage, config.raw)
     return config
+
+
+def refuse_nested(storage: Storage, directories: Iterable[str] = ()) -> None:
+    """Raise UserError if a store lies in the folder of a table, or some of its directories are tables."""
+    other = table_above(storage)
+    if other is not None:
+        raise UserError(
+            f"{storage.root} lies inside the table {other}, whose services would take its files for their own; choose "
+            "a place beside that table",
+            location=storage.root,
+            table=other,
+        )
+    other = table_below(storage, directories)
+    if other is not None:
+        raise UserError(
+            f"{storage.root} holds the table {other}, whose files services of a table here would take for their own; "
+            "choose an empty place",
+            location=storage.root,
+            table=other,
+        )
 
 
 def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:

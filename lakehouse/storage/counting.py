@@ -40,7 +40,16 @@ class CountingStorage:
     def reset(self) -> None:
         """Start again at zero."""
         with self._lock:
-            self._counts = dict.fromkeys(VERBS, 0)
+            self._counts.update(dict.fromkeys(VERBS, 0))
+
+    def above(self) -> CountingStorage | None:
+        """Cost nothing; what is asked of that store is counted here."""
+        inner = self.inner.above()
+        if inner is None:
+            return None
+        counted = CountingStorage(inner)
+        counted._lock, counted._counts = self._lock, self._counts
+        return counted
 
     def get(self, path: str) -> bytes:
         """Count one GET."""

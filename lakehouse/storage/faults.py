@@ -60,6 +60,10 @@ class FaultyStorage:
         """The root of the inner store."""
         return self.inner.root
 
+    def above(self) -> Storage | None:
+        """No step, and none for what is asked of that store."""
+        return self.inner.above()
+
     def get(self, path: str) -> bytes:
         """One step."""
         return self.step(f"get {path}", lambda: self.inner.get(path))

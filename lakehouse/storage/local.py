@@ -65,6 +65,11 @@ class LocalStorage:
     def __repr__(self) -> str:
         return f"LocalStorage({self.root!r})"
 
+    def above(self) -> LocalStorage | None:
+        """Return the store of the directory that holds the root."""
+        parent = os.path.dirname(self.root)
+        return None if parent == self.root else LocalStorage(parent)
+
     def get(self, path: str) -> bytes:
         """Return the whole file."""
         with translated(path), self._opened(path) as (descriptor, size):

@@ -97,6 +97,13 @@ class MemoryStorage:
     def __repr__(self) -> str:
         return f"MemoryStorage({self.root!r})"
 
+    def above(self) -> MemoryStorage | None:
+        """Return the store of the prefix one level above."""
+        if not self._lead:
+            return None
+        parent = self._lead[:-1].rpartition("/")[0]
+        return MemoryStorage(f"{self.root.removesuffix(self._lead[:-1]).rstrip('/')}/{parent}")
+
     def get(self, path: str) -> bytes:
         """Return the whole file."""
         found = self._files.content.get(self._lead + check_path(path))

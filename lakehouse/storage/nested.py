@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
-from lakehouse.storage.protocol import FileInfo
+from lakehouse.errors import LakehouseError
+from lakehouse.storage.protocol import FileInfo, NotFoundError, Storage
+
+logger = logging.getLogger(__name__)
 
 HOODIE = ".hoodie"
+_PROPERTIES = f"{HOODIE}/hoodie.properties"
+#: Levels that are looked at above and requests that are spent below a new table.
+_MAX_LEVELS = 16
 _INSIDE = f"/{HOODIE}/"
 
 
@@ -22,6 +29,40 @@ def nested_tables(files: Iterable[FileInfo]) -> tuple[str, ...]:
         if not any(directory.startswith(f"{above}/") for above in outermost):
             outermost.append(directory)
     return tuple(outermost)
+
+
+def table_above(storage: Storage) -> str | None:
+    """Return the root of the table in whose folder a store lies, None if there is none: a request for each level.
+
+    At most 16 levels are looked at. A level that may not be read is passed over, and the log says so.
+    """
+    above = storage.above()
+    for _ in range(_MAX_LEVELS):
+        if above is None:
+            return None
+        if _is_table(above):
+            return above.root
+        above = above.above()
+    return None
+
+
+def table_below(storage: Storage, directories: Iterable[str]) -> str | None:
+    """Return the first of some directories of a store that is a table itself; a request for each, at most 16."""
+    for directory in list(directories)[:_MAX_LEVELS]:
+        if HOODIE in storage.list_dir(directory)[1]:
+            return f"{storage.root}/{directory}"
+    return None
+
+
+def _is_table(storage: Storage) -> bool:
+    try:
+        storage.get(_PROPERTIES)
+    except NotFoundError:
+        return False
+    except LakehouseError as error:
+        logger.warning("%s: whether a table lies there is not known: %s", storage.root, error)
+        return False
+    return True
 
 
 def without(files: Iterable[FileInfo], directories: Iterable[str]) -> list[FileInfo]:

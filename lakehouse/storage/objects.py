@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -74,6 +75,13 @@ class ObjectStorage:
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.root!r})"
+
+    def above(self) -> ObjectStorage | None:
+        """Return the store of the prefix one level above, in the same bucket."""
+        prefix = self._location.prefix
+        if not prefix:
+            return None
+        return ObjectStorage(replace(self._location, prefix=prefix.rpartition("/")[0]), self._given)
 
     def get(self, path: str) -> bytes:
         """Return the whole object."""

@@ -91,6 +91,10 @@ class Storage(Protocol):
         """The place as a person types it: an absolute local path without scheme, or `s3://bucket/prefix`."""
         ...
 
+    def above(self) -> Storage | None:
+        """Return the store of the directory that holds the root; None where the root is a bucket or a file system."""
+        ...
+
     def get(self, path: str) -> bytes:
         """Return the whole file; raise NotFoundError when there is none."""
         ...
