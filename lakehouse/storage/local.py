@@ -105,7 +105,9 @@ class LocalStorage:
                     ) from error
                 raise
             finally:
-                _remove(temporary)
+                # The link decides: a temporary name that stays is swept later and changes no outcome.
+                with suppress(OSError):
+                    _remove(temporary)
             return True
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
-from lakehouse.errors import CommitStateUnknownError, CorruptTableError, RetryableError
+from lakehouse.errors import CommitStateUnknownError, CorruptTableError, LakehouseError, RetryableError
 from lakehouse.format.history import (
     VERSION_FILE,
     decode_manifest,
@@ -239,15 +239,18 @@ class History:
         return replace(file, size_bytes=len(data))
 
     def _make(self, path: str, data: bytes) -> bool:
-        """Create a file; True also if the very same bytes are there."""
+        """Create a file; True also if the very same bytes are there. Raises the storage's error if nothing is there."""
+        failure: LakehouseError | None = None
         try:
             if self._storage.create(path, data):
                 return True
-        except (RetryableError, CommitStateUnknownError):
-            pass
+        except (RetryableError, CommitStateUnknownError) as error:
+            failure = error
         try:
             return self._storage.get(path) == data
         except NotFoundError:
+            if failure is not None:
+                raise failure from None
             return False
 
     def _rival(self, path: str) -> RetryableError:

@@ -320,7 +320,7 @@ class TimelineStore:
         except LakehouseError as error:
             if instant.is_completed:
                 raise CommitStateUnknownError(
-                    f"{self._path(instant)} may or may not exist; look at the timeline before acting"
+                    f"{self._path(instant)} may or may not exist: {lost}. Look at the timeline before acting."
                 ) from error
             raise
         if found is None:

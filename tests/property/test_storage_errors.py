@@ -1,0 +1,214 @@
+"""A disk that is full, broken or read-only at any system call of a write or a service.
+
+Two kinds of fault: one system call fails, or one and all later ones that write, until the disk is repaired. Either
+the operation succeeds, or it raises an error of ours that names what the disk said. In both cases the rows are those of
+the timeline, and the next writer finds a table that it can write.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.storage.local import LocalStorage
+from lakehouse.storage.protocol import is_temporary
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+from tests.support.killed import (
+    BASE,
+    CALLS,
+    INDEXES,
+    LOGGED,
+    RECOVERY,
+    VERBS,
+    Host,
+    Rows,
+    base_table,
+    batch,
+    leftovers,
+    logged_table,
+    open_as,
+    rows_of,
+    share_of,
+)
+from tests.support.syscalls import WRITING, System, failing
+from tests.support.tables import SteadyClock
+
+FAILED, SURVIVOR = 101, 102
+#: What a ttl run remembers of partitions.
+STATISTICS = ".hoodie/.lakehouse/statistics"
+LOCK_WAIT_MS = 2_000
+#: What an operation may wait in all: some locks in a row, and retries of calls.
+PATIENCE_MS = 20 * LOCK_WAIT_MS
+ERRNOS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EINTR)
+#: The usual run takes each 80th step, another share for each operation, error number and kind of fault.
+SHARE = 80
+OPTIONS = {"hoodie.write.lock.wait_time_ms": str(LOCK_WAIT_MS), "lakehouse.lock.lease_ms": "2000"}
+SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v,id"}
+SHORT = {
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """An operation: the kind of table it runs on, the call, and what it does to the rows."""
+
+    kind: str
+    run: Callable[[Table], object]
+    after: Callable[[Rows], Rows] = dict
+    options: tuple[tuple[str, str], ...] = ()
+    #: An undo has its effect before its own instant completes: a commit disappears first.
+    commits: bool = True
+
+
+def _last(table: Table) -> str:
+    return tuple(table.timeline.writes())[-1].requested
+
+
+def _restore(table: Table) -> object:
+    return table.restore(table.savepoints()[0].requested)
+
+
+ACTS: dict[str, Act] = {
+    **{verb: Act("SIMPLE", VERBS[verb].run, VERBS[verb].after) for verb in VERBS},
+    **{f"{verb} into logs": Act("LOGS_SIMPLE", VERBS[verb].run, VERBS[verb].after) for verb in ("upsert", "delete")},
+    "upsert into buckets": Act("LOGS_BUCKET", VERBS["upsert"].run, VERBS["upsert"].after),
+    "compaction": Act("LOGS_SIMPLE", lambda table: table.services.compaction(force=True)),
+    "log compaction": Act("LOGS_SIMPLE", lambda table: table.services.log_compaction()),
+    "clustering": Act("SIMPLE", lambda table: table.services.clustering(force=True), options=tuple(SORTED.items())),
+    "clean": Act("LONG", lambda table: table.services.clean(), options=tuple(SHORT.items())),
+    "archive": Act("LONG", lambda table: table.services.archive(force=True), options=tuple(SHORT.items())),
+    "ttl": Act(
+        "SIMPLE",
+        lambda table: table.services.ttl(),
+        lambda rows: {key: value for key, value in rows.items() if key[0] == "b"},
+        options=(("lakehouse.ttl.max.partitions", "1"),),
+    ),
+    "savepoint": Act("SIMPLE", lambda table: table.savepoint(comment="kept")),
+    "rollback": Act(
+        "LONG", lambda table: table.rollback(_last(table)), lambda rows: {**rows, ("b", "b1"): 1}, commits=False
+    ),
+    "restore": Act("SAVED", _restore, lambda rows: dict(BASE), commits=False),
+}
+#: Rows before.
+ROWS = {"LONG": {**BASE, ("b", "b1"): 5}, "SAVED": {**BASE, ("b", "b1"): 5}}
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that gives the folder of a table of one kind, to be copied."""
+
+    @cache
+    def template(kind: str) -> Path:
+        folder = tmp_path_factory.mktemp("templates") / kind
+        storage = LocalStorage(str(folder))
+        if kind in LOGGED:
+            logged_table(storage, kind)
+        else:
+            base_table(storage, kind if kind in INDEXES else "SIMPLE")
+        table = open_as(storage, 1)
+        if kind == "SAVED":
+            table.savepoint(comment="base")
+        if kind in ("LONG", "SAVED"):
+            for _ in range(3):
+                table.upsert(batch(BASE))
+            table.upsert(batch({("b", "b1"): 5}))
+        return folder
+
+    return template
+
+
+def open_for(act: Act, root: Path) -> tuple[Table, SteadyClock]:
+    """Open a copy of the table with a clock that does not wait."""
+    clock = SteadyClock(step_ms=1)
+    clock.now = Env(storage=LocalStorage(str(root))).clock.now_ms() + 1_000
+    env = Env(storage=LocalStorage(str(root)), clock=clock, processes=Host(FAILED))
+    return Table.open(str(root), options=CALLS | OPTIONS | dict(act.options), env=env), clock
+
+
+def measured(act: Act, template: Path, root: Path) -> System:
+    """Run an operation on a disk without faults; return the system calls that it made."""
+    shutil.copytree(template, root)
+    table, _ = open_for(act, root)
+    with failing(System()) as whole:
+        act.run(table)
+    before = ROWS.get(act.kind, BASE)
+    assert rows_of(LocalStorage(str(root))) == act.after(before)
+    return whole
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+@pytest.mark.parametrize("number", ERRNOS, ids=[errno.errorcode[number] for number in ERRNOS])
+@pytest.mark.parametrize("name", ACTS)
+def test_operation_keeps_rows_and_names_the_cause_where_the_disk_fails_at_any_call(
+    name: str, number: int, lasting: bool, templates: Callable[[str], Path], tmp_path: Path
+) -> None:
+    act = ACTS[name]
+    template = templates(act.kind)
+    whole = measured(act, template, tmp_path / "whole")
+    steps = [at for at, call in enumerate(whole.trace, 1) if number != errno.ENOSPC or call.startswith(WRITING)]
+    assert len(steps) > 3
+    for step in share_of(steps, (name, number, lasting), SHARE):
+        root = tmp_path / f"at-{step}"
+        shutil.copytree(template, root)
+        check(act, root, System(errno=number, fail_at=step, lasting=lasting), whole)
+        shutil.rmtree(root)
+
+
+def check(act: Act, root: Path, system: System, whole: System) -> None:
+    """Run an operation on a disk with a fault; check its end, the rows, and that the next writer has a whole table."""
+    storage = LocalStorage(str(root))
+    where = whole.trace[(system.fail_at or 1) - 1].replace("/whole/", "/…/")
+    before = ROWS.get(act.kind, BASE)
+    table, clock = open_for(act, root)
+    began = clock.now
+    error: LakehouseError | None = None
+    with failing(system):
+        try:
+            act.run(table)
+        except LakehouseError as raised:
+            error = raised
+    assert system.failed, where
+    assert clock.now - began < PATIENCE_MS, f"{where}: waited {clock.now - began} ms"
+    assert system.steps < 20 * whole.steps + 2_000, f"{where}: {system.steps} calls, {whole.steps} without a fault"
+    named = error is None or os.strerror(system.errno) in str(error)
+    assert named, f"{where}: {error!r} does not name the cause"
+    rows, after = rows_of(storage), act.after(before)
+    assert rows in (before, after), where
+    if error is None:
+        assert rows == after, where
+    elif act.commits and after != before and not isinstance(error, CommitStateUnknownError):
+        assert rows == before, f"{where}: {error!r}"
+    recover(act, storage, rows, where)
+    # Temporary files that could not be removed are swept when they are older than a lease.
+    stays = [left for left in leftovers(storage) if not left.startswith(("missing", STATISTICS))]
+    if act is ACTS["archive"]:
+        # Files of archived commits are named by the archive.
+        stays = [left for left in stays if left.startswith((".hoodie", "pending"))]
+    assert [left for left in stays if not is_temporary(left)] == [], where
+
+
+def recover(act: Act, storage: LocalStorage, rows: Rows, where: str) -> None:
+    """Finish what services left, then write as the next process."""
+    expected = rows
+    if act.kind == "SAVED":
+        # A restore that began is finished before anything else is done.
+        table = open_as(storage, SURVIVOR, (FAILED,), **OPTIONS)
+        table.restore(table.savepoints()[0].requested)
+        expected = dict(BASE)
+    table = open_as(storage, SURVIVOR, (FAILED,), **OPTIONS, **dict(act.options))
+    if act.after is dict:
+        act.run(table)
+    table.upsert(batch(RECOVERY))
+    assert rows_of(storage) == {**expected, **RECOVERY}, where
