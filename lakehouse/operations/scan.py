@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -39,6 +40,7 @@ from lakehouse.storage.protocol import Storage
 
 EARLIEST = "earliest"
 _TRIES = 3
+_ARCHIVED_AT_MOST = 2_048
 READ_BUDGET = WritePolicy().memory_budget_bytes
 
 
@@ -148,15 +150,13 @@ def _plan_read(table: LoadedTable, request: ScanRequest) -> Scan:
     full = schema if schema is not None else pa.schema([])
     stored, ranges = _file_facts(table, slices, full, needs_ranges=where is not None)
     damage = check_listing(table, listing, skips=request.skips_damage, base_files_only=request.read_optimized)
-    plan = plan_scan(
-        slices,
-        full,
-        table.config.keys,
-        columns=request.columns,
-        where=where,
-        ranges=ranges,
-        commit_times=commit_times,
+    planned = partial(
+        plan_scan, slices, full, table.config.keys, columns=request.columns, where=where, commit_times=commit_times
     )
+    plan = planned(ranges=ranges)
+    archived = {} if where is None else _archived_ranges(table, plan.slices, where, full)
+    if archived:
+        plan = planned(ranges={**archived, **ranges})
     context = slice_context(table, full, as_of=as_of, completed_up_to=end, budget=request.memory_budget_bytes)
     context = replace(context, commit_times=commit_times, skips_damage=request.skips_damage)
     if any(file_slice.logs for file_slice in plan.slices):
@@ -276,6 +276,27 @@ def _file_facts(
         if needs_ranges:
             ranges.update(decode_ranges(metadata.extra.get(RANGES_KEY), _ranged(schema)))
     return schemas, ranges
+
+
+def _archived_ranges(
+    table: LoadedTable, slices: Sequence[FileSlice], where: Predicate, schema: pa.Schema
+) -> dict[str, Mapping[str, Range]]:
+    """Return the column ranges that archived commits state of files in these slices, by path.
+
+    `slices` are those that nothing else has ruled out. The archive is not asked for conditions that partition paths
+    settle, and of very many commits only the newest are.
+    """
+    keys = table.config.keys
+    settled = {f for f, kind in zip(keys.partition_fields, keys.partition_types, strict=False) if kind == "SIMPLE"}
+    if not slices or set(columns_of(where)) <= settled | {META_COLUMNS[3]}:
+        return {}
+    known = {instant.requested for instant in table.timeline.writes()}
+    written = {s.base.instant for s in slices if s.base} | {log.instant for s in slices for log in s.logs}
+    asked = sorted(written - known, reverse=True)[:_ARCHIVED_AT_MOST]
+    ranges: dict[str, Mapping[str, Range]] = {}
+    for text in table.store.archived_extras(asked, RANGES_KEY).values():
+        ranges.update(decode_ranges(text, _ranged(schema)))
+    return ranges
 
 
 def _ranged(schema: pa.Schema) -> pa.Schema:

@@ -6,7 +6,7 @@ each made by create-if-absent; the last one is the commit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from lakehouse.format.restore import decode_restore_plan
 from lakehouse.format.rollback import decode_rollback_plan
 from lakehouse.model.archive import ArchivedAction
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
 from lakehouse.state.table_config import TableConfig
 from lakehouse.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.txn.env import Env
@@ -27,6 +27,8 @@ from lakehouse.txn.late_commit import LateCommit, confirm
 from lakehouse.txn.lock import TableLock
 
 _READERS = 8
+#: How many archived writes are decoded at a time, and how many characters of what they say are kept.
+_EXTRAS_AT_ONCE, _EXTRAS_KEPT = 64, 32 * 1024 * 1024
 #: What may happen while a restore is pending.
 _UNDOING = (Action.ROLLBACK, Action.RESTORE)
 
@@ -39,6 +41,8 @@ class TimelineStore:
         self._directory = ".hoodie" if config.layout == 1 else f".hoodie/{config.timeline_path}"
         self._commits: dict[str, CommitMetadata] = {}
         self._archived: set[str] = set()
+        self._extras: dict[tuple[str, str], str] = {}
+        self._extras_size = 0
         # What the names of the last listing stand for: the next one has most of them again.
         self._parsed: dict[str, Instant | None] = {}
         self._timeline = Timeline()
@@ -133,6 +137,34 @@ class TimelineStore:
         held = self.history.actions((instant.requested for instant in instants), containing.encode())
         pairs = [(instant, held.get(instant.requested)) for instant in instants]
         return [(instant, decode_commit(found.metadata)) for instant, found in pairs if found and found.metadata]
+
+    def archived_extras(self, requested: Iterable[str], key: str) -> dict[str, str]:
+        """Return the extra metadata `key` of archived writes by requested time; those without it are left out.
+
+        Values that were read are kept, up to a bound of their size: readers ask for the same ones again and again.
+        """
+        wanted = list(requested)
+        missing = [time for time in wanted if (key, time) not in self._extras]
+        found: dict[str, str] = {}
+        if self.history is not None:
+            for start in range(0, len(missing), _EXTRAS_AT_ONCE):
+                asked = missing[start : start + _EXTRAS_AT_ONCE]
+                held = self.history.actions(asked, key.encode())
+                values = {
+                    time: decode_commit(action.metadata).extra.get(key, "")
+                    for time, action in held.items()
+                    if action.metadata and action.instant.key[1] in WRITE_ACTIONS
+                }
+                found |= values
+                self._keep_extras(key, {time: values.get(time, "") for time in asked})
+        found |= {time: self._extras[(key, time)] for time in wanted if (key, time) in self._extras}
+        return {time: value for time, value in found.items() if value}
+
+    def _keep_extras(self, key: str, values: Mapping[str, str]) -> None:
+        size = sum(len(value) for value in values.values())
+        if self._extras_size + size <= _EXTRAS_KEPT:
+            self._extras_size += size
+            self._extras.update(((key, time), value) for time, value in values.items())
 
     def archived_actions(self, action: Action, after: str) -> list[ArchivedAction]:
         """Return the archived actions of one kind that were requested after a time, with what they hold."""
