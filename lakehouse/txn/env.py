@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from lakehouse.storage.protocol import Storage
+from lakehouse.txn.processes import Processes, SystemProcesses
 
 
 class Clock(Protocol):
@@ -23,13 +22,6 @@ class Ids(Protocol):
     """Fresh identifiers."""
 
     def uuid(self) -> str: ...
-
-
-class Processes(Protocol):
-    """Who we are, and whether another process of this host still lives."""
-
-    def me(self) -> tuple[str, int]: ...
-    def is_alive(self, pid: int) -> bool: ...
 
 
 class SystemClock:
@@ -50,24 +42,6 @@ class RandomIds:
     def uuid(self) -> str:
         """Return a fresh UUID as text."""
         return str(uuid.uuid4())
-
-
-class SystemProcesses:
-    """The operating system's processes."""
-
-    def me(self) -> tuple[str, int]:
-        """Return host name and process id."""
-        return socket.gethostname(), os.getpid()
-
-    def is_alive(self, pid: int) -> bool:
-        """Return whether a process of this host has this id."""
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

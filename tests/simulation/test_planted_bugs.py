@@ -21,6 +21,7 @@ from lakehouse.storage.memory import MemoryStorage
 from lakehouse.txn.heartbeat import Heartbeat
 from lakehouse.txn.lock import TableLock, table_lock
 from lakehouse.txn.locks.lease import LeaseLock
+from lakehouse.txn.processes import ProcessId
 from lakehouse.txn.timeline_store import TimelineStore
 from tests.simulation.run import Run, failure_in
 from tests.simulation.store import Plan
@@ -175,7 +176,7 @@ BUGS: dict[str, Bug] = {
         cast=("write", "write", "write"),
         seed=37,
     ),
-    "the lock of another one is released": Bug(_release_of_all, faults=_STALLS, seed=125),
+    "the lock of another one is released": Bug(_release_of_all, faults=_STALLS, seed=133),
     "the commit comes before its data": Bug(_commit_before_data),
     "an unknown reply counts as a failure": Bug(_unknown_is_failed, faults=_LOSES, seed=5),
     "a plan takes logs of pending commits": Bug(_plans_pending_logs, _merges, seed=33),
@@ -186,6 +187,11 @@ BUGS: dict[str, Bug] = {
         _unreported_of_all, _compacts, _STALLS, ("compaction", "compaction"), seed=281
     ),
     "living writes are rolled back": Bug(_attribute(rollback, "living_writes", lambda *_: frozenset()), seed=12),
+    "processes of other containers are looked for": Bug(
+        _attribute(ProcessId, "is_comparable", lambda me, other: me.host == other.host),
+        cast=("write", "write", "rollback", "rollback"),
+        seed=166,
+    ),
     "no sign of life is given": Bug(_attribute(Heartbeat, "_beat"), seed=12),
     "a write that was rolled back commits": Bug(_attribute(commit, "_refuse_if_rolled_back"), faults=_STALLS, seed=23),
     "the schema of the loser hides columns of the winner": Bug(

@@ -20,11 +20,14 @@ from typing import Any
 from lakehouse.storage.faults import SimulatedCrash
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.txn.env import Env
+from lakehouse.txn.processes import ProcessId
 
 #: Long before it, prepared tables were made.
 BEGIN_MS = 1_750_000_000_000
 HOUR_MS = 3_600_000
 MOST_STEPS = 20_000
+#: Share of the processes that are in a container of their own, under the name of the host.
+_CONTAINED = 0.1
 
 
 class Violation(AssertionError):
@@ -44,6 +47,7 @@ class Process:
     name: str
     host: str
     skew_ms: int = 0
+    container: str = "pid:[1]"
     wakes_ms: int = 0
     stalled: bool = False
     has_stalled: bool = False
@@ -53,13 +57,18 @@ class Process:
     refusals: int = 0
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def me(self) -> tuple[str, int]:
-        """Return host and process number."""
-        return self.host, self.pid
+    def me(self) -> ProcessId:
+        """Return this process."""
+        return ProcessId(host=self.host, pid=self.pid, boot=self.host, namespace=self.container, started=str(self.pid))
 
-    def is_alive(self, pid: int) -> bool:
-        """Return whether a process of this host lives; those that have come to their end are processes still."""
-        return not any(other.pid == pid and other.crashed for other in self.world.processes)
+    def is_alive(self, process: ProcessId) -> bool:
+        """Return whether a process of this host lives; those that have come to their end are processes still.
+
+        Those of another container are not to be seen from here.
+        """
+        if process.namespace != self.container:
+            return False
+        return not any(other.pid == process.pid and other.crashed for other in self.world.processes)
 
     def now_ms(self) -> int:
         """Return the time on the clock of this process."""
@@ -171,7 +180,10 @@ class World:
 
     def process(self, name: str, host: str, skew_ms: int = 0) -> Process:
         """Return a new process, which does not move yet."""
-        made = Process(self, 1000 + len(self.processes), name, host, skew_ms, done=True)
+        # Drawn apart, so that seeds that are recorded elsewhere stay as they are where there is one container.
+        drawn = Random(f"container {self.seed} {name}").random()
+        container = f"pid:[{name}]" if drawn < _CONTAINED else "pid:[1]"
+        made = Process(self, 1000 + len(self.processes), name, host, skew_ms, container, done=True)
         self.processes.append(made)
         return made
 

@@ -24,6 +24,7 @@ from lakehouse.storage.protocol import Storage, is_temporary
 from lakehouse.table import Table
 from lakehouse.txn import lock
 from lakehouse.txn.env import Env, SystemClock
+from lakehouse.txn.processes import ProcessId
 from tests.support.processes import forked
 
 T = TypeVar("T")
@@ -57,13 +58,13 @@ class Host:
     pid: int
     dead: frozenset[int] = field(default_factory=frozenset)
 
-    def me(self) -> tuple[str, int]:
-        """Return host and process number."""
-        return "one-host", self.pid
+    def me(self) -> ProcessId:
+        """Return this process."""
+        return ProcessId(host="one-host", pid=self.pid, boot="boot", namespace="pid:[1]", started=str(self.pid))
 
-    def is_alive(self, pid: int) -> bool:
+    def is_alive(self, process: ProcessId) -> bool:
         """Return whether the process lives."""
-        return pid not in self.dead
+        return process.pid not in self.dead
 
 
 class Interrupted(FaultyStorage):

@@ -15,6 +15,7 @@ from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.faults import FaultMode, FaultyStorage
 from lakehouse.txn.env import Env
 from lakehouse.txn.lock import TableLock, table_lock
+from lakehouse.txn.processes import ProcessId
 from tests.support.tables import SeededIds, make_env
 
 LOCK_PATH, HOLDER_PATH = ".hoodie/lock", ".hoodie/holder.json"
@@ -29,14 +30,16 @@ class Neighbours:
     host: str = "here"
     pid: int = 1
     alive: frozenset[int] = frozenset()
+    namespace: str = "pid:[1]"
+    started: str = "1"
 
-    def me(self) -> tuple[str, int]:
+    def me(self) -> ProcessId:
         """Return who we are."""
-        return self.host, self.pid
+        return ProcessId(host=self.host, pid=self.pid, boot="boot", namespace=self.namespace, started=self.started)
 
-    def is_alive(self, pid: int) -> bool:
+    def is_alive(self, process: ProcessId) -> bool:
         """Return whether a process lives."""
-        return pid in self.alive
+        return process.pid in self.alive
 
 
 def other(env: Env, **who) -> Env:

@@ -52,7 +52,8 @@ class HiveMetastoreLock:
         self._database, self._table = policy.hive_database, policy.hive_table
         self._name = f"{policy.hive_uris} {self._database}.{self._table}"
         self.renew_ms = policy.lock_lease_ms // _RENEWALS_PER_LEASE
-        self._host, self._pid = env.processes.me()
+        me = env.processes.me()
+        self._host, self._pid = me.host, me.pid
         self._owner = env.ids.uuid()
         self._number: int | None = None
         self._asked = False

@@ -11,15 +11,14 @@ from lakehouse.txn.ownership import is_alive
 
 
 class NoteCodec:
-    """JSON {"owner", "host", "pid", "until", "token", "released"}; a note of a dead process of this host is over."""
+    """JSON of `txn.ownership`, with "token" and "released"; a note of a process that is known to be dead is over."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
 
     def encode(self, lease: Lease) -> bytes:
         """Return the note, signed by this process."""
-        host, pid = self._env.processes.me()
-        facts = {"owner": lease.owner, "host": host, "pid": pid, "until": lease.until_ms, "token": lease.token}
+        facts = {"owner": lease.owner, **self._env.processes.me().facts, "until": lease.until_ms, "token": lease.token}
         return json.dumps({**facts, "released": True} if lease.released else facts).encode()
 
     def decode(self, data: bytes) -> Lease | None:

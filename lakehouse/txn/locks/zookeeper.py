@@ -55,9 +55,9 @@ class ZookeeperLock:
         self._session_s = policy.zookeeper_session_ms / 1000
         # No request outlasts the wait for the lock.
         self._patience_s = min(policy.zookeeper_connection_ms, max(policy.lock_wait_ms, _LEAST_PATIENCE_MS)) / 1000
-        host, pid = env.processes.me()
+        me = env.processes.me()
         self._owner = env.ids.uuid()
-        self._note = json.dumps({"owner": self._owner, "host": host, "pid": pid, "table": env.storage.root}).encode()
+        self._note = json.dumps({"owner": self._owner, **me.facts, "table": env.storage.root}).encode()
         self._client: KazooClient | None = None
         self._node: str | None = None
 

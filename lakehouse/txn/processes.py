@@ -1,0 +1,114 @@
+"""Which process wrote a note, and whether it still lives.
+
+A process number means something in one PID namespace of one running kernel only: containers that share a host's name
+have other processes under the same numbers, and a number is given again. So a process is known by host name, boot id of
+the kernel, namespaces, number and start time. A process of another place, or one that does not say all of this, cannot
+be looked for: its lease alone tells whether it is at work.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+#: Fields of /proc/<pid>/stat, counted from the one after the name in parentheses.
+_STARTED = 19
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessId:
+    """One process; `boot`, `namespace` and `started` are empty where the system does not tell them."""
+
+    host: str
+    pid: int
+    boot: str = ""
+    namespace: str = ""
+    started: str = ""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return the fields of a note."""
+        return {
+            "host": self.host,
+            "pid": self.pid,
+            "boot": self.boot,
+            "namespace": self.namespace,
+            "started": self.started,
+        }
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> ProcessId:
+        """Return the process that a note names; raise KeyError, TypeError or ValueError if it names none."""
+        known = {name: str(note.get(name, "")) for name in ("boot", "namespace", "started")}
+        return cls(host=str(note["host"]), pid=int(note["pid"]), **known)
+
+    def is_comparable(self, other: ProcessId) -> bool:
+        """Return whether both are processes of one PID namespace of one kernel, and told apart by their start."""
+        place = (self.host, self.boot, self.namespace)
+        return all((*place, self.started, other.started)) and place == (other.host, other.boot, other.namespace)
+
+
+class Processes(Protocol):
+    """Who we are, and whether another process still lives."""
+
+    def me(self) -> ProcessId: ...
+    def is_alive(self, process: ProcessId) -> bool: ...
+
+
+class SystemProcesses:
+    """The operating system's processes."""
+
+    def me(self) -> ProcessId:
+        """Return this process."""
+        return _this_process(os.getpid())
+
+    def is_alive(self, process: ProcessId) -> bool:
+        """Return False if a process that is comparable with this one is certainly gone."""
+        try:
+            os.kill(process.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        started = _started(str(process.pid))
+        return not started or started == process.started
+
+
+@lru_cache(maxsize=1)
+def _this_process(pid: int) -> ProcessId:
+    host = socket.gethostname()
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+            is_ours = file.read().split(" ", 1)[0] == str(pid)
+        if not is_ours:
+            # The mounted /proc is that of another PID namespace: it tells of other processes than ours.
+            return ProcessId(host=host, pid=pid)
+        with open(_BOOT_ID, encoding="ascii") as file:
+            boot = file.read().strip()
+        # Start times are counted in the time namespace of the reader.
+        namespace = f"{os.readlink('/proc/self/ns/pid')} {_link('/proc/self/ns/time')}".strip()
+    except OSError:
+        return ProcessId(host=host, pid=pid)
+    return ProcessId(host=host, pid=pid, boot=boot, namespace=namespace, started=_started("self"))
+
+
+def _started(pid: str) -> str:
+    """Return when a process started, in ticks since the boot; an empty text if that is not told."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return fields[_STARTED] if len(fields) > _STARTED else ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
