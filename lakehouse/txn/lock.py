@@ -20,6 +20,7 @@ from lakehouse.spec.options import TransactionPolicy
 from lakehouse.txn.agreement import agree
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.protocol import Held, Lock
+from lakehouse.txn.skew import check_clock
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
         try:
             agree(env, policy, lock.name)
             lock.acquire(deadline_ms)
+            lock.check_clock()
             yield lock
         finally:
             lock.release()
@@ -104,6 +106,10 @@ class TableLock:
             return self._lock.try_acquire()
         except TableBusyError as error:
             return Held(f"nobody for sure, since what keeps it is busy: {error}")
+
+    def check_clock(self) -> None:
+        """Raise UserError if the clock of this host is off by more than leases allow; call while the lock is held."""
+        check_clock(self._env, self._policy, self._lock)
 
     def check(self) -> None:
         """Raise RetryableError unless the lock is still ours: call right before what it protects."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from lakehouse.operations.results import Committed
 from lakehouse.storage.counting import CountingStorage
 from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.protocol import Level, Storage
 from lakehouse.txn import agreement
+from lakehouse.txn.env import SystemClock
 from lakehouse.txn.locks.storage import LOCK_PATH
 from tests.support.killed import BASE, base_table, batch, copy_of, leftovers, open_as, rows_of
 from tests.support.unconditional import UnconditionalStorage
@@ -34,6 +36,11 @@ class Conditional(MemoryStorage):
         self.root = self.root.replace("memory://", "s3://since-2024/")
         for file in TABLE.list(""):
             self.put(file.path, TABLE.get(file.path))
+
+    def list_dir(self, prefix: str) -> Level:
+        """Return files with the time of a store: its clock is compared with ours."""
+        files, names = super().list_dir(prefix)
+        return [replace(file, modified_ms=SystemClock().now_ms()) for file in files], names
 
 
 @pytest.fixture

@@ -87,6 +87,10 @@ class FilesystemLock:
         """Return `holder.json`; Hudi's `lock` beside it is looked at by `check`."""
         return self._lease.guard(reread=reread)
 
+    def skew_ms(self) -> int | None:
+        """Return that of `holder.json`."""
+        return self._lease.skew_ms()
+
     def renew(self) -> None:
         """Prolong the lease, and freshen the sign, whose age is what Hudi judges it by."""
         self._lease.renew()

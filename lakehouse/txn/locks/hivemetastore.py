@@ -101,6 +101,9 @@ class HiveMetastoreLock:
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is no file of the table."""
 
+    def skew_ms(self) -> None:
+        """Return None: locks end by the clock of the metastore."""
+
     def renew(self) -> None:
         """Give a sign of life; raise RetryableError if the metastore has dropped the lock."""
 

@@ -53,6 +53,9 @@ class InProcessLock:
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is no file of the table."""
 
+    def skew_ms(self) -> None:
+        """Return None: one process has one clock."""
+
     def renew(self) -> None:
         """Do nothing: the lock lasts as long as the process."""
 

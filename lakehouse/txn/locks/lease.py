@@ -20,11 +20,13 @@ from typing import Protocol
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.storage.protocol import NotFoundError, Storage
 from lakehouse.txn.env import Env
-from lakehouse.txn.locks.protocol import Held, lost
+from lakehouse.txn.locks.protocol import Held, lost, skew_of
 
 #: Roots of stores that create one file on the condition of another; a request to an object store compares one object.
 _COMPARES_TWO_FILES = ("/", "memory://")
 
+#: Object stores tell times of objects in whole seconds.
+_LAST_MODIFIED_MS = 1_000
 #: Owners of this process that gave the lock back without being able to say so in the register.
 _given_up: set[str] = set()
 
@@ -102,6 +104,7 @@ class LeaseLock:
         self._mutex = threading.Lock()
         self._held: tuple[Lease, str] | None = None
         self._asked = False
+        self._asked_ms = 0
 
     @property
     def name(self) -> str:
@@ -126,7 +129,8 @@ class LeaseLock:
         is_free = found is not None and (found.released or found.owner in _given_up)
         if data is not None and found is not None and not (is_free or self._codec.is_over(data, found)):
             return Held(repr(data))
-        lease = self._codec.next(self.owner, self._env.clock.now_ms() + self._lease_ms, found)
+        self._asked_ms = self._env.clock.now_ms()
+        lease = self._codec.next(self.owner, self._asked_ms + self._lease_ms, found)
         self._asked = True
         try:
             tag = swap_once(self._register, self._codec.encode(lease), tag)
@@ -159,6 +163,20 @@ class LeaseLock:
         if found is None or tag is None or not self._is_mine(found, held[0]):
             raise lost(self._name, repr(data))
         return register.path, tag
+
+    def skew_ms(self) -> int | None:
+        """Return by how much our clock is ahead of the object store's; None on disks, whose time is ours.
+
+        A renewal since would show the later time of the two, so the readings of ours are taken around its look, too.
+        """
+        register = self._register
+        if not isinstance(register, FileRegister) or register.storage.root.startswith(_COMPARES_TWO_FILES):
+            return None
+        files, _ = register.storage.list_dir(register.path.rpartition("/")[0])
+        found = [file.modified_ms for file in files if file.path == register.path]
+        if not found:
+            return None
+        return skew_of(found[0], self._asked_ms, self._env.clock.now_ms(), resolution_ms=_LAST_MODIFIED_MS)
 
     def renew(self) -> None:
         """Move the end of the lease on. One that is over comes back to life if nobody took the lock since."""

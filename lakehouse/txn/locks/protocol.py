@@ -55,6 +55,10 @@ class Lock(Protocol):
         """
         ...
 
+    def skew_ms(self) -> int | None:
+        """Return by how much our clock is ahead of that of what keeps the held lock; None where it does not matter."""
+        ...
+
     def renew(self) -> None:
         """Prolong the lease; raise RetryableError if the lock was lost."""
         ...
@@ -67,3 +71,10 @@ class Lock(Protocol):
 def lost(name: str, holder: str) -> RetryableError:
     """Return the error of a holder that finds out that it is none any more."""
     return RetryableError(f"{name}: the table lock was lost to {holder}; nothing was committed")
+
+
+def skew_of(theirs_ms: int, before_ms: int, after_ms: int, *, resolution_ms: int = 1) -> int:
+    """Return how far our clock is ahead of another one, which was read between two readings of ours; 0: maybe not."""
+    if before_ms >= theirs_ms + resolution_ms:
+        return before_ms - theirs_ms - resolution_ms
+    return min(after_ms - theirs_ms, 0)

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text, create_engine, insert, select, update
+from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text, create_engine, func, insert, select, update
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
@@ -23,6 +23,7 @@ from lakehouse.spec.secrets import redact_text, resolve_secret
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.lease import LeaseLock
 from lakehouse.txn.locks.notes import NoteCodec
+from lakehouse.txn.locks.protocol import skew_of
 
 _KEY = "lakehouse.lock.sqlalchemy.url"
 _RENEWALS_PER_LEASE = 3
@@ -106,6 +107,13 @@ class RowRegister:
             return UserError(f"{text}. Grant this user the right to write the table {_LOCKS.name}.", option=_KEY)
         return RetryableError(text)
 
+    def now_ms(self) -> int | None:
+        """Return the time of the server, in UTC milliseconds, where it has a clock of its own that is known here."""
+        if self._engine.dialect.name != "postgresql":
+            return None
+        with self._begun() as connection:
+            return int(connection.execute(select(func.extract("epoch", func.clock_timestamp()) * 1000)).scalar_one())
+
     def close(self) -> None:
         """Close the connections; the next call opens others."""
         self._engine.dispose()
@@ -157,6 +165,12 @@ class DatabaseLock(LeaseLock):
             renew_ms=lease_ms // _RENEWALS_PER_LEASE,
         )
         self._row = row
+
+    def skew_ms(self) -> int | None:
+        """Return by how much our clock is ahead of the server's; None for SQLite, which has ours."""
+        before_ms = self._env.clock.now_ms()
+        theirs_ms = self._row.now_ms()
+        return None if theirs_ms is None else skew_of(theirs_ms, before_ms, self._env.clock.now_ms())
 
     def release(self) -> None:
         """Give the lock back, if it is ours, and close the connection."""

@@ -101,6 +101,9 @@ class ZookeeperLock:
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is no file of the table."""
 
+    def skew_ms(self) -> None:
+        """Return None: sessions end by the clock of the servers."""
+
     def renew(self) -> None:
         """Look whether the lock is ours: the client keeps its session alive by itself."""
         self.check()

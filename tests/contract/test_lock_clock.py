@@ -1,0 +1,117 @@
+"""The clock of a writer against that of what keeps its lock."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import pytest
+
+from lakehouse.errors import UserError
+from lakehouse.storage.memory import MemoryStorage
+from lakehouse.storage.protocol import FileInfo, Level
+from lakehouse.txn import skew
+from lakehouse.txn.env import Env, SystemClock
+from lakehouse.txn.lock import table_lock
+from lakehouse.txn.locks.protocol import skew_of
+from tests.support.locks import LEASE_MS, Place, kinds
+
+MANY = "OPTIMISTIC_CONCURRENCY_CONTROL"
+#: Two thirds of a lease are left at any moment, and two hosts may share them.
+ALLOWED_MS = (LEASE_MS - LEASE_MS // 3) // 2
+
+
+@dataclass
+class Off:
+    """The machine's clock, and how far it is off."""
+
+    by_ms: int
+
+    def now_ms(self) -> int:
+        """Return UTC milliseconds as this host believes."""
+        return SystemClock().now_ms() + self.by_ms
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        SystemClock().sleep(seconds)
+
+
+class ObjectStore(MemoryStorage):
+    """Objects in memory under an address of S3, listed with whole seconds of the true time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = self.root.replace("memory://", "s3://bucket/")
+        self.listings = 0
+
+    def list_dir(self, prefix: str) -> Level:
+        """Return files as written just now."""
+        self.listings += 1
+        files, names = super().list_dir(prefix)
+        second = SystemClock().now_ms() // 1000 * 1000
+        return [FileInfo(file.path, file.size_bytes, second) for file in files], names
+
+
+@pytest.fixture(autouse=True)
+def _not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skew, "_measured", {})
+
+
+def visit(place: Place, by_ms: int, storage: MemoryStorage | None = None) -> None:
+    """Take the lock beside other writers, with a clock that is off."""
+    env = Env(storage=storage or place.storage, clock=Off(by_ms))
+    with table_lock(env, replace(place.policy, concurrency=MANY)) as lock:
+        lock.check()
+
+
+@pytest.mark.parametrize(
+    "place", kinds(("sqlalchemy-postgresql", "filesystem-s3", "storage-s3", "filesystem-memory")), indirect=True
+)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_clock_that_is_off_by_more_than_leases_allow_is_refused(place: Place, sign: int) -> None:
+    storage = ObjectStore() if place.kind.endswith("memory") else None
+    visit(place, 0, storage)
+    skew._measured.clear()
+    allowed = 135_000 if place.policy.lock_provider == "storage" else ALLOWED_MS
+    direction = "ahead of" if sign > 0 else "behind"
+    with pytest.raises(UserError, match=rf"clock of this host is .* s {direction} that of .*NTP"):
+        visit(place, sign * (allowed + 3_000), storage)
+
+
+@pytest.mark.parametrize("place", kinds(("filesystem-memory",)), indirect=True)
+def test_clock_that_uses_up_half_of_what_leases_allow_is_warned_of(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        visit(place, 0, ObjectStore())
+        assert not caplog.records
+        # The store tells whole seconds, so up to one of them is given away.
+        visit(place, -(ALLOWED_MS // 2 + 1_200), ObjectStore())
+    assert ["behind" in record.message for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize("place", kinds(("filesystem-memory",)), indirect=True)
+def test_clock_is_measured_once_for_a_lock(place: Place) -> None:
+    storage = ObjectStore()
+    for _ in range(3):
+        visit(place, 0, storage)
+    assert storage.listings == 1
+
+
+@pytest.mark.parametrize("place", kinds(("filesystem-local", "sqlalchemy-sqlite", "filesystem-memory")), indirect=True)
+def test_clock_is_not_compared_with_itself(place: Place) -> None:
+    visit(place, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "before", "after", "expected"),
+    [
+        (1000, 1000, 1010, 0),
+        (1000, 1500, 1510, 0),
+        (1000, 2500, 2510, 500),
+        (1000, 900, 950, -50),
+        (1000, 990, 1010, 0),
+    ],
+)
+def test_skew_is_what_the_readings_cannot_explain(theirs: int, before: int, after: int, expected: int) -> None:
+    assert skew_of(theirs, before, after, resolution_ms=1000) == expected
