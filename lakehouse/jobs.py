@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -61,9 +62,11 @@ def _kinds(root: type[LakehouseError]) -> list[type[LakehouseError]]:
 
 def write_report(path: Path, report: JobReport) -> None:
     """Write the report under its name in one step: who reads it never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(report.to_json(), encoding="utf-8")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A new file of mode 0600 under a name that nobody can take before.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(report.to_json())
     os.replace(temporary, path)
 
 

@@ -29,6 +29,7 @@ from sqlalchemy.orm import Session
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.location import HOME
+from lakehouse.spec.private_files import private_file
 from lakehouse.spec.secrets import redact_text, resolve_secret
 
 VARIABLE = "LAKEHOUSE_CATALOG"
@@ -144,7 +145,10 @@ def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() == "sqlite" and parsed.database:
-            os.makedirs(os.path.dirname(os.path.abspath(parsed.database)), exist_ok=True)
+            path = Path(os.path.abspath(parsed.database))
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite gives its other files the mode of this one.
+            private_file(path)
         # A server that is gone without a word must not hold up a run for the minutes that TCP would wait.
         patience = {"connect_timeout": _CONNECT_S} if parsed.get_backend_name() == "postgresql" else {}
         engine = create_engine(parsed, pool_pre_ping=True, connect_args=patience)

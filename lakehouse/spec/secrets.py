@@ -134,8 +134,8 @@ def _connection(connection_id: str, environ: Mapping[str, str], key: str) -> str
     if not told:
         raise UserError(
             f"option {key} names the Airflow connection {connection_id!r}, and {variable} is not set: the operator "
-            "sets it for the connections of a spec file. Elsewhere set it, or name the connection in the operator's "
-            "`connections`.",
+            "sets it for the connections of a spec file and for those in LAKEHOUSE_CONNECTIONS. Name it there, or set "
+            "the variable.",
             option=key,
         )
     if not told.startswith("{"):

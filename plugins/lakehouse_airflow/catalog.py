@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 from airflow.sdk import BaseHook, get_current_context
 from airflow.sdk.exceptions import AirflowException
 
+from lakehouse.spec.secrets import connection_variable, connections_of
 from lakehouse_airflow.specs import dags_folder, spec_directories
 
 CONNECTION = "lakehouse_catalog"
 VARIABLE = "LAKEHOUSE_CATALOG"
+#: Ids of connections that every job is told.
+CONNECTIONS = "LAKEHOUSE_CONNECTIONS"
 #: What `lakehouse.cli.specs` reads; that module needs the database's driver, which Airflow's environment has not.
 SYNC, AUTHOR = "LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_AUTHOR"
 
@@ -30,6 +33,18 @@ def catalog_variables(environ: Mapping[str, str], connection_id: str = CONNECTIO
     except AirflowException:
         return {}
     return {VARIABLE: catalog_url(connection)}
+
+
+def connection_variables(environ: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, str]:
+    """Return the variables that tell a job the connections which options refer to as `airflow:<connection id>`.
+
+    These are the ones in `values`, and those that `LAKEHOUSE_CONNECTIONS` lists for all jobs, comma separated. Those
+    that the environment has already are inherited.
+    """
+    listed = [name.strip() for name in environ.get(CONNECTIONS, "").split(",") if name.strip()]
+    wanted = dict.fromkeys([*listed, *connections_of(values)])
+    missing = {name: variable for name in wanted if not environ.get(variable := connection_variable(name))}
+    return {variable: catalog_url(BaseHook.get_connection(name)) for name, variable in missing.items()}
 
 
 def spec_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from lakehouse_airflow.catalog import catalog_variables, spec_variables
+from lakehouse_airflow.catalog import catalog_variables, connection_variables, spec_variables
 from lakehouse_airflow.operators import FINAL_EXIT_CODES
 from lakehouse_airflow.processes import JOB
 from lakehouse_airflow.spark_environment import spark_environment
@@ -30,7 +30,7 @@ def run_command(words: Sequence[str], *, job_id: str | None = None) -> str:
     command would fail again.
     """
     arguments, environ = command_line(words, os.environ)
-    environ |= catalog_variables(os.environ) | spec_variables(os.environ)
+    environ |= catalog_variables(os.environ) | connection_variables(os.environ) | spec_variables(os.environ)
     if job_id is not None:
         environ[JOB] = job_id
     done = subprocess.run(arguments, env=environ, capture_output=True, text=True, check=False)

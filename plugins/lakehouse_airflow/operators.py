@@ -18,7 +18,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,8 +33,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, TableBusyError, UnsupportedError, UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.private_files import own_folder, private_folder, read_own_file
+from lakehouse.spec.table import load_spec
 from lakehouse_airflow.assets import drop_events, event_extra
-from lakehouse_airflow.catalog import catalog_variables, spec_variables
+from lakehouse_airflow.catalog import catalog_variables, connection_variables, spec_variables
 from lakehouse_airflow.processes import JOB, end_job
 from lakehouse_airflow.spark_environment import REPORTS, provide_connection, spark_environment
 from lakehouse_airflow.turns import look_again, wait_for_data
@@ -89,6 +92,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         self.skip_if_nothing_to_do = skip_if_nothing_to_do
         self.force = False
         self._job_id: str | None = None
+        self._secrets: dict[str, str] = {}
         self._check_schedule(self._dag)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -100,7 +104,8 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             raise AirflowFailException(str(error)) from error
         report_path = Path(str(command.report))
         try:
-            super().execute(context)
+            with _environment(self._secrets):
+                super().execute(context)
         except AirflowException as failure:
             raise self._failure(context, failure, _read_report(report_path)) from failure
         finally:
@@ -162,7 +167,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
     def _prepare(self, command: JobCommand) -> None:
         """Fill the fields of the Spark operator; make room for the report; end what an earlier try left running."""
         report = Path(str(command.report))
-        report.parent.mkdir(parents=True, exist_ok=True)
+        _make_reports(report)
         report.unlink(missing_ok=True)
         self._job_id = str(command.run_id)
         if end_job(self._job_id):
@@ -173,8 +178,10 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             self.application = self.application or spark.application
             self._spark_binary = self._spark_binary or spark.binary
             variables |= spark.variables
-        told = {**catalog_variables(os.environ), **spec_variables(os.environ)}
-        self.env_vars = {**variables, **told, **(self.env_vars or {})}
+        self.env_vars = {**variables, **spec_variables(os.environ), **(self.env_vars or {})}
+        references = [*command.options.values(), *_declared_options(command.table)]
+        # Not among `env_vars`: of a job on YARN or Kubernetes those are arguments of spark-submit.
+        self._secrets = {**catalog_variables(os.environ), **connection_variables(os.environ, references)}
         self.application_args = list(command.to_argv())
         if not _has_connection(self._conn_id):
             provide_connection(self._conn_id, os.environ)
@@ -222,7 +229,7 @@ def _failed(report: JobReport, *, final: bool) -> AirflowException:
 
 def _read_report(path: Path) -> JobReport | None:
     try:
-        return JobReport.from_json(path.read_text(encoding="utf-8"))
+        return JobReport.from_json(read_own_file(path))
     except FileNotFoundError:
         return None
     except UserError as error:
@@ -231,7 +238,37 @@ def _read_report(path: Path) -> JobReport | None:
 
 def _reports() -> Path:
     named = os.environ.get(REPORTS)
-    return Path(named).absolute() if named else Path(tempfile.gettempdir()) / f"lakehouse-reports-{os.getuid()}"
+    return Path(named).absolute() if named else Path(tempfile.gettempdir()) / f"lakehouse-reports-{os.geteuid()}"
+
+
+def _make_reports(report: Path) -> None:
+    """Make the folder of a report, for this user alone; raise UserError if another user was there first."""
+    root = _reports()
+    if not os.environ.get(REPORTS):
+        # Everybody knows its name, and everybody may make folders beside it.
+        own_folder(root)
+    private_folder(root, *report.parent.relative_to(root).parts)
+
+
+def _declared_options(table: str) -> list[str]:
+    """Return the values of the options in a table spec; none of a table that is named otherwise."""
+    path = Path(table)
+    return [*load_spec(path).options.values()] if path.suffix in (".yaml", ".yml") and path.is_file() else []
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for the time of a block; processes that are started in it inherit them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _has_connection(connection_id: str) -> bool:

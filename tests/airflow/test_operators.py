@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -121,6 +122,53 @@ def test_the_job_is_told_of_the_specs_beside_the_dags_and_who_runs_it(
     assert spec_variables({"LAKEHOUSE_SPECS": str(tmp_path / "nowhere")}) == {}
     # What a deployment sets itself stays.
     assert spec_variables({"LAKEHOUSE_SPECS": str(tmp_path), "LAKEHOUSE_SYNC_SPECS": "/specs"}) == {}
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn"])
+def test_the_job_gets_secrets_in_its_environment_and_in_no_argument(
+    submit: FakeSubmit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
+    connection = {"conn_type": "postgres", "login": "me", "password": "hunter2", "host": "db", "schema": "lake"}
+    for name in ("LAKEHOUSE_CATALOG", "LAKEHOUSE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": master}))
+    monkeypatch.setenv("AIRFLOW_CONN_LAKEHOUSE_CATALOG", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_LOCKS", json.dumps(connection))
+    spec = tmp_path / "orders.yaml"
+    spec.write_text(
+        "table: sales.orders\nlocation: /lake/orders\nrecord_key: [id]\n"
+        "options: {lakehouse.lock.sqlalchemy.url: 'airflow:locks'}\n"
+    )
+    submit.plan(report=COMMITTED.to_json())
+    task = operator(table=str(spec))
+    task.execute(run_context(task))
+    assert submit.environment["LAKEHOUSE_CATALOG"] == "postgresql+psycopg://me:hunter2@db/lake"
+    assert "hunter2" in submit.environment["AIRFLOW_CONN_LOCKS"]
+    assert "hunter2" not in json.dumps([submit.argv, task.env_vars])
+    assert "LAKEHOUSE_CATALOG" not in os.environ
+
+
+def test_a_secret_among_the_options_of_a_run_fails_before_spark_starts(submit: FakeSubmit) -> None:
+    task = operator()
+    context = run_context(task)
+    context["params"] = {"options": {"lakehouse.lock.sqlalchemy.url": "postgresql://me:hunter2@db/locks"}}
+    with pytest.raises(AirflowFailException, match="holds a secret") as error:
+        task.execute(context)
+    assert "hunter2" not in str(error.value) and not (submit.directory / "call.json").exists()
+
+
+def test_a_folder_of_reports_that_another_user_made_is_not_used(
+    submit: FakeSubmit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LAKEHOUSE_REPORTS")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (tmp_path / f"lakehouse-reports-{os.geteuid()}").symlink_to(victim)
+    task = operator()
+    with pytest.raises(AirflowFailException, match="symbolic link"):
+        task.execute(run_context(task))
+    assert list(victim.iterdir()) == [] and not (submit.directory / "call.json").exists()
 
 
 @pytest.mark.parametrize(

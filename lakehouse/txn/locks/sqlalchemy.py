@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text, create_engine, func, insert, select, update
 from sqlalchemy.engine import Connection, make_url
@@ -19,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQL
 
 from lakehouse.errors import LakehouseError, RetryableError, TableBusyError, UserError
 from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.private_files import private_file
 from lakehouse.spec.secrets import redact_text, resolve_secret
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.lease import LeaseLock
@@ -56,6 +58,8 @@ class RowRegister:
     def __init__(self, url: str, name: str) -> None:
         try:
             parsed = make_url(url)
+            if parsed.get_backend_name() == "sqlite" and parsed.database and os.path.isdir(_folder(parsed.database)):
+                private_file(Path(parsed.database))
             self._engine = create_engine(parsed, pool_size=1, max_overflow=1)
         except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError, ValueError) as error:
             raise UserError(
@@ -144,6 +148,10 @@ def _code_of(error: Exception) -> int | str | None:
 def _may_lack_table(error: Exception) -> bool:
     """Return whether the table may be missing: whatever is not certainly something else."""
     return isinstance(error, SQLAlchemyError) and _code_of(error) not in _BUSY + _REFUSED + _FAILING
+
+
+def _folder(path: str) -> str:
+    return os.path.dirname(os.path.abspath(path))
 
 
 def _why_unusable(error: Exception) -> str:
