@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -87,3 +90,51 @@ def test_the_image_keeps_pyspark_out_of_airflows_environment() -> None:
     assert f"AIRFLOW_VERSION={version[1]}" in text
     assert "LAKEHOUSE_SPARK_HOME=/opt/spark-env" in text
     assert re.search(r"^RUN pip install .*--no-deps .*providers-apache-spark", text, re.MULTILINE) is not None
+
+
+def test_ports_are_published_to_this_machine_alone(services: dict[str, Any]) -> None:
+    published = [port for service in services.values() for port in service.get("ports", ())]
+    assert len(published) >= 5
+    assert [port for port in published if not port.startswith("127.0.0.1:")] == []
+
+
+def test_the_metastore_is_reached_from_its_own_network_alone(services: dict[str, Any]) -> None:
+    whole = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    metastore = services["hive-metastore"]
+    assert "ports" not in metastore and metastore.get("network_mode") is None
+    assert metastore["networks"] == ["metastore"]
+    assert whole["networks"]["metastore"] == {"internal": True}
+    members = {name for name, service in services.items() if "metastore" in service.get("networks", ())}
+    assert members == {*AIRFLOW, "demo-data", "spark-master", "spark-worker", "hive-metastore", "s3"}
+    assert metastore["environment"]["AWS_ENDPOINT_URL"] == "http://s3:9000", "it looks at places in S3"
+
+
+def test_no_password_has_a_default(services: dict[str, Any]) -> None:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    assert re.findall(r"\$\{\w*(?:PASSWORD|SECRET)\w*(?:\}|:?-|:?\+)", text) == []
+    required = re.compile(r"\$\{LAKEHOUSE_\w+:\?[^}]+\}")
+    secret = re.compile(r"PASSWORD|SECRET|FERNET_KEY", re.IGNORECASE)
+    told = [pair for service in services.values() for pair in service.get("environment", {}).items()]
+    assert len([value for name, value in told if secret.search(name)]) > 10
+    assert [(name, value) for name, value in told if secret.search(name) and not required.fullmatch(value)] == []
+    urls = [value for _, value in told if re.search(r"://[^/]*@", value)]
+    assert urls and [url for url in urls if not re.search(rf"://\w+:{required.pattern}@", url)] == []
+
+
+def test_the_documented_lines_make_an_env_file_with_all_that_is_required(tmp_path: Path) -> None:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    example = (ROOT / ".env.example").read_text(encoding="utf-8")
+    required = set(re.findall(r"\$\{(\w+):\?", text))
+    empty = re.findall(r"^(\w+)=(.*)$", example, re.MULTILINE)
+    assert ({name for name, _ in empty}, {value for _, value in empty}) == (required, {""})
+    optional = set(re.findall(r"^# (LAKEHOUSE_\w+)=", example, re.MULTILINE))
+    assert optional <= set(re.findall(r"\$\{(\w+):-", text))
+    lines = "\n".join(line.removeprefix("#   ") for line in example.splitlines() if line.startswith("#   "))
+    subprocess.run(["bash", "-ec", lines], cwd=tmp_path, check=True)
+    made = dict(line.split("=", 1) for line in (tmp_path / ".env").read_text(encoding="utf-8").splitlines())
+    assert set(made) == required and len(set(made.values())) == len(made)
+    assert len(base64.urlsafe_b64decode(made.pop("LAKEHOUSE_FERNET_SECRET"))) == 32
+    assert all(re.fullmatch(r"[0-9a-f]{48}", value) for value in made.values()), "they are parts of URLs"
+    assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
+    again = subprocess.run(["bash", "-ec", lines], cwd=tmp_path, check=False, capture_output=True)
+    assert again.returncode != 0, "what the volumes were made with is not overwritten"
