@@ -37,7 +37,8 @@ _SPILL_WAYS = 32
 # More digits than a hash has tell nothing apart, and less than this is not worth files of its own.
 _MAX_LEVEL = 5
 _MIN_SPILLED_BYTES = 1 << 20
-_BATCH_ROWS = 65_536
+#: Rows of every record batch of a run but its last.
+RUN_BATCH_ROWS = 65_536
 
 
 def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[StagedRun]:
@@ -150,7 +151,7 @@ class StagedReader:
     def bytes_per_row(self) -> float:
         """What a row takes in memory."""
         batches = self._reader.num_record_batches
-        rows = (batches - 1) * _BATCH_ROWS + self._reader.get_batch(batches - 1).num_rows if batches else 0
+        rows = (batches - 1) * RUN_BATCH_ROWS + self._reader.get_batch(batches - 1).num_rows if batches else 0
         return self._source.size() / max(rows, 1)
 
     def slice(self, offset: int, rows: int, columns: list[str] | None = None) -> pa.Table:
@@ -158,17 +159,17 @@ class StagedReader:
         if rows == 0:
             return self._table([], columns)
         # Every record batch but the last of a run has the same number of rows, so positions need no index.
-        first, last = offset // _BATCH_ROWS, (offset + rows - 1) // _BATCH_ROWS
-        return self._table(range(first, last + 1), columns).slice(offset - first * _BATCH_ROWS, rows)
+        first, last = offset // RUN_BATCH_ROWS, (offset + rows - 1) // RUN_BATCH_ROWS
+        return self._table(range(first, last + 1), columns).slice(offset - first * RUN_BATCH_ROWS, rows)
 
     def take(self, rows: np.ndarray, columns: list[str] | None = None) -> pa.Table:
         """Return the rows at these positions of the run, in this order."""
         # Batch by batch: a take from several at once would first copy all of them into one.
-        batch = rows // _BATCH_ROWS
+        batch = rows // RUN_BATCH_ROWS
         order = np.argsort(batch, kind="stable")
         numbers, starts = np.unique(batch[order], return_index=True)
         parts = [
-            self._table([number], columns).take(pa.array(rows[chosen] - number * _BATCH_ROWS))
+            self._table([number], columns).take(pa.array(rows[chosen] - number * RUN_BATCH_ROWS))
             for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
         ]
         taken = pa.concat_tables(parts) if parts else self._table([], columns)
@@ -187,8 +188,8 @@ def write_run_rows(context: WriteContext, path: str, reader: StagedReader, rows:
     """Write the rows at these positions of a run as another one; return what they take in memory, in bytes."""
     size, schema = 0, reader.slice(0, 0).schema
     with context.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
-        for start in range(0, len(rows), _BATCH_ROWS):
-            taken = reader.take(rows[start : start + _BATCH_ROWS]).combine_chunks()
+        for start in range(0, len(rows), RUN_BATCH_ROWS):
+            taken = reader.take(rows[start : start + RUN_BATCH_ROWS]).combine_chunks()
             size += taken.nbytes
             writer.write_table(taken)
     return size
@@ -256,8 +257,8 @@ def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: li
     del rows
     count, size = len(order), data.nbytes
     with context.storage.open_output(path) as sink, pa.ipc.new_file(sink, data.schema) as writer:
-        for start in range(0, count, _BATCH_ROWS):
-            writer.write_table(data.take(pa.array(order[start : start + _BATCH_ROWS])))
+        for start in range(0, count, RUN_BATCH_ROWS):
+            writer.write_table(data.take(pa.array(order[start : start + RUN_BATCH_ROWS])))
     entries = tuple(StagedEntry(run=path, **group) for group in groups)
     return StagedRun(path=path, entries=entries, rows=count, size_bytes=size, buckets=context.buckets)
 

@@ -17,12 +17,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.errors import CorruptTableError
+from lakehouse.index.bucket import bucket_of
 from lakehouse.io.context import WriteContext
-from lakehouse.io.staging import KEY, StagedReader, write_run_rows
+from lakehouse.io.log_reader import SliceContext
+from lakehouse.io.match import entry_parts, staged_keys
+from lakehouse.io.slice_reader import read_slice
+from lakehouse.io.staging import KEY, RUN_BATCH_ROWS, StagedReader, write_run_rows
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 from lakehouse.plan.tombstones import TOMBSTONES, TombstoneFile, Tombstones, tombstone_name
-from lakehouse.plan.write import StagedEntry, StagedRun
+from lakehouse.plan.write import StagedEntry, StagedRun, TagTask
 from lakehouse.rows.combine import combine
 from lakehouse.rows.order import at_least, ordering_columns, without_ordering
 from lakehouse.storage.protocol import NotFoundError
@@ -72,6 +76,36 @@ def _moved(entry: StagedEntry, late: np.ndarray, path: str) -> StagedEntry:
     """Return the entry in a run without the `late` rows, which ascend."""
     before, upto = np.searchsorted(late, [entry.offset, entry.offset + entry.rows]).tolist()
     return replace(entry, run=path, offset=entry.offset - before, rows=entry.rows - (upto - before))
+
+
+def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> StagedRun | None:
+    """Stage the versions that a slice holds of keys to delete, with their ordering values; None if it holds none.
+
+    A delete that brings no ordering value counts as of the version that it finds.
+    """
+    (file_slice,) = task.slices
+    path = f"{context.staging}/found/{file_slice.file_id}_{attempt.token}.arrow"
+    wanted = pa.schema([pa.field(KEY, pa.string()), *(context.schema.field(n) for n in context.rule.compared)])
+    columns = pa.schema([field for field in read.table if field.name in wanted.names])
+    with ExitStack() as stack:
+        writer, pending, count = None, wanted.empty_table(), 0
+        for part in entry_parts(task.entries, context.policy.memory_budget_bytes):
+            keys = staged_keys(context, part).combine_chunks()
+            for _, rows in read_slice(read, file_slice, columns):
+                met = rows.filter(pc.is_in(rows.column(KEY), value_set=keys)).select(wanted.names).cast(wanted)
+                pending, count = pa.concat_tables([pending, met]), count + met.num_rows
+                if writer is None and count:
+                    sink = stack.enter_context(context.storage.open_output(path))
+                    writer = stack.enter_context(pa.ipc.new_file(sink, wanted))
+                while writer is not None and pending.num_rows >= RUN_BATCH_ROWS:
+                    writer.write_table(pending.slice(0, RUN_BATCH_ROWS).combine_chunks())
+                    pending = pending.slice(RUN_BATCH_ROWS)
+        if writer is None:
+            return None
+        writer.write_table(pending.combine_chunks())
+    bucket = -1 if context.buckets is None else bucket_of(file_slice.file_id)
+    entry = StagedEntry(run=path, partition=file_slice.partition, bucket=bucket, offset=0, rows=count, deletes=count)
+    return StagedRun(path=path, entries=(entry,), rows=count, size_bytes=0, buckets=context.buckets)
 
 
 def count_late(context: WriteContext, deletes: KnownDeletes, _attempt: Attempt, run: StagedRun) -> int:

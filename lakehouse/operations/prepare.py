@@ -12,7 +12,6 @@ import pyarrow as pa
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
-from lakehouse.format.delete_values import written_as
 from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.context import WriteContext
 from lakehouse.io.log_reader import OPERATION
@@ -24,7 +23,7 @@ from lakehouse.model.merge import MergeRule
 from lakehouse.operations.buckets import bucket_rules
 from lakehouse.operations.create import drop_metadata_table
 from lakehouse.operations.load import LoadedTable, load_config, recent_metadata, table_schema
-from lakehouse.operations.tombstones import require_ordered
+from lakehouse.operations.tombstones import orders_deletes, require_ordered
 from lakehouse.plan import conflict
 from lakehouse.plan.ranges import RANGES_KEY, encode_ranges
 from lakehouse.plan.schema import Role, SchemaPlan, brought_columns, evolve, first_schema, incoming_columns
@@ -139,7 +138,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         policy=policies.write,
         bytes_per_row=_bytes_per_row(table, policies),
         deletes_only=deletes_only,
-        ordered_deletes=_orders_deletes(table, policies, batch) if deletes_only else False,
+        ordered_deletes=_brings_ordering(table, policies, batch) if deletes_only else False,
         combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
         buckets=None if global_keys else buckets,
         hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
@@ -171,17 +170,19 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
     )
 
 
-def _orders_deletes(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
-    """Return whether keys to delete come with ordering columns that count, which they do where deletes are remembered.
+def _brings_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
+    """Return whether keys to delete come with ordering columns that count, as they do where deletes are remembered.
 
     Raises UnsupportedError for a type by which the delete blocks of logs cannot be ordered.
     """
     names = table.config.merge_rule.compared
     if not policies.deletes.retention_ms or batch is None or not names or not set(names) <= set(batch.names):
         return False
-    if table.config.is_merge_on_read:
-        for name in names:
-            written_as(batch.field(name).type)
+    if not orders_deletes(table, batch):
+        raise UnsupportedError(
+            f"{table.env.storage.root}: logs cannot say the order of a delete by columns {', '.join(names)} of their "
+            "types; delete by the key columns alone, or bring rows that are flagged as deletes"
+        )
     return True
 
 

@@ -17,14 +17,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+import pyarrow as pa
+
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.format.delete_values import written_as
+from lakehouse.index.bucket import bucket_of
 from lakehouse.io.context import WriteContext
 from lakehouse.io.tombstones import (
     KeptRun,
     KnownDeletes,
     count_late,
     drop_late,
+    found_versions,
     may_be_late,
     merge_tombstones,
     write_tombstones,
@@ -32,7 +37,8 @@ from lakehouse.io.tombstones import (
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.merge import MergeRule
-from lakehouse.operations.load import LoadedTable, archived_writes
+from lakehouse.operations.load import LoadedTable, archived_writes, load_slices
+from lakehouse.operations.scan import slice_context
 from lakehouse.plan.tombstones import (
     LATE_ROWS_KEY,
     TOMBSTONES,
@@ -47,7 +53,7 @@ from lakehouse.plan.tombstones import (
     known_tombstones,
     wiped_partitions,
 )
-from lakehouse.plan.write import StagedRun
+from lakehouse.plan.write import StagedRun, TagTask
 from lakehouse.spec.delete_options import DELETE_RETENTION, DeletePolicy
 from lakehouse.txn.deletions import delete_leftovers
 
@@ -73,6 +79,29 @@ def require_ordered(rule: MergeRule, where: str) -> None:
         raise UnsupportedError(f"{where}: {DELETE_RETENTION} does not order by parts of {rule.ordering[0]!r}")
 
 
+def orders_deletes(table: LoadedTable, schema: pa.Schema) -> bool:
+    """Return whether deletes can say an ordering value of the types in `schema`: delete blocks of logs hold not all."""
+    try:
+        for name in table.config.merge_rule.compared if table.config.is_merge_on_read else ():
+            written_as(schema.field(name).type)
+    except UnsupportedError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedDeletes:
+    """What is left to write: runs without late rows, how many those were, the files of what the runs delete.
+
+    `are_ordered`: keys to delete come with ordering values, their own or those of the versions that they found.
+    """
+
+    runs: Sequence[StagedRun] = ()
+    late: int = 0
+    files: tuple[TombstoneFile, ...] = ()
+    are_ordered: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedDeletes:
     """What one try of a write does about deletes; `known` is what commits told when its table was loaded."""
@@ -84,6 +113,30 @@ class RememberedDeletes:
     known: Tombstones
     now_ms: int
     retention_ms: int
+    orders_deletes: bool
+
+    def applied(self, runs: Sequence[StagedRun]) -> AppliedDeletes:
+        """Return what is to be written of the staged runs, and the files of what they delete."""
+        if self.operation is Operation.DELETE and not self.context.ordered_deletes and self.orders_deletes:
+            ordering = replace(self, context=replace(self.context, ordered_deletes=True))
+            found = self._found(runs)
+            return AppliedDeletes(runs=found, late=0, files=ordering.remember(found), are_ordered=True)
+        kept, late = self.in_order(runs)
+        return AppliedDeletes(runs=kept, late=late, files=self.remember(kept), are_ordered=self.context.ordered_deletes)
+
+    def _found(self, runs: Sequence[StagedRun]) -> tuple[StagedRun, ...]:
+        """Return the versions that the keys to delete have in the table, as runs."""
+        context, entries = self.context, [entry for run in runs for entry in run.entries]
+        slices = load_slices(self.table, None if context.global_keys else sorted({e.partition for e in entries}))
+        read = slice_context(self.table, context.schema, budget=context.policy.memory_budget_bytes)
+        tasks = []
+        for piece in slices:
+            bucket = -1 if context.buckets is None else bucket_of(piece.file_id)
+            mine = [e for e in entries if context.global_keys or (e.partition, e.bucket) == (piece.partition, bucket)]
+            if mine:
+                tasks.append(TagTask(bases=(), entries=tuple(mine), slices=(piece,)))
+        found = self.engine.run(partial(found_versions, context, read), tasks, light=True)
+        return tuple(run for run in found if run is not None)
 
     def in_order(self, runs: Sequence[StagedRun]) -> tuple[list[StagedRun], int]:
         """Return the runs without rows that are older than a remembered delete, and how many those were."""
@@ -112,7 +165,7 @@ class RememberedDeletes:
         deleting = [run for run in runs if self.context.deletes_only or any(entry.deletes for entry in run.entries)]
         return _made(self.engine.run(partial(write_tombstones, self.context, told), deleting, light=True))
 
-    def extra(self, files: Sequence[TombstoneFile], late: int, metadata: CommitMetadata) -> dict[str, str]:
+    def extra(self, applied: AppliedDeletes, metadata: CommitMetadata) -> dict[str, str]:
         """Return what the commit says: the files that count after it, and how many rows came too late."""
         instant = Instant(requested=self.context.instant, action=_action(self.operation), state=State.INFLIGHT)
         wiped = wiped_partitions(instant, metadata)
@@ -123,9 +176,9 @@ class RememberedDeletes:
             wiped_all=instant.requested if wiped is None else self.known.wiped_all,
         ).counting(self.now_ms)
         newest = max((write.completion for write in self.table.timeline.writes()), default="")
-        known = replace(known, up_to=newest, files=(*self._merged(known), *files))
+        known = replace(known, up_to=newest, files=(*self._merged(known), *applied.files))
         told = {TOMBSTONES_KEY: encode_tombstones(known)}
-        return told | ({LATE_ROWS_KEY: str(late)} if late else {})
+        return told | ({LATE_ROWS_KEY: str(applied.late)} if applied.late else {})
 
     def makes_late(self, runs: Sequence[StagedRun], winner: Instant, metadata: CommitMetadata) -> bool:
         """Return whether deletes that another write committed since we looked make rows of ours late."""
@@ -172,6 +225,7 @@ def remembered_deletes(
         known=load_tombstones(table, now_ms, policy.retention_ms),
         now_ms=now_ms,
         retention_ms=policy.retention_ms,
+        orders_deletes=orders_deletes(table, context.schema),
     )
 
 

@@ -57,10 +57,9 @@ from lakehouse.operations.results import Committed, Conflict, NothingToDo
 from lakehouse.operations.rollback import roll_back, roll_back_failed_writes
 from lakehouse.operations.scan import slice_context
 from lakehouse.operations.tidy import delete_files, delete_unreported, marked_files, rollback_of, tidy
-from lakehouse.operations.tombstones import remembered_deletes
+from lakehouse.operations.tombstones import AppliedDeletes, remembered_deletes
 from lakehouse.operations.turn import Turn
 from lakehouse.plan.index import BucketIndex, Index, SimpleIndex
-from lakehouse.plan.tombstones import TombstoneFile
 from lakehouse.plan.write import GroupTask, Sizing, StagedRun, TagResult, TagTask
 from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.spec.options import Policies
@@ -255,8 +254,7 @@ def _write(
     stats: list[WriteStat] = []
     touched: frozenset[tuple[str, str]] = frozenset()
     deletes = remembered_deletes(table, engine, policies.deletes, context, request.operation)
-    kept: Sequence[StagedRun] = ()
-    late, remembered = 0, tuple[TombstoneFile, ...]()
+    applied = AppliedDeletes()
     if request.operation is Operation.DELETE_PARTITION:
         _start(table, instant, request.operation, ())
     elif _is_staged(policies, engine, request, context):
@@ -266,16 +264,14 @@ def _write(
             raise RetryableError(
                 f"{table.env.storage.root}: the buckets of partitions changed while this write was tried; run it again"
             )
-        kept = runs
-        if deletes is not None:
-            kept, late = deletes.in_order(runs)
-            remembered = deletes.remember(kept)
-        outcome = _write_staged(engine, policies, prepared, request, instant, markers, kept)
+        applied = AppliedDeletes(runs=runs) if deletes is None else deletes.applied(runs)
+        prepared = replace(prepared, template=replace(prepared.template, ordered_deletes=applied.are_ordered))
+        outcome = _write_staged(engine, policies, prepared, request, instant, markers, applied.runs)
         if isinstance(outcome, Conflict):
             return outcome
-        empties = request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE or bool(remembered)
+        empties = request.allow_empty or request.operation is Operation.INSERT_OVERWRITE_TABLE or bool(applied.files)
         if isinstance(outcome, NothingToDo) and not empties:
-            return outcome if not late else _only_late(late)
+            return outcome if not applied.late else _only_late(applied.late)
         if isinstance(outcome, NothingToDo):
             _start(table, instant, request.operation, ())
         else:
@@ -285,7 +281,7 @@ def _write(
         markers.begin()
         stats = engine.exchange(request.frame, partial(write_shard, context), by=prepared.partition_by, hint="balanced")
     replaced = _replaced(table, request, stats) if replaces else {}
-    if not stats and not replaced and not request.allow_empty and not remembered:
+    if not stats and not replaced and not request.allow_empty and not applied.files:
         return NothingToDo(reason="the batch has no rows and there is nothing to replace")
     rows = sum(run.rows for run in runs) if runs else sum(stat.num_writes for stat in stats)
     metadata = CommitMetadata(
@@ -295,12 +291,14 @@ def _write(
         extra={**request.extra, **prepared.extra(stats, rows), **event_time_extra(table, policies.event_time, stats)},
     )
     if deletes is not None:
-        metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(remembered, late, metadata)})
+        metadata = replace(metadata, extra={**metadata.extra, **deletes.extra(applied, metadata)})
     markers.left = delete_unreported(table, instant.requested, metadata.stats, known=markers.known)
-    candidate = _candidate(engine, prepared, request, instant, metadata, touched, kept)
+    # Keys that a delete did not find may have been inserted since.
+    compared = runs if request.operation is Operation.DELETE else applied.runs
+    candidate = _candidate(engine, prepared, request, instant, metadata, touched, compared)
     if deletes is not None:
-        unmet = _unmet(kept, touched) if context.buckets is not None else frozenset[tuple[str, int]]()
-        candidate = replace(candidate, makes_late=partial(deletes.makes_late, kept), unmet=unmet)
+        unmet = _unmet(applied.runs, touched) if context.buckets is not None else frozenset[tuple[str, int]]()
+        candidate = replace(candidate, makes_late=partial(deletes.makes_late, applied.runs), unmet=unmet)
     return complete(candidate, policies.transaction)
 
 
@@ -344,7 +342,8 @@ def _write_staged(
     table, context = prepared.table, prepared.context(instant.requested)
     entries = [entry for run in runs for entry in run.entries]
     if not entries:
-        return NothingToDo(reason="the batch has no rows")
+        by_key = request.operation is Operation.DELETE and context.ordered_deletes
+        return NothingToDo(reason="no stored row matches the batch" if by_key else "the batch has no rows")
     partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
     listing = None if request.operation in _REPLACING else load_listing(table, partitions)
     slices = () if listing is None else listing.slices

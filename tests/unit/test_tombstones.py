@@ -84,12 +84,33 @@ def test_tie_goes_to_the_row_that_arrives_after_the_delete() -> None:
     assert ids(table) == ["d", "e"]
 
 
-def test_delete_without_ordering_value_removes_what_is_there_and_is_not_remembered() -> None:
+def test_flagged_delete_without_ordering_value_removes_what_is_there_and_is_not_remembered() -> None:
     table = remembering()
-    table.delete(batch([row("e")]).select(["id", "p"]))
-    table.upsert(batch([{**deleted("d", 0), "ts": None}]))
+    table.upsert(batch([{**deleted("e", 0), "ts": None}]))
+    assert ids(table) == []
     assert table.upsert(batch([row("e", ts=1)])).late_rows_dropped == 0
     assert ids(table) == ["e"]
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "BUCKET", "GLOBAL_SIMPLE"])
+@pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_delete_by_key_alone_counts_as_of_the_version_it_finds(type: str, index: str) -> None:
+    table = remembering(type=type, index=index, new_buckets="log")
+    table.upsert(batch([row(f"k{number}", p="ab"[number % 2], ts=number, v="first") for number in range(20)]))
+    keys = [f"k{number}" for number in range(10)]
+    assert isinstance(table.delete([*keys, "d", "unknown"]), Committed)
+    late = table.upsert(batch([row(f"k{n}", p="ab"[n % 2], ts=n - 1) for n in range(10)]))
+    assert (late.late_rows_dropped, ids(table)) == (10, ["e", *(f"k{number}" for number in range(10, 20))])
+    # A key that was not found has no version.
+    newer = batch([row("k3", p="b", ts=4, v="newer"), row("unknown", ts=0), row("k4", ts=3, v="late")])
+    assert table.upsert(newer).late_rows_dropped == 1
+    for _ in range(2):
+        shown = {r["id"]: r["v"] for r in data_rows(table, ["id", "v"])}
+        assert len(shown) == 13 and (shown["k3"], shown["unknown"], "k4" in shown) == ("newer", None, False)
+        if type == "MERGE_ON_READ":
+            table.services.compaction(force=True)
+    nothing = table.delete(["nobody"])
+    assert isinstance(nothing, NothingToDo) and nothing.reason == "no stored row matches the batch"
 
 
 @pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
