@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from lakehouse.spec.changes import spec_changes
 from lakehouse.spec.folder import SpecFolder, read_specs, spec_paths
 from lakehouse.spec.job import JobReport
 
+logger = logging.getLogger(__name__)
 #: Directories whose specs a job puts in force before it opens a table by its name; set by Airflow's operators.
 SYNC = "LAKEHOUSE_SYNC_SPECS"
 #: Directories with specs, as Airflow's DAGs are made of them.
@@ -56,14 +58,14 @@ def specs_in_force(catalog: Catalog, tables: Sequence[str] = ()) -> Mapping[str,
     Without `tables`, of all tables of the catalog.
     """
     if os.environ.get(SYNC):
-        folder = _folder(_paths(os.environ[SYNC]), tables)
+        folder = _folder(_present(os.environ[SYNC]), tables)
         return warnings_of(synchronise(catalog, folder, author=author(os.environ), tables=tables))
     return drift_warnings(catalog, tables)
 
 
 def drift_warnings(catalog: Catalog, tables: Sequence[str] = ()) -> Mapping[str, str]:
     """Return warnings of spec files that differ from what is in force, by table; nothing is changed."""
-    named = _paths(os.environ.get(SYNC) or os.environ.get(SPECS) or "")
+    named = _present(os.environ.get(SYNC) or os.environ.get(SPECS) or "")
     folder = _folder(named, tables) if named else recorded_files(catalog, tables)
     return warnings_of(compare(catalog, folder, tables))
 
@@ -166,6 +168,15 @@ def _directories(given: Sequence[Path]) -> Sequence[Path]:
     if not found:
         raise UserError(f"no spec files: give their directory by --specs, or set {SPECS}")
     return found
+
+
+def _present(text: str) -> list[Path]:
+    """Return the directories that exist: a job goes on without those that this machine has not."""
+    found = {path: path.is_dir() for path in _paths(text)}
+    for path, present in found.items():
+        if not present:
+            logger.warning("%s is no directory of table specs: no spec of it is put in force or compared", path)
+    return [path for path, present in found.items() if present]
 
 
 def _paths(text: str) -> list[Path]:

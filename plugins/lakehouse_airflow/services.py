@@ -128,7 +128,11 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
 
 @task
 def due_batches(service: str, arguments: Sequence[str] = (), **context: Any) -> list[list[str]]:
-    """Task: the batches of tables that a service is to run on now (see `due_tables`)."""
+    """Task: the batches of tables that a service is to run on now (see `due_tables`).
+
+    Where nothing is due, Airflow skips the task that is mapped over them. A task that follows it and is to run all the
+    same needs `trigger_rule="none_failed"`.
+    """
     try:
         return due_tables(service, context, arguments=arguments)
     except UserError as error:

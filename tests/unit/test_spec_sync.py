@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from alembic.config import Config
 from lakehouse import Table, load_catalog
 from lakehouse.catalog.catalog import Catalog
 from lakehouse.catalog.connect import Database, _config
+from lakehouse.cli import ingest as ingest_command
 from lakehouse.cli.main import main
 from lakehouse.spec.changes import changes_text, spec_changes
 from lakehouse.spec.folder import read_specs, spec_paths
 from lakehouse.spec.job import JobReport, JobStatus
+from lakehouse.spec.table import TableSpec
 
 CLEAN = "services: {clean: {commits_retained: %s}}\n"
 Write = Callable[..., Path]
@@ -170,6 +173,28 @@ def test_a_job_of_airflow_puts_the_edited_file_in_force_before_it_works(
     entry = catalog.entry("sales.orders")
     newest = catalog.history.decisions(entry.id, "compaction")[0]
     assert (entry.spec_version, newest.inputs["spec_version"]) == (3, 3)
+
+
+def test_an_ingestion_of_a_table_by_its_name_reads_by_the_edited_spec(
+    write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = str(write(more="ingest: {path: before}\n").parent)
+    run(capsys, "table", "sync", "--specs", specs)
+    write(more="ingest: {path: after}\n")
+    seen: list[TableSpec] = []
+
+    def ingested(session: object, spec: TableSpec, *args: object, **kwargs: object) -> JobReport:
+        seen.append(spec)
+        return JobReport(status=JobStatus.NOTHING_TO_DO, table=spec.table)
+
+    monkeypatch.setattr(ingest_command, "job_session", lambda name: None)
+    monkeypatch.setattr(ingest_command, "run_ingest", ingested)
+    assert main(["ingest", "run", "--table", "sales.orders"]) == 0
+    monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", os.pathsep.join((specs, f"{specs}-nowhere")))
+    assert main(["ingest", "run", "--table", "sales.orders"]) == 0
+    assert [spec.ingest and spec.ingest.path for spec in seen] == ["before", "after"]
+    assert {spec.location for spec in seen} == {catalog.entry("sales.orders").location}
+    assert [version.version for version in catalog.spec_history("sales.orders")] == [1, 2]
 
 
 def test_a_broken_file_does_not_stop_the_services_and_their_reports_say_so(
