@@ -8,15 +8,20 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zlib
 from functools import lru_cache
 from typing import Any
 
 import fastavro
 
 from lakehouse.errors import CorruptTableError
+from lakehouse.format.avro_bounds import check_schema
 from lakehouse.format.schemas import Schema
+from lakehouse.model.document import parse_json
 
 MAGIC = b"Obj\x01"
+#: Bytes that one compressed block may become: a thousand times its size and more is possible.
+MAX_INFLATED = 1 << 28
 
 _SYNC = {"type": "fixed", "name": "Sync", "size": 16}
 _HEADER = fastavro.parse_schema(
@@ -67,39 +72,57 @@ def read_record(data: bytes, *schemas: Schema) -> dict[str, Any]:
         raise CorruptTableError(f"the file starts with {data[:8]!r}; expected an Avro container file, {MAGIC!r}")
     wanted = {schema["name"]: schema for schema in schemas}
     try:
-        name, records = _content(data, wanted)
+        name, count, record = _content(data, wanted)
     except Exception as error:  # fastavro raises a dozen kinds on broken bytes; all of them mean the same here
         raise CorruptTableError(f"Avro content cannot be read: {type(error).__name__}: {error}") from error
     if name not in wanted:
         raise CorruptTableError(f"the file holds {name}; expected {' or '.join(wanted)}", found=name)
-    if len(records) != 1:
-        raise CorruptTableError(f"the file holds {len(records)} {name} records; expected exactly one")
-    record: dict[str, Any] = records[0]
-    return record
+    if count != 1:
+        raise CorruptTableError(f"the file holds {count} {name} records; expected exactly one")
+    found: dict[str, Any] = record
+    return found
 
 
-def _content(data: bytes, wanted: dict[str, Schema]) -> tuple[str, list[Any]]:
-    """Return the name of the records, and them, if it is one of the `wanted`; raises whatever fastavro does."""
+def _content(data: bytes, wanted: dict[str, Schema]) -> tuple[str, int, Any]:
+    """Return name and number of the records, and the record if it is the only one and of a `wanted` name.
+
+    Raises whatever fastavro does.
+    """
     source = io.BytesIO(data)
     header: Any = fastavro.schemaless_reader(source, _HEADER, None)
     text = header["meta"]["avro.schema"]
     written, name = _parsed(text)
     if name not in wanted:
-        return name, []
-    _, ours, our_text = _own(wanted[name])
-    if header["meta"].get("avro.codec", b"null") == b"null" and source.tell() < len(data):
-        # As a rule it is one small block, and to open a reader costs more than to read it.
+        return name, 0, None
+    codec = header["meta"].get("avro.codec", b"null")
+    if codec not in (b"null", b"deflate"):
+        raise ValueError(f"codec {codec!r} is not one of the timeline's, null and deflate")
+    count, packed = 0, b""
+    while source.tell() < len(data):
         block: Any = fastavro.schemaless_reader(source, _BLOCK, None)
-        if block["count"] == 1 and block["sync"] == header["sync"] and source.tell() == len(data):
-            resolved = None if text == our_text else ours
-            return name, [fastavro.schemaless_reader(io.BytesIO(block["data"]), written, resolved)]
-    return name, list(fastavro.reader(io.BytesIO(data), wanted[name]))
+        if block["sync"] != header["sync"] or len(block["sync"]) != _SYNC["size"] or block["count"] < 0:
+            raise ValueError(f"a block ends at byte {source.tell()} without the marker of the file")
+        count, packed = count + block["count"], block["data"] if block["count"] else packed
+    if count != 1:
+        return name, count, None
+    _, ours, our_text = _own(wanted[name])
+    datum = io.BytesIO(packed if codec == b"null" else _inflated(packed))
+    return name, count, fastavro.schemaless_reader(datum, written, None if text == our_text else ours)
+
+
+def _inflated(packed: bytes) -> bytes:
+    unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    data = unpacker.decompress(packed, MAX_INFLATED)
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"a block of {len(packed)} bytes holds more than {MAX_INFLATED}")
+    return data
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: bytes) -> tuple[Any, str]:
     """Return a schema as it stands in a file, parsed, and the bare name of its records."""
-    schema = json.loads(text)
+    schema = parse_json(text)
+    check_schema(schema)
     return fastavro.parse_schema(schema), str(schema["name"]).rpartition(".")[2]
 
 

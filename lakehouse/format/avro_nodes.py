@@ -7,6 +7,7 @@ resolved, so that a node needs nothing around it (format: data.md 4.4; types as 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.format.avro_schema import avro_to_arrow
+from lakehouse.model.document import parse_json
 
 #: The longest record: Java's arrays hold no more, and with a margin around it all positions in it fit 32 bits.
 MAX_RECORD_BYTES = 2**31 - 64
@@ -67,14 +69,15 @@ def avro_nodes(schema: str) -> AvroNode:
     than 16 bytes, CorruptTableError for an enum without symbols and the like; otherwise as `avro_to_arrow`.
     """
     try:
-        declared = json.loads(schema)
+        declared = parse_json(schema)
     except ValueError:
         declared = None  # avro_to_arrow says what is wrong
-    _refuse_unions(declared, "")
+    with suppress(RecursionError):  # avro_to_arrow refuses it, too
+        _refuse_unions(declared, "")
     arrow = avro_to_arrow(schema)
     try:
         return _Compiler().node(declared, pa.struct(list(arrow)), "", "")
-    except (KeyError, TypeError, AttributeError, StopIteration) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, StopIteration) as error:
         raise CorruptTableError(f"the Avro schema is malformed: {type(error).__name__}: {error}") from error
 
 

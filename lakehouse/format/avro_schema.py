@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lakehouse.errors import CorruptTableError, UserError
+from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
+from lakehouse.model.document import parse_json
 
 #: The columns that Hudi puts before those of the user, in this order.
 META_COLUMNS: tuple[str, ...] = (
@@ -23,6 +24,9 @@ META_COLUMNS: tuple[str, ...] = (
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
+
+#: Bounds of a schema, named types counted at every place where they stand: a short text may declare 2^1000 fields.
+MAX_DEPTH, MAX_FIELDS = 64, 200_000
 
 _LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MASK = "__"
@@ -92,17 +96,22 @@ def avro_to_arrow(schema_json: str) -> pa.Schema:
     """Return the Arrow schema of a table's Avro JSON, written by this package or any other.
 
     Enums and uuids become strings, fixed becomes fixed-size binary. Raises UserError naming the column and type for
-    unions of several types and the like, CorruptTableError if the text is no record schema.
+    unions of several types and the like, CorruptTableError if the text is no record schema, UnsupportedError for one of
+    more than MAX_DEPTH levels or MAX_FIELDS fields.
     """
     try:
-        parsed = json.loads(schema_json)
+        parsed = parse_json(schema_json)
     except ValueError as error:
         raise CorruptTableError(f"the table schema is not JSON; it starts with {schema_json[:40]!r}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise CorruptTableError(f"the table schema is no Avro record: {schema_json[:80]!r}")
     try:
-        return pa.schema(list(_AvroReader().arrow_type(parsed, "", "")))
-    except (KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        kind = _AvroReader().arrow_type(parsed, "", "")
+        _check_depth(kind, 0)
+        return pa.schema(list(kind))
+    except RecursionError:
+        raise _too_deep() from None
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, pa.ArrowException) as error:
         raise CorruptTableError(f"the table schema is malformed: {type(error).__name__}: {error}") from error
 
 
@@ -189,6 +198,8 @@ class _AvroReader:
 
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType | None] = {}
+        self._fields = 0
+        self._fields_of: dict[str, int] = {}
 
     def field(self, entry: dict[str, Any], namespace: str, path: str) -> pa.Field:
         column = f"{path}.{entry['name']}" if path else entry["name"]
@@ -205,6 +216,7 @@ class _AvroReader:
 
     def arrow_type(self, declared: Any, namespace: str, column: str) -> pa.DataType:
         """Return the Arrow type of a schema that is no union; `namespace` is that of the record around it."""
+        self._count(1)
         if isinstance(declared, str):
             return self._by_name(declared, namespace, column)
         kind = declared["type"]
@@ -226,6 +238,7 @@ class _AvroReader:
     def _declare(self, declared: dict[str, Any], namespace: str, column: str) -> pa.DataType:
         full_name = _full_name(declared["name"], declared.get("namespace", namespace))
         self._named[full_name] = None  # until complete: a reference from inside would be recursive
+        before = self._fields
         if declared["type"] == "enum":
             kind: pa.DataType = pa.string()
         elif declared["type"] == "fixed":
@@ -235,15 +248,35 @@ class _AvroReader:
             inner = full_name.rpartition(".")[0]
             kind = pa.struct([self.field(entry, inner, column) for entry in declared["fields"]])
         self._named[full_name] = kind
+        self._fields_of[full_name] = self._fields - before
         return kind
 
     def _by_name(self, name: str, namespace: str, column: str) -> pa.DataType:
-        known = _PRIMITIVES.get(name) or self._named.get(_full_name(name, namespace)) or self._named.get(name)
-        if known is None:
+        if name in _PRIMITIVES:
+            return _PRIMITIVES[name]
+        known = next((n for n in (_full_name(name, namespace), name) if self._named.get(n) is not None), "")
+        if not known:
             raise UserError(
                 f"column {column!r} has Avro type {name!r}: unknown, recursive or always null", column=column
             )
-        return known
+        self._count(self._fields_of[known])
+        return self._named[known]
+
+    def _count(self, fields: int) -> None:
+        self._fields += fields
+        if self._fields > MAX_FIELDS:
+            raise UnsupportedError(f"the table schema has more than {MAX_FIELDS} fields, which no table needs")
+
+
+def _check_depth(kind: pa.DataType, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise _too_deep()
+    for index in range(kind.num_fields):
+        _check_depth(kind.field(index).type, depth + 1)
+
+
+def _too_deep() -> UnsupportedError:
+    return UnsupportedError(f"the table schema has more than {MAX_DEPTH} levels of nested columns")
 
 
 def _full_name(name: str, namespace: str) -> str:

@@ -30,6 +30,8 @@ SIMPLE = "SIMPLE"
 DYNAMIC = "DYNAMIC_V0"
 
 _VERSION = -1
+# What the least false-positive rate that a double holds takes. Every look-up takes as many steps.
+_MOST_HASHES = 1_100
 _MURMUR = 1
 _HEADER = struct.Struct(">iibi")  # version, number of hashes, type of hash, number of bits
 _DYNAMIC = struct.Struct(">iii")  # entries per row, keys in the last row, rows
@@ -349,7 +351,7 @@ def _read_header(data: bytes, at: int) -> tuple[int, int, int]:
     if len(data) < at + _HEADER.size:
         raise CorruptTableError(f"bloom filter of {len(data)} bytes has no room for a header at byte {at}")
     version, num_hashes, hash_type, num_bits = _HEADER.unpack_from(data, at)
-    if version != _VERSION or num_hashes < 1 or num_bits < 1 or hash_type not in (0, _MURMUR):
+    if version != _VERSION or not 1 <= num_hashes <= _MOST_HASHES or num_bits < 1 or hash_type not in (0, _MURMUR):
         raise CorruptTableError(
             f"bloom filter has version {version}, {num_hashes} hashes of type {hash_type} and {num_bits} bits"
         )

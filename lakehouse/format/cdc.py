@@ -16,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.model.document import parse_json
+
 OP, TS, BEFORE, AFTER, RECORD_KEY = "op", "ts_ms", "before", "after", "record_key"
 #: What the name of a change log ends with.
 CDC_SUFFIX = ".cdc"
@@ -53,7 +55,7 @@ def cdc_avro_schema(mode: CdcMode, avro_schema: str) -> str:
     if mode is CdcMode.OP_KEY_ONLY:
         fields = [{"name": name, "type": ["string", "null"]} for name in (OP, RECORD_KEY)]
         return json.dumps({"type": "record", "name": "Record", "fields": fields}, separators=(",", ":"))
-    table = json.loads(avro_schema)
+    table = parse_json(avro_schema)
     second = TS if mode.has_after else RECORD_KEY
     fields = [_field(OP, _TEXT), _field(second, _TEXT), _field(BEFORE, ["null", table])]
     if mode.has_after:

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 
 from lakehouse.errors import CorruptTableError
+from lakehouse.model.document import parse_json
 
 HASHING_CONFIGS = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
 #: The instant of the rule that a table is made with.
@@ -56,7 +57,7 @@ def encode_hashing_config(config: HashingConfig) -> bytes:
 def decode_hashing_config(data: bytes, path: str) -> HashingConfig:
     """Return the rule that `data` holds; raise CorruptTableError naming `path` for other bytes."""
     try:
-        found = json.loads(data)
+        found = parse_json(data)
         return HashingConfig(
             expressions=str(found["expressions"]),
             default=int(found["defaultBucketNumber"]),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.archive import ArchivedAction, HistoryFile
+from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Action, Instant, State
 
 #: The file that tells which manifest counts.
@@ -56,6 +58,7 @@ _SCHEMA = pa.schema(
         pa.field("version", pa.int32(), nullable=False),
     ]
 )
+_MOST_ROWS, _MOST_GROUP_BYTES = 10_000_000, 1 << 30
 _ROW_GROUP_BYTES = 16 * 1024 * 1024
 
 
@@ -79,7 +82,7 @@ def encode_manifest(files: Iterable[HistoryFile]) -> bytes:
 def decode_manifest(data: bytes) -> tuple[HistoryFile, ...]:
     """Return the files that a manifest lists; raise CorruptTableError if it is none."""
     try:
-        entries: list[Mapping[str, Any]] = json.loads(data)["files"]
+        entries: list[Mapping[str, Any]] = parse_json(data)["files"]
         found = [parse_history_file(entry["fileName"], int(entry["fileLen"])) for entry in entries]
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptTableError(f"not a manifest of the archived timeline: {error}: {data[:200]!r}") from error
@@ -174,7 +177,8 @@ def _rows(actions: Sequence[ArchivedAction]) -> pa.Table:
 
 def read_instants(source: Any) -> list[Instant]:
     """Return the instants in a file, without what they hold: three narrow columns are read."""
-    with pq.ParquetFile(source, pre_buffer=False) as file:
+    with _readable(), pq.ParquetFile(source, pre_buffer=False) as file:
+        _refuse_bomb(file.metadata)
         return _instants(file.read(columns=list(TIMES)))
 
 
@@ -186,7 +190,8 @@ def read_actions(
     Row groups without a wanted one are passed over. Actions whose metadata lacks the bytes `containing` are left out:
     what is in it as text stands in it as it is.
     """
-    with pq.ParquetFile(source, pre_buffer=False) as file:
+    with _readable(), pq.ParquetFile(source, pre_buffer=False) as file:
+        _refuse_bomb(file.metadata)
         for number in range(file.num_row_groups):
             chosen = None
             if wanted is not None:
@@ -201,6 +206,27 @@ def read_actions(
             held = zip(rows.column("metadata").to_pylist(), rows.column("plan").to_pylist(), strict=True)
             for instant, (metadata, plan) in zip(_instants(rows), held, strict=True):
                 yield ArchivedAction(instant=instant, metadata=metadata or None, plan=plan or None)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Take what Arrow says of broken bytes for what it is; errors of the system pass: they have a number."""
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError, KeyError, TypeError, OSError) as error:
+        if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
+            raise
+        raise CorruptTableError(f"a file of the archived timeline cannot be read: {error}") from error
+
+
+def _refuse_bomb(footer: Any) -> None:
+    """Raise CorruptTableError for a file that declares more than an archive holds: rows are read group by group."""
+    sizes = [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
+    if footer.num_rows > _MOST_ROWS or max(sizes, default=0) > _MOST_GROUP_BYTES:
+        raise CorruptTableError(
+            f"a file of the archived timeline declares {footer.num_rows} actions and row groups of up to "
+            f"{max(sizes, default=0)} bytes; {_MOST_ROWS} and {_MOST_GROUP_BYTES} can be"
+        )
 
 
 def _instants(rows: pa.Table) -> list[Instant]:

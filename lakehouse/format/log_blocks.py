@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
@@ -139,7 +139,7 @@ def scan_blocks(source: RandomAccess) -> list[LogBlock]:
         end = _end_of_block(view, position)
         if end is None:
             start = min(position + _BEFORE_SIZED, view.size)
-            end = _next_magic(view, start)
+            end = view.next_magic(start)
             writer = _instant_of(view, position, end)
             blocks.append(LogBlock(kind=BlockType.CORRUPT, offset=start, length=end - start, writer=writer))
         else:
@@ -156,22 +156,44 @@ class _View:
         self.size = source.seek(0, io.SEEK_END)
         self._start = 0
         self._window = b""
+        self._is_damaged = False
 
     def at(self, position: int, length: int) -> bytes:
         """Return `length` bytes from `position`; fewer at the end of the file."""
         first = position - self._start
         if first < 0 or first + length > len(self._window):
-            self._source.seek(position)
-            self._window = bytes(self._source.read(max(length, _WINDOW_BYTES)))
+            self._window = self._read(position, max(length, _WINDOW_BYTES))
             self._start, first = position, 0
         return self._window[first : first + length]
 
-    def chunks(self, position: int) -> Iterator[tuple[int, bytes]]:
-        """Yield pieces of the file from `position` on with their positions; each laps over the next by a magic."""
+    def tail(self, position: int, length: int) -> bytes:
+        """Return bytes as `at` does, where the next block is likely to begin.
+
+        The window moves there, unless a broken block was met: in a file of nothing else each would move it, there and
+        back.
+        """
+        return self._read(position, length) if self._is_damaged else self.at(position, length)
+
+    def next_magic(self, start: int) -> int:
+        """Return where the next magic begins, or the size of the file; what is before it belongs to a broken block."""
+        self._is_damaged = True
+        position, length = start, _WINDOW_BYTES
+        found = self._window.find(MAGIC, start - self._start) if self._start <= start else -1
+        if found >= 0:
+            return self._start + found
+        # Pieces grow, and each laps over the next by a magic.
         while position < self.size:
-            self._source.seek(position)
-            yield position, bytes(self._source.read(_SEARCH_BYTES + len(MAGIC) - 1))
-            position += _SEARCH_BYTES
+            self._window, self._start = self._read(position, length + len(MAGIC) - 1), position
+            found = self._window.find(MAGIC)
+            if found >= 0:
+                return position + found
+            position += length
+            length = min(4 * length, _SEARCH_BYTES)
+        return self.size
+
+    def _read(self, position: int, length: int) -> bytes:
+        self._source.seek(position)
+        return bytes(self._source.read(length))
 
 
 def _end_of_block(view: _View, position: int) -> int | None:
@@ -185,7 +207,7 @@ def _end_of_block(view: _View, position: int) -> int | None:
     end: int = position + _BEFORE_SIZED + size
     if size < _SMALLEST or end > view.size:
         return None
-    tail = view.at(end - _SIZE.size, _SIZE.size + len(MAGIC))
+    tail = view.tail(end - _SIZE.size, _SIZE.size + len(MAGIC))
     if _SIZE.unpack_from(tail)[0] != size + len(MAGIC):
         return None
     is_last = end + len(MAGIC) > view.size
@@ -199,15 +221,6 @@ def _instant_of(view: _View, position: int, end: int) -> str:
     except (CorruptTableError, struct.error):
         return ""
     return headers.get(BlockHeader.INSTANT_TIME, "")
-
-
-def _next_magic(view: _View, start: int) -> int:
-    """Return where the next magic begins, or the size of the file."""
-    for position, chunk in view.chunks(start):
-        found = chunk.find(MAGIC)
-        if found >= 0:
-            return position + found
-    return view.size
 
 
 def _read_block(view: _View, position: int, end: int) -> LogBlock:

@@ -16,6 +16,7 @@ from lakehouse.format.names import parse_log_file
 from lakehouse.format.schemas import COMMIT_METADATA, REPLACE_COMMIT_METADATA, REQUESTED_REPLACE_METADATA
 from lakehouse.format.table_paths import require_inside
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.document import parse_json
 
 _Value = TypeVar("_Value")
 _COMMIT = "commit metadata"
@@ -199,7 +200,7 @@ def _read_json(data: bytes) -> dict[str, Any]:
     if not data:
         raise CorruptTableError("commit metadata is an empty file; expected Avro or JSON")
     try:
-        record = json.loads(data)
+        record = parse_json(data)
     except ValueError as error:
         raise CorruptTableError(f"commit metadata is neither Avro nor JSON; it starts with {data[:16]!r}") from error
     if not isinstance(record, dict):

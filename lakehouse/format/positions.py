@@ -22,6 +22,8 @@ from lakehouse.errors import CorruptTableError, UserError
 
 I64: TypeAlias = NDArray[np.int64]
 
+#: A few bytes of runs may say 4 billion numbers; no base file has that many rows. They take 8 bytes each.
+MOST_ROWS = 1 << 26
 _COOKIE = 12_346
 _COOKIE_WITH_RUNS = 12_347
 _MOST_IN_ARRAY = 4_096
@@ -32,7 +34,7 @@ _RUNS = np.dtype("<u2")
 
 
 def decode_positions(text: str) -> I64:
-    """Return the row numbers, ascending; CorruptTableError if the text is no bitmap."""
+    """Return the row numbers, ascending; CorruptTableError if the text is no bitmap, or of more than MOST_ROWS rows."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -69,6 +71,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
+        self._rows = 0
 
     def numbers(self, dtype: str, count: int) -> NDArray[Any]:
         """Return the next `count` items."""
@@ -82,6 +85,12 @@ class _Reader:
     def number(self, dtype: str) -> int:
         """Return the next item."""
         return int(self.numbers(dtype, 1)[0])
+
+    def expect_rows(self, count: int) -> None:
+        """Raise CorruptTableError if with `count` more row numbers there are too many; ask before they are made."""
+        self._rows += count
+        if self._rows > MOST_ROWS:
+            raise CorruptTableError(f"record positions hold {self._rows} row numbers; at most {MOST_ROWS} can be")
 
     def expect_end(self) -> None:
         """Raise CorruptTableError if something is left."""
@@ -105,10 +114,11 @@ def _containers(reader: _Reader) -> list[I64]:
     heads = reader.numbers("<u2", 2 * count).reshape(count, 2).astype(np.int64)
     if cookie == _COOKIE or count >= _FEWEST_WITH_OFFSETS:
         reader.numbers("<u4", count)
+    reader.expect_rows(int(heads[:, 1].sum()) + count)
     found = []
     for number, (key, last) in enumerate(heads.tolist()):
         if number < len(is_run) and is_run[number]:
-            low = _runs(reader)
+            low = _runs(reader, last + 1)
         elif last < _MOST_IN_ARRAY:
             low = reader.numbers("<u2", last + 1).astype(np.int64)
         else:
@@ -119,11 +129,11 @@ def _containers(reader: _Reader) -> list[I64]:
     return found
 
 
-def _runs(reader: _Reader) -> I64:
+def _runs(reader: _Reader, expected: int) -> I64:
     pairs = reader.numbers("<u2", 2 * reader.number("<u2")).reshape(-1, 2).astype(np.int64)
     starts, counts = pairs[:, 0], pairs[:, 1] + 1
-    if counts.sum() > _SPAN:
-        raise CorruptTableError(f"record positions: the runs of a container hold {counts.sum()} numbers")
+    if counts.sum() != expected:
+        raise CorruptTableError(f"record positions: a container of {expected} numbers has runs of {counts.sum()}")
     first = np.cumsum(counts) - counts
     return np.repeat(starts - first, counts) + np.arange(counts.sum())
 

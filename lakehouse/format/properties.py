@@ -45,19 +45,18 @@ def table_checksum(database: str | None, table: str) -> int:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Yield lines without comments and blank ones, continuation lines joined."""
-    pending: str | None = None
+    pending: list[str] = []
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(" \t\f")
-        if pending is None and (not line or line[0] in "#!"):
+        if not pending and (not line or line[0] in "#!"):
             continue
-        line = (pending or "") + line
         if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = line[:-1]
+            pending.append(line[:-1])
         else:
-            pending = None
-            yield line
-    if pending is not None:
-        yield pending
+            yield "".join((*pending, line))
+            pending = []
+    if pending:
+        yield "".join(pending)
 
 
 def _unescape(text: str) -> str:

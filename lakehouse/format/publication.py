@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakehouse.errors import CorruptTableError
+from lakehouse.model.document import parse_json
 from lakehouse.model.publication import EventSpan, Publication, PublishedPartition, Retired, Stage, Version
 
 #: The folder, in the table, of what is published of it.
@@ -32,7 +33,7 @@ def encode_publications(publications: Mapping[str, Publication], fresh_id: str) 
 def decode_publications(data: bytes, path: str) -> dict[str, Publication]:
     """Return the publications in the object at `path`; raise CorruptTableError naming it if it is none."""
     try:
-        found = json.loads(data)
+        found = parse_json(data)
         if found["version"] != _VERSION:
             raise ValueError(f"version {found['version']} is newer than {_VERSION}, which is known here")
         return {str(name): _decoded(told) for name, told in found["tables"].items()}

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.errors import CorruptTableError
 from lakehouse.format.names import parse_base_file, parse_log_file
+from lakehouse.model.document import parse_json
 from lakehouse.model.statistics import Group, PartitionLife, TableStatistics, TrackedFile
 
 _KEY = b"lakehouse.statistics"
@@ -60,7 +61,7 @@ def decode_statistics(data: bytes) -> TableStatistics:
     """Return what `encode_statistics` wrote; raise CorruptTableError for anything else, another version included."""
     try:
         table = pq.read_table(io.BytesIO(data))
-        footer = json.loads((table.schema.metadata or {})[_KEY])
+        footer = parse_json((table.schema.metadata or {})[_KEY])
         if footer["version"] != _VERSION:
             raise ValueError(f"version {footer['version']}")
         columns = [table.column(name).to_pylist() for name in _SCHEMA.names]

@@ -16,6 +16,8 @@ TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range
 _INTEGERS = (I16, I32, I64)
 _LONG = 15
 _MAX_DEPTH = 32
+# Ten groups of seven.
+_MAX_BITS = 70
 
 
 @dataclass(slots=True)
@@ -68,8 +70,6 @@ class _Reader:
         self._data, self._at = data, 0
 
     def struct(self, depth: int) -> Struct:
-        if depth > _MAX_DEPTH:
-            raise ValueError("structs are nested too deep")
         struct, number = Struct(), 0
         while (head := self._byte()) != 0:
             kind = head & 0x0F
@@ -79,6 +79,8 @@ class _Reader:
         return struct
 
     def _value(self, kind: int, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            raise ValueError("structs, lists and maps are nested too deep")
         if kind in _INTEGERS:
             return self._zigzag()
         if kind in (BYTE, TRUE, FALSE):
@@ -90,11 +92,12 @@ class _Reader:
         if kind in (LIST, SET):
             head = self._byte()
             size = head >> 4 if head >> 4 < _LONG else self._varint()
-            return head & 0x0F, [self._value(head & 0x0F, depth) for _ in range(self._possible(size))]
+            return head & 0x0F, [self._value(head & 0x0F, depth + 1) for _ in range(self._possible(size))]
         if kind == MAP:
             size = self._possible(self._varint())
             kinds = self._byte() if size else 0
-            pairs = [(self._value(kinds >> 4, depth), self._value(kinds & 0x0F, depth)) for _ in range(size)]
+            inner = depth + 1
+            pairs = [(self._value(kinds >> 4, inner), self._value(kinds & 0x0F, inner)) for _ in range(size)]
             return kinds, pairs
         if kind == STRUCT:
             return self.struct(depth + 1)
@@ -121,6 +124,8 @@ class _Reader:
             if byte < 0x80:
                 return value
             shift += 7
+            if shift >= _MAX_BITS:
+                raise ValueError("a number has more than 64 bits")
 
     def _zigzag(self) -> int:
         value = self._varint()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.errors import CorruptTableError, UserError
+from lakehouse.model.document import parse_json
 from lakehouse.model.ttl import TtlRule
 
 
@@ -71,7 +72,7 @@ def decode_base(data: bytes, path: str) -> TtlBase:
 
 def _mapping(data: bytes, path: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(data)
+        found = parse_json(data)
     except ValueError as error:
         raise _corrupt(path, error) from error
     if not isinstance(found, dict):

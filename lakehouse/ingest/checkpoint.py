@@ -23,9 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.model.document import parse_json
 
 LIMIT = 10_000
 VERSION = 1
+#: More files than any checkpoint remembers.
+_MOST_FILES = 10_000_000
 _DIGEST_BYTES = 6
 
 #: Modification time in milliseconds, digest. The time is compared too, so the digest only tells apart equal times.
@@ -92,7 +95,7 @@ class Checkpoint:
     def from_json(cls, text: str) -> Checkpoint:
         """Parse what `to_json` wrote; raise UnsupportedError for a newer form, CorruptTableError for anything else."""
         try:
-            value = json.loads(text)
+            value = parse_json(text)
             version = value["version"]
             if version != VERSION:
                 raise UnsupportedError(
@@ -100,7 +103,12 @@ class Checkpoint:
                     version=version,
                 )
             count = value["files"]
-            packed = zlib.decompress(base64.b64decode(value["taken"], validate=True))
+            if not isinstance(count, int) or not 0 <= count <= _MOST_FILES:
+                raise ValueError(f"{count!r} files")
+            expected = count * (8 + _DIGEST_BYTES)
+            # No more than it says is unpacked: some bytes may hold gigabytes.
+            unpacker = zlib.decompressobj()
+            packed = unpacker.decompress(base64.b64decode(value["taken"], validate=True), expected + 1)
             if len(packed) != count * (8 + _DIGEST_BYTES):
                 raise ValueError(f"{len(packed)} bytes for {count} files")
             times = np.cumsum(np.frombuffer(packed, dtype="<i8", count=count)).tolist()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bz2
 import csv
-import json
 import logging
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.ingest.checkpoint import SourceFile
+from lakehouse.model.document import parse_json
 from lakehouse.storage.protocol import NotFoundError, Storage
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def _header(file: SourceFile, line: str, options: Mapping[str, str]) -> tuple[st
 
 def _json_names(line: str | None) -> tuple[str, ...]:
     try:
-        record = json.loads(line or "")
+        record = parse_json(line or "")
     except ValueError:
         return ()
     return tuple(record) if isinstance(record, dict) else ()

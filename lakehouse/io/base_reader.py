@@ -50,7 +50,12 @@ class BaseFileReader:
             value = values.get(wanted)
         else:
             value = self._small.get(wanted)
-        return None if value is None else value.decode()
+        try:
+            return None if value is None else value.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptTableError(
+                f"{self._root}/{self.path}: the value {key} of its footer is no text: {error}", path=self.path
+            ) from error
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one whole column as stored."""

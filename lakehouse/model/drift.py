@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.document import parse_json
+
 #: Key of the list of drifts in a commit's extra metadata.
 DRIFT_KEY = "lakehouse.schema.drift"
 
@@ -61,5 +64,9 @@ def encode_drift(drift: Iterable[ColumnDrift]) -> dict[str, str]:
 
 
 def decode_drift(extra: Mapping[str, str]) -> tuple[ColumnDrift, ...]:
-    """Return the drifts that a commit's extra metadata tells."""
-    return tuple(ColumnDrift.of(one) for one in json.loads(extra.get(DRIFT_KEY) or "[]"))
+    """Return the drifts that a commit's extra metadata tells; raise CorruptTableError if it tells something else."""
+    text = extra.get(DRIFT_KEY) or "[]"
+    try:
+        return tuple(ColumnDrift.of(one) for one in parse_json(text))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptTableError(f"{DRIFT_KEY} of a commit is unreadable ({error!r}): {text[:120]!r}") from error

@@ -9,12 +9,12 @@ non-blocking               only base files and wiped partitions conflict: logs o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import CorruptTableError, UserError, nearest
 from lakehouse.model.commit import COMPACTIONS, REWRITES, CommitMetadata, Operation
+from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Instant
 from lakehouse.spec.function import named_function
 
@@ -79,7 +79,7 @@ def change_of(
         replaced=frozenset(replaced),
         inserted=frozenset(s.partition for s in metadata.stats if s.num_inserts and metadata.operation not in REWRITES),
         wiped=None if metadata.operation == Operation.INSERT_OVERWRITE_TABLE else frozenset(wiped),
-        columns=None if columns is None else frozenset(json.loads(columns)) - shared_columns,
+        columns=None if columns is None else _names(columns) - shared_columns,
         compacts=metadata.operation in COMPACTIONS,
     )
 
@@ -162,6 +162,13 @@ def may_share_keys(ours: Change, theirs: Change, *, global_keys: bool) -> bool:
     if theirs.compacts or not ours.inserted or not theirs.inserted:
         return False
     return global_keys or bool(ours.inserted & theirs.inserted)
+
+
+def _names(text: str) -> frozenset[str]:
+    try:
+        return frozenset(parse_json(text))
+    except (ValueError, TypeError) as error:
+        raise CorruptTableError(f"{COLUMNS_KEY} of a commit is no list of names: {text[:120]!r}") from error
 
 
 def _not_only_logs(ours: Change, theirs: Change) -> frozenset[Group]:

@@ -20,8 +20,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from lakehouse.errors import UserError
+from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.commit import REWRITES, CommitMetadata
+from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Instant
 
 WATERMARKS_KEY = "lakehouse.watermarks"
@@ -169,8 +170,11 @@ def event_time_metadata(past: Past, watermarks: Mapping[str, datetime]) -> dict[
 
 def decode_watermarks(metadata: CommitMetadata) -> dict[str, datetime]:
     """Return the watermarks that a commit carries, by source."""
-    found: Mapping[str, str] = json.loads(metadata.extra.get(WATERMARKS_KEY) or "{}")
-    return {name: parse_event_time(text) for name, text in found.items()}
+    text = metadata.extra.get(WATERMARKS_KEY) or "{}"
+    try:
+        return {name: parse_event_time(value) for name, value in parse_json(text).items()}
+    except (ValueError, TypeError, AttributeError, UserError) as error:
+        raise CorruptTableError(f"{WATERMARKS_KEY} of a commit is unreadable ({error!r}): {text[:120]!r}") from error
 
 
 def decode_past(metadata: CommitMetadata) -> Past | None:
@@ -178,8 +182,11 @@ def decode_past(metadata: CommitMetadata) -> Past | None:
     text = metadata.extra.get(PAST_KEY)
     if not text:
         return None
-    told = json.loads(text)
-    return Past(up_to=told["up_to"], greatest=told["greatest"], untimed=told["untimed"])
+    try:
+        told = parse_json(text)
+        return Past(up_to=told["up_to"], greatest=told["greatest"], untimed=told["untimed"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptTableError(f"{PAST_KEY} of a commit is unreadable ({error!r}): {text[:120]!r}") from error
 
 
 def parse_event_time(value: str | datetime) -> datetime:

@@ -15,7 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import WriteStat
+from lakehouse.model.document import parse_json
 from lakehouse.plan.predicate import Range, literal
 
 RANGES_KEY = "lakehouse.column_ranges"
@@ -43,11 +45,14 @@ def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[s
         return {}
     kinds = {field.name: field.type for field in schema}
     decoded: dict[str, dict[str, Range]] = {}
-    for path, columns in json.loads(text).items():
-        decoded[path] = {}
-        for name, (low, high, nulls) in columns.items():
-            if name in kinds and not (pa.types.is_string(kinds[name]) and not isinstance(low, str)):
-                decoded[path][name] = (literal(low, kinds[name]), literal(high, kinds[name]), nulls)
+    try:
+        for path, columns in parse_json(text).items():
+            decoded[path] = {}
+            for name, (low, high, nulls) in columns.items():
+                if name in kinds and not (pa.types.is_string(kinds[name]) and not isinstance(low, str)):
+                    decoded[path][name] = (literal(low, kinds[name]), literal(high, kinds[name]), nulls)
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise CorruptTableError(f"{RANGES_KEY} of a commit is unreadable ({error!r}): {text[:120]!r}") from error
     return decoded
 
 

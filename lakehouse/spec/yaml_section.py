@@ -19,6 +19,9 @@ from lakehouse.errors import UserError, nearest
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL_TAG = "tag:yaml.org,2002:null"
 _KINDS: dict[type, str] = {yaml.SequenceNode: "a list", yaml.MappingNode: "a mapping"}
+_MAX_DEPTH = 64
+# Each level takes at least one of them.
+_DEEPER = ("[", "{", "- ", "? ", "\n ", "-\n", "-\t")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -147,6 +150,7 @@ class Section:
 def read_section(text: str, *, source: str, title: str) -> Section:
     """Return the one mapping that `text` holds; raise UserError with file and line if it is not one."""
     try:
+        _refuse_deep(text, source)
         node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
@@ -172,6 +176,21 @@ def section_of(node: yaml.Node, source: str, title: str) -> Section:
         if value.tag != _NULL_TAG:
             section.nodes[name] = value
     return section
+
+
+def _refuse_deep(text: str, source: str) -> None:
+    """Raise UserError for collections inside collections that are too many: the loader's stack ends."""
+    if sum(map(text.count, _DEEPER)) < _MAX_DEPTH:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _MAX_DEPTH:
+            line = event.start_mark.line + 1 if event.start_mark is not None else 1
+            raise UserError(f"{source}:{line}: more than {_MAX_DEPTH} levels of nesting.", file=source, line=line)
 
 
 def _constructed(node: yaml.Node) -> Any:

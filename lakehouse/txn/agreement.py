@@ -16,6 +16,7 @@ import json
 import logging
 
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
+from lakehouse.model.document import parse_json
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.local import temporary_name
 from lakehouse.storage.protocol import NotFoundError, Storage
@@ -90,7 +91,7 @@ def _recorded(storage: Storage) -> str | None:
     except NotFoundError:
         return None
     try:
-        return str(json.loads(data)["lock"])
+        return str(parse_json(data)["lock"])
     except (ValueError, KeyError, TypeError):
         return f"unreadable: {data!r}"
 

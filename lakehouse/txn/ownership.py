@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 
+from lakehouse.model.document import parse_json
 from lakehouse.txn.env import Env
 from lakehouse.txn.processes import ProcessId
 
@@ -23,7 +24,7 @@ def note(env: Env, owner: str, lease_ms: int) -> bytes:
 def is_alive(env: Env, data: bytes, *, expires_ms: int | None = None, grace_ms: int = 0) -> bool:
     """Return whether the owner of a note may still be at work; clocks of hosts may differ by `grace_ms`."""
     try:
-        claim = json.loads(data)
+        claim = parse_json(data)
         until, process = int(claim["until"]), ProcessId.of(claim)
     except (ValueError, KeyError, TypeError, AttributeError):
         return expires_ms is None or env.clock.now_ms() <= expires_ms
@@ -36,6 +37,6 @@ def is_alive(env: Env, data: bytes, *, expires_ms: int | None = None, grace_ms: 
 def owner_of(data: bytes) -> str | None:
     """Return the owner named in a note, or None if it is not one of ours."""
     try:
-        return str(json.loads(data)["owner"])
+        return str(parse_json(data)["owner"])
     except (ValueError, KeyError, TypeError):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from lakehouse.model.document import parse_json
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.lease import Lease
 from lakehouse.txn.locks.protocol import CLOCK_DRIFT_MS
@@ -24,7 +25,7 @@ class NoteCodec:
     def decode(self, data: bytes) -> Lease | None:
         """Return the lease, or None for what is no note: it counts as held."""
         try:
-            note = json.loads(data)
+            note = parse_json(data)
             return Lease(
                 owner=str(note["owner"]),
                 token=int(note["token"]),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 
+from lakehouse.model.document import parse_json
 from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.txn.env import Env
 from lakehouse.txn.locks.lease import FileRegister, Lease, LeaseLock
@@ -45,7 +46,7 @@ class StorageLockCodec:
     def decode(self, data: bytes) -> Lease | None:
         """Return the lease, or None for bytes that Hudi would refuse, too: they count as held."""
         try:
-            found = json.loads(data)
+            found = parse_json(data)
             until_ms = int(found["validUntil"])
             return Lease(owner=str(found["owner"]), token=until_ms, until_ms=until_ms, released=bool(found["expired"]))
         except (ValueError, KeyError, TypeError):
