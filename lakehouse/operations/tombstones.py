@@ -41,6 +41,7 @@ from lakehouse.operations.load import LoadedTable, archived_writes, load_slices
 from lakehouse.operations.scan import slice_context
 from lakehouse.plan.tombstones import (
     LATE_ROWS_KEY,
+    LATEST_MS,
     TOMBSTONES,
     TOMBSTONES_KEY,
     TombstoneFile,
@@ -161,7 +162,9 @@ class RememberedDeletes:
         """Write what the runs delete, and return the files; empty if they delete nothing with an ordering value."""
         if self.operation not in _REMEMBERING or (self.context.deletes_only and not self.context.ordered_deletes):
             return ()
-        told = KnownDeletes(known=self.known, now_ms=self.now_ms, until_ms=self.now_ms + self.retention_ms)
+        told = KnownDeletes(
+            known=self.known, now_ms=self.now_ms, until_ms=min(self.now_ms + self.retention_ms, LATEST_MS)
+        )
         deleting = [run for run in runs if self.context.deletes_only or any(entry.deletes for entry in run.entries)]
         return _made(self.engine.run(partial(write_tombstones, self.context, told), deleting, light=True))
 
@@ -234,14 +237,14 @@ def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombs
 
     Commits older than the retention are not asked, and archived ones only where none on the timeline tells.
     """
-    since = table.store.time_text(now_ms - retention_ms)
+    since = table.store.time_text(max(now_ms - retention_ms, 0))
     newest_first = tuple(reversed(table.timeline.writes().by_completion()))
     recent = [instant for instant in newest_first if instant.completion >= since]
     known = known_tombstones(((i, table.store.commit(i)) for i in recent), Tombstones())
     if not known.is_complete and len(recent) == len(newest_first):
         older = tuple(reversed(archived_writes(table, completed_after=since).by_completion()))
         for start in range(0, len(older), _ARCHIVED_AT_ONCE):
-            if not known.is_complete:
+            if not known.is_complete or older[start].completion > known.up_to:
                 found = table.store.archived_commits(older[start : start + _ARCHIVED_AT_ONCE], "")
                 known = known_tombstones(found, known)
     return known.counting(now_ms)

@@ -29,6 +29,8 @@ TOMBSTONES_KEY = "lakehouse.tombstones"
 LATE_ROWS_KEY = "lakehouse.late_rows_dropped"
 TOMBSTONES = ".hoodie/.tombstones"
 _NAME = re.compile(r"(\d{17,20})_(\d{1,15})_([0-9a-z-]+)\.parquet")
+#: The last time that a file's name can tell.
+LATEST_MS = 10**15 - 1
 _FANOUT = 8
 _MERGED_ROWS = 1 << 20
 

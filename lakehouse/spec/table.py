@@ -494,6 +494,11 @@ def _check_deletes(spec: TableSpec, section: Section) -> None:
             "'merge_mode: COMMIT_TIME_ORDERING'.",
             "delete_retention",
         )
+    if spec.ingest is not None and spec.ingest.operation == "bulk_insert":
+        raise section.error(
+            "delete_retention: 'ingest.operation: bulk_insert' compares no rows with deletes; say upsert or insert.",
+            "delete_retention",
+        )
     try:
         parse_options({DELETE_RETENTION: spec.delete_retention})
     except UserError as error:

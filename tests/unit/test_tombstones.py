@@ -296,6 +296,12 @@ def test_retention_is_stored_in_the_table_and_heeded_by_every_writer() -> None:
     assert again.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
 
 
+def test_retention_of_any_length_is_heeded() -> None:
+    table = make_table(Shape(options={"lakehouse.delete_retention": "9999999w"}))
+    table.upsert(batch([row("e"), deleted("d", 10)]))
+    assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
+
+
 def test_retention_is_refused_where_deletes_have_no_order() -> None:
     with pytest.raises(UserError, match="orders versions by commit time"):
         make_table(Shape(merge="commit", options=REMEMBERS))
@@ -315,6 +321,7 @@ def test_spec_declares_the_retention_beside_the_ordering() -> None:
     for wrong, why in (
         ("delete_retention: 7d\n", "needs 'ordering'"),
         ("ordering: ts\ndelete_retention: soon\n", "is no duration"),
+        ("ordering: ts\ndelete_retention: 7d\ningest: {path: x, operation: bulk_insert}\n", "compares no rows"),
         ("ordering: ts\ndelete_retention: 7d\nmerge_mode: COMMIT_TIME_ORDERING\n", "needs 'ordering'"),
         ("ordering: ts\ndelete_retention: 7d\noptions: {lakehouse.delete_retention: 1d}\n", "declared twice"),
     ):
