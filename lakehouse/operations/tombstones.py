@@ -247,7 +247,9 @@ def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombs
             if not known.is_complete or older[start].completion > known.up_to:
                 found = table.store.archived_commits(older[start : start + _ARCHIVED_AT_ONCE], "")
                 known = known_tombstones(found, known)
-    return known.counting(now_ms)
+    # What was deleted before an older wipe is forgotten by now.
+    wiped = {partition: at for partition, at in known.wiped.items() if at >= since}
+    return replace(known, wiped=wiped).counting(now_ms)
 
 
 def remove_forgotten(table: LoadedTable) -> int:

@@ -204,6 +204,24 @@ def test_deletes_of_a_replaced_partition_are_forgotten(verb: str) -> None:
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
 
 
+def test_wipes_are_told_only_as_long_as_they_forget_something() -> None:
+    table = remembering()
+
+    def told() -> dict[str, str]:
+        wiped: dict[str, str] = json.loads(table.commits()[-1][1].extra[TOMBSTONES_KEY])["wiped"]
+        return wiped
+
+    table.upsert(batch([deleted("x", 10), deleted("x", 10, p="c"), row("y", p="b")]))
+    table.delete_partitions(["b"])
+    assert told().keys() == {"b"}
+    pass_time(table, WEEK_MS // 2)
+    table.upsert(batch([deleted("x", 11), deleted("x", 11, p="c")]))
+    assert told().keys() == {"b"}
+    pass_time(table, WEEK_MS // 2)
+    table.upsert(batch([deleted("x", 12), row("y", p="b")]))
+    assert told() == {}
+
+
 def test_files_of_many_deletes_are_merged_and_stay_few() -> None:
     table = make_table(Shape(options=REMEMBERS, rows_per_file=1000))
     table.upsert(batch([row("stays", ts=1)]))
