@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lakehouse.catalog.catalog import Catalog, load_catalog
 from lakehouse.catalog.connect import is_configured
-from lakehouse.cli.specs import author, specs_in_force
+from lakehouse.cli.specs import author, specs_in_force, with_warning
 from lakehouse.cli.sync import synced
 from lakehouse.cli.table import catalog_name
 from lakehouse.errors import RetryableError, UserError
@@ -53,24 +53,23 @@ def ingest(words: Sequence[str]) -> int:
 
 
 def _work(command: JobCommand) -> JobReport:
-    spec = _spec_of(command.table)
+    spec, warning = _spec_of(command.table)
     # What is wrong with these settings is said before anything is ingested.
     with metrics() as measures:
-        report = _recorded(spec, command, measures)
+        report = with_warning(_recorded(spec, command, measures), warning)
     print(describe(report), file=sys.stdout)
     return report
 
 
-def _spec_of(name: str) -> TableSpec:
-    """Return the spec in a file, or that which is in force for the name of a table in the catalog."""
+def _spec_of(name: str) -> tuple[TableSpec, str]:
+    """Return the spec in a file, or that which is in force for a name in the catalog, and a warning if it differs."""
     known = catalog_name(name)
     if known is None:
-        return load_spec(Path(name).absolute())
+        return load_spec(Path(name).absolute()), ""
     with load_catalog(known[0]) as catalog:
-        for warning in specs_in_force(catalog, [known[1]]).values():
-            logger.warning("table %s: %s", name, warning)
+        warning = "; ".join(specs_in_force(catalog, [known[1]]).values())
         entry = catalog.entry(known[1])
-    return replace(entry.spec, location=entry.location)
+    return replace(entry.spec, location=entry.location), warning
 
 
 def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobReport:

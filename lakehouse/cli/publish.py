@@ -32,6 +32,7 @@ from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.location import resolve
 from lakehouse.spec.options import Policies, parse_options
 from lakehouse.spec.publish import PublishSpec
+from lakehouse.spec.table import TableSpec
 from lakehouse.storage.locate import open_storage
 from lakehouse.table import Table
 from lakehouse.table_services import engine_of
@@ -54,20 +55,27 @@ def publish_command(words: Sequence[str]) -> int:
     return {"due": _due, "plan": _plan, "status": _status, "signal": _signal, "withdraw": _withdraw}[verb](words[2:])
 
 
-def open_publication(name: str, options: dict[str, str]) -> PublishJob:
-    """Open a table and its publication; raise UserError if nothing is declared of it."""
+def declared_spec(name: str) -> tuple[TableSpec, str]:
+    """Return the spec in a file, or that which is in force for a name in the catalog, and a warning if it differs."""
     spec = spec_of(name)
-    if spec is None:
-        known = catalog_name(name)
-        if known is None:
-            raise UserError(
-                f"{name}: publication needs a table spec, or the name of a table in a catalog, for what is published "
-                "stands in services.publish"
-            )
-        with load_catalog(known[0]) as catalog:
-            for warning in specs_in_force(catalog, [known[1]]).values():
-                logger.warning("%s: %s", name, warning)
-            spec = catalog.entry(known[1]).spec
+    if spec is not None:
+        return spec, ""
+    known = catalog_name(name)
+    if known is None:
+        raise UserError(
+            f"{name}: publication needs a table spec, or the name of a table in a catalog, for what is published "
+            "stands in services.publish"
+        )
+    with load_catalog(known[0]) as catalog:
+        warning = "; ".join(specs_in_force(catalog, [known[1]]).values())
+        if warning:
+            logger.warning("%s: %s", name, warning)
+        return catalog.entry(known[1]).spec, warning
+
+
+def open_publication(name: str, options: dict[str, str], *, spec: TableSpec | None = None) -> PublishJob:
+    """Open a table and its publication, as `spec` declares it if given; raise UserError if nothing is declared."""
+    spec = spec or declared_spec(name)[0]
     declared = spec.publication()
     if declared is None:
         raise UserError(f"{name}: its spec declares no services.publish, so nothing is published of it")
@@ -91,7 +99,8 @@ def _place(spec: PublishSpec, table: Table) -> str:
 
 def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
     started = time.perf_counter()
-    job = open_publication(command.table, dict(command.options))
+    spec, warning = declared_spec(command.table)
+    job = open_publication(command.table, dict(command.options), spec=spec)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     spark = job_session(f"lakehouse publish {job.target}") if submitted else None
     interval = command.interval
@@ -125,6 +134,7 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
         reason="; ".join([*found, *left]),
         seconds=time.perf_counter() - started,
         interval=command.interval_name,
+        warning=warning,
     )
     print(describe(report))
     return report

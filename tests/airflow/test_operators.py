@@ -120,6 +120,9 @@ def test_the_job_is_told_of_the_specs_beside_the_dags_and_who_runs_it(
         assert submit.environment["LAKEHOUSE_SYNC_SPECS"] == str(expected)
         assert submit.environment["LAKEHOUSE_AUTHOR"] == "ada (Airflow, d/r)"
     assert spec_variables({"LAKEHOUSE_SPECS": str(tmp_path / "nowhere")}) == {}
+    run = {"dag_run": SimpleNamespace(triggering_user_name="bo")}
+    monkeypatch.setattr("lakehouse_airflow.catalog.get_current_context", lambda: run)
+    assert spec_variables(os.environ)["LAKEHOUSE_AUTHOR"] == "bo (Airflow, d/r)"
     # What a deployment sets itself stays.
     assert spec_variables({"LAKEHOUSE_SPECS": str(tmp_path), "LAKEHOUSE_SYNC_SPECS": "/specs"}) == {}
 

@@ -18,7 +18,9 @@ from lakehouse import Table, load_catalog
 from lakehouse.catalog.catalog import Catalog
 from lakehouse.catalog.connect import Database, _config
 from lakehouse.cli import ingest as ingest_command
+from lakehouse.cli import publish as publish_command
 from lakehouse.cli.main import main
+from lakehouse.metastore.memory import MemoryMetastore
 from lakehouse.spec.changes import changes_text, spec_changes
 from lakehouse.spec.folder import read_specs, spec_paths
 from lakehouse.spec.job import JobReport, JobStatus
@@ -189,12 +191,34 @@ def test_an_ingestion_of_a_table_by_its_name_reads_by_the_edited_spec(
 
     monkeypatch.setattr(ingest_command, "job_session", lambda name: None)
     monkeypatch.setattr(ingest_command, "run_ingest", ingested)
-    assert main(["ingest", "run", "--table", "sales.orders"]) == 0
+    report = Path(specs).parent / "report.json"
+    assert main(["ingest", "run", "--table", "sales.orders", "--report", str(report)]) == 0
+    assert 'ingest.path: "before" -> "after"' in JobReport.from_json(report.read_text()).warning
     monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", os.pathsep.join((specs, f"{specs}-nowhere")))
     assert main(["ingest", "run", "--table", "sales.orders"]) == 0
     assert [spec.ingest and spec.ingest.path for spec in seen] == ["before", "after"]
     assert {spec.location for spec in seen} == {catalog.entry("sales.orders").location}
     assert [version.version for version in catalog.spec_history("sales.orders")] == [1, 2]
+
+
+def test_a_publication_by_name_warns_in_its_report_of_a_file_that_is_not_in_force(
+    write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    publish = "services: {publish: {database: shop, partitions: date, since: '%s'}}\n"
+    specs = str(write(more=publish % "2026-01-01").parent)
+    run(capsys, "table", "sync", "--specs", specs)
+    catalog.load_table("sales.orders").upsert(pa.table({"id": ["a"]}))
+    write(more=publish % "2026-02-01")
+    metastore = MemoryMetastore()
+    monkeypatch.setattr(publish_command, "open_metastore", lambda *args, **kwargs: metastore)
+    words = ("publish", "run", "--table", "sales.orders", "--report", str(tmp_path / "report.json"))
+    assert main(words) == 0
+    report = JobReport.from_json((tmp_path / "report.json").read_text())
+    assert 'services.publish.since: "2026-01-01" -> "2026-02-01"' in report.warning
+    monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", specs)
+    assert main(words) == 0
+    assert JobReport.from_json((tmp_path / "report.json").read_text()).warning == ""
+    assert catalog.entry("sales.orders").spec_version == 2
 
 
 def test_a_broken_file_does_not_stop_the_services_and_their_reports_say_so(
