@@ -17,6 +17,7 @@ from lakehouse.engine.protocol import Engine
 from lakehouse.errors import RetryableError, UserError, nearest
 from lakehouse.format.avro_schema import META_COLUMNS, arrow_to_avro
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
+from lakehouse.model.drift import BatchColumns
 from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
@@ -98,13 +99,15 @@ class WriteCall(TypedDict, total=False):
 
     `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
     `allow_empty` makes a commit even if no row changes, for the sake of its metadata. `premise` tells what the caller
-    decided by: RetryableError instead of a commit where that no longer holds.
+    decided by: RetryableError instead of a commit where that no longer holds. `columns` is what the source of the rows
+    says of their columns, where rows differ in what they bring.
     """
 
     commit_metadata: Mapping[str, str]
     options: Mapping[str, str]
     allow_empty: bool
     premise: Premise | None
+    columns: BatchColumns | None
 
 
 class Table:
@@ -452,6 +455,7 @@ class Table:
             extra=dict(call.get("commit_metadata") or {}),
             allow_empty=call.get("allow_empty", False),
             premise=call.get("premise"),
+            columns=call.get("columns"),
         )
         return _settled(write(self.refresh(), _engine(rows, policies), policies, request))
 

@@ -11,6 +11,7 @@ from lakehouse.format.cdc import CdcMode
 from lakehouse.io.budget import Budget
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.merge import MergeRule
+from lakehouse.rows.lacks import Groups
 from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options import WritePolicy
 from lakehouse.storage.protocol import Storage
@@ -23,7 +24,8 @@ class WriteContext:
     Where the batch brings only some of them (`brought`), stored rows keep their values of the others. `cdc` is what
     change logs hold, if the table has them, `buckets` how many its partitions have, if the write goes by them.
     `reads_no_rows`: rows are appended as they come, whatever is stored. `event_time` is the column whose times are told
-    in stats. `rounds`: numbers of the batch may lose digits in the types of the table.
+    in stats. `lacks`: rows differ in what they bring, as their control column says (see rows.lacks). `rounds`:
+    numbers of the batch may lose digits in the types of the table.
     `ordered_deletes`: keys to delete come with ordering columns, and spare stored rows that are newer.
     """
 
@@ -45,10 +47,16 @@ class WriteContext:
     move_partitions: bool = False
     max_log_bytes: int = 1 << 30
     brought: tuple[str, ...] | None = None
+    lacks: Groups = ()
     cdc: CdcMode | None = None
     reads_no_rows: bool = False
     event_time: str = ""
     rounds: bool = False
+
+    @property
+    def keeps(self) -> bool:
+        """Whether rows bring only some columns, and stored rows keep their values of the others."""
+        return self.brought is not None or bool(self.lacks)
 
     @property
     def staging(self) -> str:

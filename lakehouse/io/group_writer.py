@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.base_writer import BaseFileWriter, kept_schema
@@ -21,11 +22,14 @@ from lakehouse.io.file_bloom import BLOOM_FOOTER
 from lakehouse.io.hits import IN_PLACE, LOST, MOVED_OUT, EntryIndex, FoundHits, Hits, stream_hits
 from lakehouse.io.markers import TaskMarkers, group_markers
 from lakehouse.io.match import KEY, match_file
+from lakehouse.io.partial_rows import Nulled
 from lakehouse.io.staging import StagedReader
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.plan.write import GroupTask, StagedEntry
+from lakehouse.rows.combine import brought_sets
 from lakehouse.rows.entries import ColumnSets, record_entries
+from lakehouse.rows.lacks import LACKS, lacked
 from lakehouse.rows.merge import incoming_wins, says_deleted
 from lakehouse.rows.settle import settle
 
@@ -52,6 +56,7 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
             ChangeLog(context, attempt, markers, task.base) as changes,
         ):
             updates = deletes = 0
+            nulled = Nulled()
             if reader is not None:
                 if writer.bloom.enabled:
                     text, code = (reader.footer(key) for key in BLOOM_FOOTER)
@@ -63,8 +68,9 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
                 writer.write_new(rows, rows.column(KEY))
                 changes.inserted(rows)
                 inserted += rows.num_rows
+                nulled.add(context, rows)
         stat = writer.stat(inserts=inserted, updates=updates, deletes=deletes)
-        return replace(stat, cdc_files=changes.files)
+        return replace(stat, cdc_files=changes.files, nulled=nulled.rows)
 
 
 def _hits(context: WriteContext, task: GroupTask, reader: BaseFileReader | None, stack: ExitStack) -> Pieces:
@@ -114,7 +120,9 @@ def _meet(
     if rule.mixes:
         assert (kind == IN_PLACE).all(), "a write that moves rows between partitions is refused where versions mix"
         sets = ColumnSets()
-        brought = sets.number(None if context.brought is None else frozenset(context.brought))
+        brought: int | np.ndarray = sets.number(None if context.brought is None else frozenset(context.brought))
+        if context.lacks:
+            brought, incoming = brought_sets(incoming, context.lacks, sets), incoming.drop_columns([LACKS])
         entries = record_entries(incoming, rule, brought, table=context.schema)
         settled = settle(stored.select(incoming.column_names).take(at), entries, rule, sets)
         return settled.replaced, settled.removed, settled.rows
@@ -127,9 +135,15 @@ def _meet(
 
 def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, position: np.ndarray) -> pa.Table:
     """Return rows of a partial update with the stored values of the columns that they do not bring."""
-    if context.brought is None:
+    if not context.keeps:
         return fresh
     rows = pa.array(position)
+    for name, lacking in lacked(fresh, context.lacks):
+        if name in stored.column_names:
+            kept, number = stored.column(name).take(rows), fresh.column_names.index(name)
+            fresh = fresh.set_column(number, name, pc.if_else(pa.array(lacking), kept, fresh.column(number)))
+    if context.brought is None:
+        return fresh
     for number, name in enumerate(fresh.column_names):
         if name in stored.column_names and name not in context.brought and name != KEY:
             fresh = fresh.set_column(number, name, stored.column(name).take(rows))

@@ -40,6 +40,7 @@ from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.merge import MergeRule
 from lakehouse.plan.write import GroupTask
 from lakehouse.rows.event_time import EventTimes
+from lakehouse.rows.lacks import bits_of, lacking_columns
 from lakehouse.rows.merge import says_deleted
 from lakehouse.rows.order import without_ordering
 from lakehouse.storage.os_errors import translated
@@ -146,12 +147,23 @@ class LogWriter:
         if dead.any():
             rows = rows.filter(pa.array(~self._delete_flagged(rows, dead)))
         names = tuple(self._context.schema.names)
+        if self._context.lacks and self._gaps is None:
+            self._add_by_columns(rows, names)
+            return
         brought = self._context.brought or names
         whole, some = (rows.slice(0, 0), rows) if self._gaps is None else self._gaps.parted(rows)
         # Rows of a partial update are written whole where nothing is stored under their keys.
         self._inserted += 0 if self._gaps is None or self._gaps.completes else whole.num_rows
         self._add_upserts(whole, names)
         self._add_upserts(some, brought)
+
+    def _add_by_columns(self, rows: pa.Table, names: tuple[str, ...]) -> None:
+        """Append rows that bring different columns as they are, by the columns that they bring."""
+        bits = bits_of(rows)
+        for distinct in np.unique(bits).tolist():
+            lacking = lacking_columns(self._context.lacks, distinct)
+            brought = tuple(name for name in names if name not in lacking)
+            self._add_upserts(rows.filter(pa.array(bits == distinct)), brought)
 
     def add_stored(self, rows: pa.Table) -> None:
         """Append data rows with meta columns; the columns they lack keep their values in stored rows."""
@@ -176,6 +188,8 @@ class LogWriter:
     def finish(self) -> list[WriteStat]:
         """Write the last file and return the stats of all."""
         self._roll()
+        if self._gaps is not None and self._stats and self._gaps.nulled.rows:
+            self._stats[-1] = replace(self._stats[-1], nulled=dict(self._gaps.nulled.rows))
         return self._stats
 
     def discard(self) -> None:

@@ -191,7 +191,7 @@ def _kinds(
 
 def refuse_moves(context: WriteContext, rows: int) -> None:
     """Raise UnsupportedError if a row that goes to another partition would have to take values along."""
-    if context.rule.mixes or context.brought is not None:
+    if context.rule.mixes or context.keeps:
         raise UnsupportedError(
             f"{context.storage.root}: {rows} stored rows would move to another partition, and this write merges "
             "values of the stored row into the new one, which is not supported across partitions. Set "

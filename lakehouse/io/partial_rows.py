@@ -9,7 +9,7 @@ Hudi 1.2 fail, or show the wrong rows, in two cases, so rows are written whole t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,23 @@ from lakehouse.io.log_reader import KEY, OPERATION, SliceContext
 from lakehouse.io.slice_reader import read_slice
 from lakehouse.model.files import FileSlice
 from lakehouse.plan.write import GroupTask
+from lakehouse.rows.lacks import lacked
 from lakehouse.rows.merge import DELETED_COLUMN
+
+
+@dataclass(slots=True)
+class Nulled:
+    """Counts new rows by the columns that they lack, which are null in them."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def add(self, context: WriteContext, rows: pa.Table) -> None:
+        """Count rows under whose keys nothing is stored."""
+        if context.brought is not None and rows.num_rows:
+            for name in set(context.schema.names).difference(context.brought):
+                self.rows[name] = self.rows.get(name, 0) + rows.num_rows
+        for name, lacking in lacked(rows, context.lacks):
+            self.rows[name] = self.rows.get(name, 0) + int(np.count_nonzero(lacking))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +52,27 @@ class PartialRows:
     lacking: tuple[str, ...]
     all_stored: bool
     completes: bool
+    context: WriteContext
+    nulled: Nulled = field(default_factory=Nulled)
 
     def parted(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the rows to write whole, columns of `lacking` filled in, and those that need bring no more."""
         if self.all_stored and not self.completes:
             return rows.slice(0, 0), rows
         wanted = [KEY, *(self.lacking if self.completes else ())]
-        found, stored = self._stored(rows.column(KEY), [field for field in self.read.table if field.name in wanted])
+        found, stored = self._stored(rows.column(KEY), [column for column in self.read.table if column.name in wanted])
+        unknown = np.ones(rows.num_rows, bool)
+        unknown[found] = False
+        self.nulled.add(self.context, rows.filter(pa.array(unknown)))
         if not self.completes:
-            known = np.zeros(rows.num_rows, bool)
-            known[found] = True
-            return rows.filter(pa.array(~known)), rows.filter(pa.array(known))
-        source = np.arange(rows.num_rows)
-        source[found] = rows.num_rows + np.arange(len(found))
+            return rows.filter(pa.array(unknown)), rows.filter(pa.array(~unknown))
+        masks = dict(lacked(rows, self.context.lacks))
         for name in self.lacking:
+            lacking = masks.get(name) if self.context.lacks else np.ones(rows.num_rows, bool)
+            if lacking is None:
+                continue
+            source = np.arange(rows.num_rows)
+            source[found] = np.where(lacking[found], rows.num_rows + np.arange(len(found)), found)
             place, values = rows.schema.get_field_index(name), stored.column(name)
             both = pa.chunked_array([*rows.column(place).chunks, *values.chunks], values.type)
             rows = rows.set_column(place, stored.schema.field(name), both.take(pa.array(source)))
@@ -77,18 +100,23 @@ def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> 
     what it does not know, would take away what another one brought meanwhile. Readers of Hudi see such a row right
     once it is compacted.
     """
-    if context.brought is None or context.reads_no_rows:
+    if not context.keeps or context.reads_no_rows:
         return None
+    brought = context.brought or ()
+    lacking = {name for names in context.lacks for name in names} or set(context.schema.names).difference(brought)
     return PartialRows(
         read=read,
         file_slice=task.file_slice,
-        lacking=tuple(name for name in context.schema.names if name not in context.brought),
+        lacking=tuple(name for name in context.schema.names if name in lacking),
         all_stored=task.hits is not None and task.all_stored,
         completes=completes_rows(context),
+        context=context,
     )
 
 
 def completes_rows(context: WriteContext) -> bool:
     """Return whether a partial update writes all columns of its rows, completed by what was stored when it read."""
+    if context.lacks:
+        return not context.reads_no_rows
     marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}
     return context.brought is not None and not context.reads_no_rows and bool(marks & set(context.schema.names))

@@ -27,6 +27,7 @@ from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 from lakehouse.plan.write import StagedEntry, StagedRun
 from lakehouse.rows.combine import combine
 from lakehouse.rows.keys import partition_paths, record_keys, refuse_ambiguous_keys, required_columns
+from lakehouse.rows.lacks import LACKS, bits_of, bits_without
 from lakehouse.rows.merge import says_deleted
 from lakehouse.storage.os_errors import scratch_directory
 
@@ -102,6 +103,8 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     elif context.deletes_only:
         data = pa.table({})
     columns = {KEY: keys, PATH: pc.cast(paths, pa.string()), **{n: data.column(n) for n in data.column_names}}
+    if context.lacks:
+        columns[LACKS] = pa.array(bits_of(table) | bits_without(context.lacks, frozenset(table.column_names)))
     return pa.table(columns)
 
 
@@ -125,7 +128,8 @@ def _aligned(table: pa.Table, schema: pa.Schema, context: WriteContext) -> pa.Ta
 
 def staged_schema(context: WriteContext) -> pa.Schema:
     """Return the columns of a run: key, then the table's data columns."""
-    return pa.schema([pa.field(KEY, pa.string()), *context.schema])
+    control = [pa.field(LACKS, pa.int64())] if context.lacks else []
+    return pa.schema([pa.field(KEY, pa.string()), *context.schema, *control])
 
 
 class StagedReader:
@@ -227,7 +231,8 @@ class _Spill:
 
 def _set_aside(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     # Which version fills the gaps of which is known only when all versions of a record are there.
-    return _joined(tables) if context.rule.mixes and not context.deletes_only else _combined(context, tables)
+    mixes = context.rule.mixes or bool(context.lacks)
+    return _joined(tables) if mixes and not context.deletes_only else _combined(context, tables)
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
@@ -246,7 +251,7 @@ def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     if context.deletes_only:
         # Without ordering columns a batch of keys to delete has no others, so there is nothing to choose by.
         rule = replace(rule, partial=PartialMode.NONE, merger=None) if context.ordered_deletes else _DELETES
-    return combine(rows, keys=keys, rule=rule)
+    return combine(rows, keys=keys, rule=rule, lacks=context.lacks)
 
 
 def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: list[pa.Table]) -> StagedRun:

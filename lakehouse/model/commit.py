@@ -40,7 +40,8 @@ class WriteStat:
     Of a log file: `log_version`, `base_file` and `log_files` (bare names of the slice's base file and of its logs) are
     set where they say what `path` does not, as those of version 6 do.
     `cdc_files` maps the paths of the change logs beside the file to their sizes, `event_time` is the least and the
-    greatest event time of the rows in milliseconds.
+    greatest event time of the rows in milliseconds. `nulled` counts the new rows that lack a column; only the sums are
+    in the commit.
     """
 
     partition: str
@@ -66,6 +67,7 @@ class WriteStat:
     base_file: str = ""
     log_files: tuple[str, ...] = ()
     event_time: tuple[int, int] | None = None
+    nulled: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -55,6 +55,21 @@ class ColumnDrift:
         """Return what `asdict` of a drift gave; names of later versions are left out."""
         known = {name: mapping[name] for name in ("column", "rows", "before", "after") if name in mapping}
         return cls(change=Drift(mapping["change"]), **known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchColumns:
+    """What a batch is told beside its rows, by a source whose files have different columns.
+
+    `lacks` are groups of columns that some rows lack, as the control column of the batch says (see rows.lacks);
+    `lacking_rows` is the number of rows that lack a column, `rows` that of all. `drift` happened before the batch was
+    made, such as columns that were not read.
+    """
+
+    rows: int
+    lacks: tuple[frozenset[str], ...] = ()
+    lacking_rows: Mapping[str, int] = field(default_factory=dict)
+    drift: tuple[ColumnDrift, ...] = ()
 
 
 def encode_drift(drift: Iterable[ColumnDrift]) -> dict[str, str]:

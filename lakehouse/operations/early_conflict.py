@@ -52,7 +52,7 @@ class Announced:
 def detects_early(policy: TransactionPolicy, prepared: Prepared) -> bool:
     """Return whether this write looks for others before it writes."""
     optimistic = policy.many_writers and not policy.non_blocking
-    return policy.early_detection and optimistic and prepared.template.brought is None
+    return policy.early_detection and optimistic and not prepared.template.keeps
 
 
 def early_conflict(ours: Announced, policy: TransactionPolicy) -> Conflict | None:

@@ -17,7 +17,7 @@ from lakehouse.io.context import WriteContext
 from lakehouse.io.log_reader import OPERATION
 from lakehouse.io.partial_rows import completes_rows
 from lakehouse.model.commit import Operation, WriteStat
-from lakehouse.model.drift import ColumnDrift, Drift, encode_drift
+from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
 from lakehouse.operations.buckets import bucket_rules
@@ -31,6 +31,7 @@ from lakehouse.plan.write import GroupTask
 from lakehouse.rows.combine import check_orderable
 from lakehouse.rows.event_time import check_event_time
 from lakehouse.rows.keys import required_columns
+from lakehouse.rows.lacks import LACKS
 from lakehouse.rows.merge import DELETED_COLUMN
 from lakehouse.spec.options import IndexPolicy, Policies
 from lakehouse.state.table_config import require_mergeable, require_writable
@@ -43,7 +44,8 @@ _SIZED_FILE_SHARE = 0.1
 class Prepared:
     """A write that may begin. `shard_by` columns: equal means equal keys; `partition_by`: equal partitions.
 
-    `drift` are the columns in which the batch differs from the table, rows not counted yet.
+    `drift` are the columns in which the batch differs from the table, rows not counted yet. `columns` is what its
+    source says of it.
     """
 
     table: LoadedTable
@@ -56,6 +58,7 @@ class Prepared:
     strategy: conflict.Strategy = conflict.file_groups
     updates: str = "reject"
     drift: tuple[ColumnDrift, ...] = ()
+    columns: BatchColumns | None = None
 
     @property
     def shared_columns(self) -> frozenset[str]:
@@ -77,16 +80,20 @@ class Prepared:
 
     def counted_drift(self, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
         """Yield the drifts with the rows they concern; `rows` is the number of rows of the batch."""
-        inserted = sum(stat.num_inserts for stat in stats)
+        columns = self.columns or BatchColumns(rows=rows)
+        yield from columns.drift
         for one in self.drift:
-            if one.change is not Drift.KEPT:
-                yield replace(one, rows=rows)
+            name = one.column.split(".")[0]
+            if one.change not in (Drift.KEPT, Drift.NULLED) or name != one.column:
+                yield replace(one, rows=columns.rows - columns.lacking_rows.get(name, 0))
                 continue
+            lacking = columns.lacking_rows.get(name, columns.rows)
             # New rows have nothing to keep.
-            if inserted:
-                yield replace(one, change=Drift.NULLED, rows=inserted)
-            if rows > inserted:
-                yield replace(one, rows=rows - inserted)
+            nulled = lacking if one.change is Drift.NULLED else sum(stat.nulled.get(name, 0) for stat in stats)
+            if nulled:
+                yield replace(one, change=Drift.NULLED, rows=nulled)
+            if lacking > nulled:
+                yield replace(one, rows=lacking - nulled)
 
     def refuse_if_held(self, held: Mapping[tuple[str, str], str], partition: str, file_id: str) -> None:
         """Raise RetryableError if a pending clustering holds this file group (Hudi's reject strategy)."""
@@ -98,8 +105,15 @@ class Prepared:
             )
 
 
-def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: Operation, frame: Any) -> Prepared:
-    """Check a write against the table and settle its schema; nothing is written.
+def prepare(
+    table: LoadedTable,
+    engine: Engine,
+    policies: Policies,
+    operation: Operation,
+    frame: Any,
+    columns: BatchColumns | None = None,
+) -> Prepared:
+    """Check a write against the table and settle its schema; nothing is written. `columns` tells more of the frame.
 
     Raises UserError naming the column or value that does not fit, UnsupportedError for tables we do not write.
     """
@@ -110,35 +124,27 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         table = replace(table, config=load_config(table.env.storage, config.allowed_functions))
         config = table.config
     stored = table_schema(table)
-    batch = engine.schema(frame) if frame is not None else None
+    batch = _data_columns(engine.schema(frame)) if frame is not None else None
     deletes_only = operation is Operation.DELETE
-    plan = _schema(table, policies, operation, stored, batch)
-    schema = plan.schema
-    event_time = "" if batch is None or deletes_only else policies.event_time.column
-    if batch is not None and event_time:
-        check_event_time(batch, event_time)
-    keys = _encoded_keys(table, policies)
-    if policies.deletes.retention_ms:
-        require_ordered(config.merge_rule, table.env.storage.root)
-    if batch is not None and not deletes_only:
-        for name in config.merge_rule.ordering:
-            check_orderable(batch, name)
     index, buckets = policies.index, bucket_rules(table, policies.index)
+    plan = _schema(table, policies, operation, stored, batch, columns)
+    event_time = "" if batch is None or deletes_only else policies.event_time.column
+    _check_times(table, policies, None if deletes_only else batch, event_time)
+    keys = _encoded_keys(table, policies)
     partition_known = batch is None or all(f.split(".")[0] in batch.names for f in keys.partition_fields)
     global_keys = index.type == "GLOBAL_SIMPLE" or (deletes_only and not partition_known)
-    avro_schema = arrow_to_avro(schema, table=config.name)
     template = WriteContext(
         storage=table.env.storage,
         instant="",
         table=config.name,
-        schema=schema,
-        avro_schema=avro_schema,
+        schema=plan.schema,
+        avro_schema=arrow_to_avro(plan.schema, table=config.name),
         keys=keys,
         rule=config.merge_rule,
         policy=policies.write,
         bytes_per_row=_bytes_per_row(table, policies),
         deletes_only=deletes_only,
-        ordered_deletes=_brings_ordering(table, policies, batch) if deletes_only else False,
+        ordered_deletes=deletes_only and _brings_ordering(table, policies, batch),
         combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
         buckets=None if global_keys else buckets,
         hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
@@ -149,24 +155,24 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, operation: O
         event_time=event_time,
         rounds=policies.schema.rounds,
     )
-    if any(one.change is Drift.KEPT for one in plan.drift) and batch is not None:
-        template = replace(template, brought=brought_columns(schema, batch))
-    non_blocking = policies.transaction.non_blocking
-    if non_blocking:
+    if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
+        template = _keeping(template, columns, batch)
+    if non_blocking := policies.transaction.non_blocking:
         _check_non_blocking(table, index, operation, template)
         template = replace(template, reads_no_rows=True)
-    by_key = (_KEY,) if batch is not None and _KEY in batch.names and deletes_only else keys.record_key_fields
+    named = deletes_only and batch is not None and _KEY in batch.names
     return Prepared(
         table=table,
         template=template,
-        avro_schema=avro_schema,
-        shard_by=by_key,
+        avro_schema=template.avro_schema,
+        shard_by=(_KEY,) if named else keys.record_key_fields,
         partition_by=keys.partition_fields,
         new_buckets_in_logs=config.is_merge_on_read and (non_blocking or policies.log.bucket_inserts == "log"),
         non_blocking=non_blocking,
         strategy=_strategy(policies, index),
         updates=policies.clustering.updates,
         drift=plan.drift,
+        columns=columns,
     )
 
 
@@ -184,6 +190,19 @@ def _brings_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | 
             "types; delete by the key columns alone, or bring rows that are flagged as deletes"
         )
     return True
+
+
+def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None, event_time: str) -> None:
+    """Raise UserError for event times and orderings that do not work; `batch` is None where it brings no rows."""
+    rule = table.config.merge_rule
+    if policies.deletes.retention_ms:
+        require_ordered(rule, table.env.storage.root)
+    if batch is None:
+        return
+    if event_time:
+        check_event_time(batch, event_time)
+    for name in rule.ordering:
+        check_orderable(batch, name)
 
 
 def _strategy(policies: Policies, index: IndexPolicy) -> conflict.Strategy:
@@ -209,7 +228,7 @@ def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Opera
             "files: run it with OPTIMISTIC_CONCURRENCY_CONTROL"
         )
     marks = sorted(set(context.schema.names) & {DELETED_COLUMN, OPERATION, context.rule.delete_field})
-    if context.brought is not None and marks:
+    if context.keeps and marks:
         raise UserError(
             f"{root}: column {marks[0]!r} marks deletes, so rows of a partial update must be completed from what is "
             f"stored, and {mode} reads nothing; bring all columns, or use OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -254,7 +273,12 @@ def _check_writable(table: LoadedTable) -> None:
 
 
 def _schema(
-    table: LoadedTable, policies: Policies, operation: Operation, stored: pa.Schema | None, batch: pa.Schema | None
+    table: LoadedTable,
+    policies: Policies,
+    operation: Operation,
+    stored: pa.Schema | None,
+    batch: pa.Schema | None,
+    columns: BatchColumns | None,
 ) -> SchemaPlan:
     keys, rule = table.config.keys, table.config.merge_rule
     if operation is Operation.DELETE and batch is not None:
@@ -272,7 +296,24 @@ def _schema(
     if missing == "keep" and operation is not Operation.UPSERT:
         # Rows of inserts are new. Overwritten rows are not looked at, so nothing of them can be kept.
         missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"
-    return evolve(stored, incoming, policies.schema, missing=missing, fixed=_roles(keys, rule))
+    partly = () if columns is None else columns.lacking_rows
+    return evolve(stored, incoming, policies.schema, missing=missing, fixed=_roles(keys, rule), partly=partly)
+
+
+def _data_columns(batch: pa.Schema) -> pa.Schema:
+    return pa.schema([column for column in batch if column.name != LACKS])
+
+
+def _keeping(template: WriteContext, columns: BatchColumns | None, batch: pa.Schema) -> WriteContext:
+    """Return the context of an upsert in which stored rows keep the columns that their row does not bring.
+
+    Groups of lacking columns keep their place, so those whose columns were left out are empty; what all rows lack is
+    the last group.
+    """
+    if columns is None or not columns.lacks:
+        return replace(template, brought=brought_columns(template.schema, batch))
+    names = frozenset(template.schema.names)
+    return replace(template, lacks=(*(group & names for group in columns.lacks), names.difference(batch.names)))
 
 
 def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:

@@ -33,6 +33,7 @@ from lakehouse.io.slice_match import tag_slices
 from lakehouse.io.staging import stage_shard
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.drift import BatchColumns
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.instant import Action, Instant
 from lakehouse.operations.commit import Candidate, complete
@@ -81,7 +82,8 @@ _STAGED = {Operation.UPSERT, Operation.INSERT, Operation.DELETE}
 class WriteRequest:
     """What a caller wants written: a frame of the engine, or partitions to delete; `extra` goes into the commit.
 
-    `premise` is what the caller decided by; the write is refused where it no longer holds.
+    `premise` is what the caller decided by; the write is refused where it no longer holds. `columns` is what the source
+    of the frame says of its columns.
     """
 
     operation: Operation
@@ -90,6 +92,7 @@ class WriteRequest:
     extra: Mapping[str, str] = field(default_factory=dict)
     allow_empty: bool = False
     premise: Premise | None = None
+    columns: BatchColumns | None = None
 
 
 def write(
@@ -152,7 +155,7 @@ def _try(
     table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest, runs: list[StagedRun]
 ) -> tuple[Committed | NothingToDo | Conflict, Instant, Heartbeat]:
     """Write once; `runs` are the staged rows, filled if there are none yet. After a conflict the caller tidies up."""
-    prepared = prepare(table, engine, policies, request.operation, request.frame)
+    prepared = prepare(table, engine, policies, request.operation, request.frame, request.columns)
     heartbeat = Heartbeat(table.env, policies.transaction)
     try:
         prepared, instant = _request(prepared, engine, policies, request, heartbeat)
@@ -212,7 +215,7 @@ def _request(
         gone = gone or any(c.requested not in cleans for c in table.timeline.where(action=Action.CLEAN))
         if gone or not policies.transaction.many_writers:
             if gone or writes_since(table, before.timeline, table.timeline):
-                prepared = prepare(table, engine, policies, request.operation, request.frame)
+                prepared = prepare(table, engine, policies, request.operation, request.frame, request.columns)
                 table = prepared.table
             prepared = replace(prepared, table=table)
 

@@ -9,7 +9,7 @@ The same code serves all writing verbs and ingestion; every difference is one `C
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -58,17 +58,21 @@ def evolve(
     *,
     missing: str | None = None,
     fixed: Mapping[str, frozenset[Role]] | None = None,
+    partly: Collection[str] = (),
 ) -> SchemaPlan:
     """Plan the schema after a write of `batch` (normalised, without meta columns) to `table`.
 
     `missing` is what becomes of missing columns, where the verb cannot do what the policy says. `fixed` are the columns
-    that have a role, by dotted name. Raises UserError naming the first column whose change is refused.
+    that have a role, by dotted name, `partly` those that some rows of the batch lack.
+    Raises UserError naming the first column whose change is refused.
     """
     merge = _Merge(policy=policy, missing=missing or policy.missing, fixed=fixed or {})
     fields = []
     for column in table:
         if column.name in batch.names:
             fields.append(column.with_type(merge.merged(column.name, column.type, batch.field(column.name).type)))
+            if column.name in partly:
+                merge.lacks(column, tuple(batch.names))
         else:
             merge.lacks(column, tuple(batch.names))
             fields.append(column)

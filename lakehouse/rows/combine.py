@@ -15,13 +15,16 @@ import pyarrow.compute as pc
 
 from lakehouse.errors import UserError
 from lakehouse.model.merge import MergeMode, MergeRule
-from lakehouse.rows.entries import ColumnSets, record_entries, without_control
+from lakehouse.rows.entries import ColumnSets, Control, record_entries
 from lakehouse.rows.fold import fold
+from lakehouse.rows.lacks import LACKS, Groups, bits_of, bits_without, lacking_columns
 from lakehouse.rows.order import ordering_columns
 
 
-def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule) -> pa.Table:
+def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Groups = ()) -> pa.Table:
     """Return `rows` with one row for each distinct tuple of the string columns `keys`.
+
+    Rows that lack columns (`lacks`, see rows.lacks) take the values of the next lower version that brings them.
 
     `rows` hold `_hoodie_record_key` if `rule` mixes versions. Survivors keep their order; rows made of several versions
     stand behind them. Raises UserError for a merger that does not do its work.
@@ -34,8 +37,8 @@ def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule) -> pa.Tab
     repeated = np.flatnonzero(~keep)
     versions, codes = rows.take(pa.array(repeated)), codes[repeated]
     order = _ascending(versions, codes, keys, rule)
-    if rule.mixes:
-        return pa.concat_tables([rows.filter(pa.array(keep)), _folded(versions, codes, order, rule)])
+    if rule.mixes or bits_of(versions).any():
+        return pa.concat_tables([rows.filter(pa.array(keep)), _folded(versions, codes, order, rule, lacks)])
     ordered = codes[order]
     last_of_key = np.append(ordered[1:] != ordered[:-1], True)
     keep[repeated[order[last_of_key]]] = True
@@ -85,11 +88,26 @@ def _ascending(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], rule: M
     return order
 
 
-def _folded(rows: pa.Table, codes: np.ndarray, order: np.ndarray, rule: MergeRule) -> pa.Table:
+def _folded(rows: pa.Table, codes: np.ndarray, order: np.ndarray, rule: MergeRule, lacks: Groups) -> pa.Table:
     _, records = np.unique(codes[order], return_inverse=True)
-    entries = record_entries(rows.take(pa.array(order)), rule, table=rows.schema)
-    folded = fold(entries, rule, ColumnSets(), records=records)
-    return folded.select(without_control(folded.schema).names).cast(rows.schema)
+    versions, sets = rows.take(pa.array(order)), ColumnSets()
+    data = versions.drop_columns([LACKS]) if LACKS in versions.column_names else versions
+    entries = record_entries(data, rule, brought_sets(versions, lacks, sets), table=data.schema)
+    folded = fold(entries, rule, sets, records=records)
+    found = folded.select(data.schema.names).cast(data.schema)
+    if data is not versions:
+        bits = np.array([bits_without(lacks, brought) for brought in sets.sets], np.int64)
+        found = found.append_column(LACKS, pa.array(bits[Control.of(folded).columns]))
+    return found
+
+
+def brought_sets(rows: pa.Table, lacks: Groups, sets: ColumnSets) -> np.ndarray:
+    """Return the number in `sets` of the set of columns that each row brings."""
+    distinct, which = np.unique(bits_of(rows), return_inverse=True)
+    names = frozenset(rows.column_names)
+    lacking = [lacking_columns(lacks, bits) for bits in distinct.tolist()]
+    numbers = [sets.number(names - missing if missing else None) for missing in lacking]
+    return np.array(numbers, np.int32)[which]
 
 
 def _comparable(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:

@@ -69,17 +69,19 @@ class Control:
         return Control(kind=self.kind[rows], default=self.default[rows], columns=self.columns[rows])
 
 
-def record_entries(rows: pa.Table, rule: MergeRule, columns: int = 0, *, table: pa.Schema) -> pa.Table:
+def record_entries(rows: pa.Table, rule: MergeRule, columns: int | np.ndarray = 0, *, table: pa.Schema) -> pa.Table:
     """Return the entries that the rows of a data block make: `rows` and the control columns.
 
-    `columns` is the number of the set of columns a partial block brings. Rows are deletes by `_hoodie_is_deleted` if
-    the schema of the `table` has that column, by the table's delete marker, and by `_hoodie_operation` D or -U.
+    `columns` is the number of the set of columns that all rows bring, or those of each. Rows are deletes by
+    `_hoodie_is_deleted` if the schema of the `table` has that column, by the table's delete marker, and by
+    `_hoodie_operation` D or -U.
     """
     deleted = says_deleted(rows, rule, table)
     default = deleted & without_ordering(rows, rule) if deleted.any() else deleted
     kind = np.where(deleted, DELETED_RECORD, RECORD)
     return with_control(
-        rows, Control(kind=kind, default=default, columns=np.full(rows.num_rows, columns, dtype=np.int32))
+        rows,
+        Control(kind=kind, default=default, columns=np.broadcast_to(np.asarray(columns, np.int32), (rows.num_rows,))),
     )
 
 

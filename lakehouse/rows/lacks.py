@@ -1,0 +1,69 @@
+"""Rows of one batch that bring different columns, such as those of files with different columns.
+
+The batch has one control column of bits beside its data:
+
+    __lacks   int64    bit i is set where the row lacks the columns of group i; null counts as 0
+
+Columns that the same rows lack are one group, so a batch of files with k different sets of columns has few groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import UserError
+
+LACKS = "__lacks"
+_MOST_GROUPS = 62
+
+#: The columns of each group.
+Groups = tuple[frozenset[str], ...]
+
+
+def grouped(lacking: Sequence[frozenset[str]]) -> tuple[Groups, tuple[int, ...]]:
+    """Return the groups of columns, and the bits of each of the given sets of columns."""
+    patterns: dict[tuple[bool, ...], set[str]] = {}
+    for name in sorted({name for names in lacking for name in names}):
+        patterns.setdefault(tuple(name in names for names in lacking), set()).add(name)
+    if len(patterns) > _MOST_GROUPS:
+        raise UserError(
+            f"the files of this run lack columns in {len(patterns)} different ways, and a run takes at most "
+            f"{_MOST_GROUPS}; ingest fewer files at a time, or set lakehouse.schema.missing.column=null"
+        )
+    groups = tuple(frozenset(names) for names in patterns.values())
+    bits = tuple(
+        sum(1 << bit for bit, pattern in enumerate(patterns) if pattern[number]) for number in range(len(lacking))
+    )
+    return groups, bits
+
+
+def bits_of(rows: pa.Table) -> np.ndarray:
+    """Return the bits of the rows; zeros where the batch has no such column."""
+    if LACKS not in rows.column_names:
+        return np.zeros(rows.num_rows, np.int64)
+    return np.asarray(pc.fill_null(rows.column(LACKS), 0).to_numpy(), dtype=np.int64)
+
+
+def lacking_columns(groups: Groups, bits: int) -> frozenset[str]:
+    """Return the columns that rows with these bits lack."""
+    return frozenset(name for bit, names in enumerate(groups) if bits >> bit & 1 for name in names)
+
+
+def bits_without(groups: Groups, brought: frozenset[str] | None) -> int:
+    """Return the bits of rows that bring these columns; None is all."""
+    absent = (bit for bit, names in enumerate(groups) if names and brought is not None and not names & brought)
+    return sum(1 << bit for bit in absent)
+
+
+def lacked(rows: pa.Table, groups: Groups) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield each column that some rows lack, and the mask of those rows."""
+    bits = bits_of(rows)
+    for bit, names in enumerate(groups):
+        mask = (bits >> bit & 1).astype(bool)
+        if mask.any():
+            for name in sorted(names):
+                yield name, mask
