@@ -4,40 +4,47 @@ The number of bad records must be known before anything is written: it decides w
 carries it. Counting needs a pass over the records, and the write needs another. JSON and CSV are therefore parsed
 once and pinned (in memory, beyond that on the workers' disks) while they are counted, which costs less than parsing
 them again. Parquet is not pinned: its count reads the key columns alone.
+
+Records that do not parse by the known types may do so by wider ones. Types are then inferred once more, and the files
+are read again if the policy allows the change.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lakehouse.errors import UserError
 from lakehouse.ingest.checkpoint import SourceFile
+from lakehouse.ingest.columns import ReadPlan, plan_columns, widened_plan
 from lakehouse.ingest.probe import Probe, by_names, probe_files
+from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift
+from lakehouse.rows.lacks import grouped
 from lakehouse.spark.bad_records import (
+    REASON,
     count_records,
     first_bad_record,
     good_rows,
     mark_bad_records,
     pin,
     select_columns,
+    selected,
     unpin,
     write_dead_letters,
 )
 from lakehouse.spark.sources import (
+    INTERNAL,
     FileSet,
     Frame,
     Schema,
     Session,
     check_reader_options,
-    declared_schema,
-    describe,
-    infer_schema,
     read_files,
 )
 from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.schema_options import SchemaPolicy
 from lakehouse.spec.table import TableSpec
 from lakehouse.storage.protocol import Storage
 
@@ -87,12 +94,28 @@ class DeadLetterBox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The rows of a run: `frame` to write, `rows` in it, `bad_records` set aside, `schema` by which files were read."""
+    """The rows of a run: `frame` to write, `rows` in it, `bad_records` set aside, `schema` by which files were read.
+
+    `columns` says which rows lack which columns, and what was not read.
+    """
 
     frame: Frame
     rows: int
     bad_records: int
     schema: Schema
+    columns: BatchColumns | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of the columns before files are read: the policy, and of the table what earlier runs read.
+
+    `schema` is None where nothing is known; `is_stored` says that there is a table.
+    """
+
+    policy: SchemaPolicy
+    schema: Schema | None = None
+    is_stored: bool = False
 
 
 @contextmanager
@@ -102,14 +125,15 @@ def open_batch(
     files: Sequence[SourceFile],
     spec: TableSpec,
     *,
-    known_schema: Schema | None,
+    known: Known,
     dead_letters: DeadLetterBox,
 ) -> Iterator[Batch | None]:
     """Read the files for the time of a `with` block; None when they hold nothing.
 
-    Columns and types are those that the spec declares, else `known_schema`, else inferred, with a warning that says
-    them. Raises UserError, before anything is written to the table, for files that cannot be read, a `select` that does
-    not fit, a missing key column, and more bad records than the spec allows.
+    Columns and types are those that the spec declares, then those that earlier runs read, then inferred, with a warning
+    that says them. Raises UserError, before anything is written to the table, for files that cannot be read, a `select`
+    that does not fit, a missing key, partition or ordering column, drift that the policy refuses, and more bad records
+    than the spec allows.
     """
     ingest = ingest_of(spec)
     check_reader_options(ingest.options, ingest.format)
@@ -118,22 +142,100 @@ def open_batch(
         log.info("table %s: the files are empty", spec.table)
         yield None
         return
-    sets = _file_sets(storage, probes, ingest)
-    schema = _schema(session, sets, spec, known_schema)
-    _warn_of_ignored(spec, schema, probes)
-    marked = mark_bad_records(select_columns(read_files(session, sets, schema), ingest.select), spec.record_key)
-    pinned = ingest.format != "parquet"
-    if pinned:
-        pin(marked)
+    plan = plan_columns(session, _file_sets(storage, probes, ingest), spec, known.schema, known.policy)
+    reading = _Reading(session, spec, plan)
     try:
         log.info("table %s: reading %s files", spec.table, len(probes))
-        records, bad = count_records(marked)
-        log.info("table %s: %s records, %s of them bad", spec.table, records, bad)
-        _set_aside(marked, bad, spec, dead_letters)
-        yield Batch(frame=good_rows(marked), rows=records - bad, bad_records=bad, schema=schema)
+        if reading.bad and ingest.format != "parquet" and known.schema is not None:
+            wider = widened_plan(session, plan, spec, known.policy)
+            if wider is not plan:
+                reading.close()
+                reading = _Reading(session, spec, wider)
+        log.info("table %s: %s records, %s of them bad", spec.table, sum(reading.records), reading.bad)
+        _set_aside(reading.marked, reading.bad, spec, dead_letters)
+        yield reading.batch(known)
     finally:
-        if pinned:
-            unpin(marked)
+        reading.close()
+
+
+class _Reading:
+    """The records of a run by one plan, counted; text is parsed once and pinned until `close`."""
+
+    def __init__(self, session: Session, spec: TableSpec, plan: ReadPlan) -> None:
+        self._spec, self._plan, self._ingest = spec, plan, ingest_of(spec)
+        self._frame = read_files(session, [one.files for one in plan.sets], plan.schema)
+        self.marked = mark_bad_records(select_columns(self._frame, self._ingest.select), spec.record_key)
+        self._pinned = self._ingest.format != "parquet"
+        if self._pinned:
+            pin(self.marked)
+        try:
+            counts = count_records(self.marked, len(plan.sets))
+        except BaseException:
+            self.close()
+            raise
+        self.records = tuple(records for records, _ in counts)
+        self.bad = sum(bad for _, bad in counts)
+        self._good = tuple(records - bad for records, bad in counts)
+
+    def close(self) -> None:
+        """Release what is pinned."""
+        if self._pinned:
+            unpin(self.marked)
+
+    def batch(self, known: Known) -> Batch:
+        """Return the rows, and what the write has to know of their columns."""
+        lacking = self._lacking(known)
+        rows, columns = sum(self._good), frozenset(c for c in self.marked.columns if c not in (*INTERNAL, REASON))
+        brought = [names for names, good in zip(lacking, self._good, strict=True) if good]
+        everywhere = frozenset.intersection(*brought) if brought else frozenset()
+        # A table that is made by this run has all columns that are declared.
+        absent = everywhere - self._required if known.is_stored else frozenset()
+        counts = {
+            name: sum(good for names, good in zip(lacking, self._good, strict=True) if name in names)
+            for name in columns - absent
+        }
+        keeps = known.policy.missing == "keep" and self._ingest.operation == "upsert"
+        groups, bits = grouped([names - absent for names in lacking]) if keeps else ((), ())
+        told = BatchColumns(
+            rows=rows,
+            lacks=groups,
+            lacking_rows={name: count for name, count in counts.items() if count},
+            drift=(*self._plan.drift(self._good), *(() if known.is_stored else _nulled(counts))),
+        )
+        frame = good_rows(self.marked, without=absent, bits=bits)
+        return Batch(frame=frame, rows=rows, bad_records=self.bad, schema=self._plan.schema, columns=told)
+
+    @property
+    def _required(self) -> frozenset[str]:
+        names = (*self._spec.record_key, *(column.name for column in self._spec.partition_by), *self._spec.ordering)
+        return frozenset(name.split(".")[0] for name in names)
+
+    def _lacking(self, known: Known) -> list[frozenset[str]]:
+        """Return the columns of the rows that each set of files lacks.
+
+        Raises UserError for files without a partition or ordering column: nothing that is stored says what to write.
+        """
+        found = []
+        required = self._required - {name.split(".")[0] for name in self._spec.record_key}
+        for number, one in enumerate(self._plan.sets):
+            names = selected(self._frame, self._ingest.select, self._plan.lacking(number))
+            gone = sorted(names & required)
+            if gone and known.policy.missing != "null" and self._good[number]:
+                file = one.files.address(one.files.paths[0])
+                raise UserError(
+                    f"table {self._spec.table}: {file} lacks the column {gone[0]!r}, by which rows are partitioned or "
+                    "ordered. Mend the file, or set missing_column: null in 'ingest' to "
+                    "write null",
+                    column=gone[0],
+                )
+            # Rows without a key are bad records.
+            found.append(names - {name.split(".")[0] for name in self._spec.record_key})
+        return found
+
+
+def _nulled(counts: Mapping[str, int]) -> Iterator[ColumnDrift]:
+    """Yield the columns of a new table that some of its first rows lack."""
+    return (ColumnDrift(column=c, change=Drift.NULLED, rows=n) for c, n in sorted(counts.items()) if n)
 
 
 def ingest_of(spec: TableSpec) -> IngestSpec:
@@ -159,35 +261,6 @@ def _file_sets(storage: Storage, probes: Sequence[Probe], ingest: IngestSpec) ->
         )
         for names, files in groups.items()
     )
-
-
-def _schema(session: Session, sets: Sequence[FileSet], spec: TableSpec, known: Schema | None) -> Schema:
-    if spec.schema:
-        return declared_schema(spec.schema)
-    if known is not None:
-        return known
-    schema = infer_schema(session, sets)
-    if ingest_of(spec).format == "parquet":
-        return schema
-    log.warning(
-        "table %s: columns and types were inferred from %s files; declare them in 'schema' of the spec to be sure: %s",
-        spec.table,
-        sum(len(files.paths) for files in sets),
-        describe(schema),
-    )
-    return schema
-
-
-def _warn_of_ignored(spec: TableSpec, schema: Schema, probes: Sequence[Probe]) -> None:
-    known = {name.lower() for name in schema.names}
-    ignored = sorted({name for probe in probes for name in probe.names if name.lower() not in known})
-    if ignored:
-        log.warning(
-            "table %s: the files have columns that the schema does not have, and they are left out: %s. "
-            "Declare them in 'schema' of the spec to keep them",
-            spec.table,
-            ", ".join(ignored),
-        )
 
 
 def _set_aside(marked: Frame, bad: int, spec: TableSpec, box: DeadLetterBox) -> None:

@@ -40,14 +40,13 @@ from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableE
 from lakehouse.ingest.checkpoint import Checkpoint, SourceFile
 from lakehouse.ingest.missing import check_missing
 from lakehouse.ingest.paths import interval_paths
-from lakehouse.ingest.read import Batch, DeadLetterBox, ingest_of, open_batch
+from lakehouse.ingest.read import Batch, DeadLetterBox, Known, ingest_of, open_batch
 from lakehouse.ingest.source import IngestPlan, SourceListing, list_source, plan_ingest, refuse_changed
 from lakehouse.model.instant import Timeline
 from lakehouse.operations.load import latest_commit
 from lakehouse.operations.premise import Premise
 from lakehouse.operations.results import Committed, NothingToDo
 from lakehouse.spark.sources import (
-    Frame,
     Schema,
     Session,
     schema_from_json,
@@ -58,6 +57,7 @@ from lakehouse.spark.sources import (
 )
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus, interval_text
 from lakehouse.spec.location import location_of, resolve
+from lakehouse.spec.options import CREATE_OPTIONS, parse_options
 from lakehouse.spec.table import TableSpec
 from lakehouse.storage.locate import open_storage
 from lakehouse.storage.protocol import Storage
@@ -90,7 +90,7 @@ class Reader(Protocol):
         files: Sequence[SourceFile],
         spec: TableSpec,
         *,
-        known_schema: Schema | None,
+        known: Known,
         dead_letters: DeadLetterBox,
     ) -> AbstractContextManager[Batch | None]: ...
 
@@ -145,12 +145,14 @@ def run_ingest(
 
 
 def write_batch(
-    table: Table, frame: Frame, operation: str, extra: Mapping[str, str], premise: Premise
+    table: Table, batch: Batch, operation: str, extra: Mapping[str, str], premise: Premise
 ) -> Committed | NothingToDo:
     """Write the rows by the spec's operation, in one commit that carries `extra`, if `premise` holds until then."""
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
     # Without good rows the commit is empty, and still says that these files were read.
-    return verbs[operation](frame, commit_metadata=extra, allow_empty=True, premise=premise)
+    return verbs[operation](
+        batch.frame, commit_metadata=extra, allow_empty=True, premise=premise, columns=batch.columns
+    )
 
 
 def ingest(run: IngestContext) -> JobReport:
@@ -181,22 +183,22 @@ def _ingested(
     run: IngestContext, table: Table | None, plan: IngestPlan, premise: Premise, listing: SourceListing
 ) -> JobReport:
     """Read the files of the plan and commit their rows."""
-    operation, format = ingest_of(run.spec).operation, ingest_of(run.spec).format
+    operation = ingest_of(run.spec).operation
     log.info("table %s: %s, %s bytes", run.spec.table, plan.reason, plan.size_bytes)
-    known = None if table is None else _known_schema(run.spec, table)
+    known = _known(run, table)
     box = _dead_letter_box(run, plan)
-    with run.reader(listing.storage, plan.files, run.spec, known_schema=known, dead_letters=box) as batch:
+    with run.reader(listing.storage, plan.files, run.spec, known=known, dead_letters=box) as batch:
         if batch is None or not (batch.rows or batch.bad_records):
             return _nothing(run, "the files hold no rows")
         if table is None:
             table = create_declared(run.spec, run.options, run.env, exist_ok=True)
-        extra = _extra(run, plan, batch, box, inferred=not run.spec.schema and format != "parquet")
+        extra = _extra(run, plan, batch, box)
         extra |= _missing_extra(listing)
         # Other tries whose letters are here by now planned before this commit, and lose to it.
         others = box.others()
         try:
             still = replace(premise, confirm=partial(refuse_changed, listing.storage, plan.files))
-            outcome = write_batch(table, batch.frame, operation, extra, still)
+            outcome = write_batch(table, batch, operation, extra, still)
         except CommitStateUnknownError:
             raise
         except LakehouseError:
@@ -260,6 +262,14 @@ def _placed(spec: TableSpec, environ: Mapping[str, str]) -> TableSpec:
     return replace(spec, location=location_of(spec, environ), ingest=replace(ingest, path=path))
 
 
+def _known(run: IngestContext, table: Table | None) -> Known:
+    """Return what is known of columns before the files are read."""
+    keys = {key: text for key, text in run.options.items() if key not in CREATE_OPTIONS}
+    schema = None if table is None else _known_schema(run.spec, table)
+    is_stored = table is not None and bool(len(table.schema))
+    return Known(policy=parse_options(keys).schema, schema=schema, is_stored=is_stored)
+
+
 def _known_schema(spec: TableSpec, table: Table) -> Schema | None:
     """Return the columns by which earlier runs read, else the table's own where the input is stored as it is read.
 
@@ -275,7 +285,7 @@ def _known_schema(spec: TableSpec, table: Table) -> Schema | None:
     return schema_of_arrow(columns) if len(columns) and not ingest.select else None
 
 
-def _extra(run: IngestContext, plan: IngestPlan, batch: Batch, box: DeadLetterBox, *, inferred: bool) -> dict[str, str]:
+def _extra(run: IngestContext, plan: IngestPlan, batch: Batch, box: DeadLetterBox) -> dict[str, str]:
     extra = {FILES: plan.summary(), BAD_RECORDS: str(batch.bad_records)}
     if plan.checkpoint is not None:
         extra[CHECKPOINT] = plan.checkpoint.to_json()
@@ -283,7 +293,7 @@ def _extra(run: IngestContext, plan: IngestPlan, batch: Batch, box: DeadLetterBo
         extra[INTERVAL] = plan.interval
     if batch.bad_records:
         extra[DEAD_LETTERS] = box.url
-    if inferred:
+    if ingest_of(run.spec).format != "parquet" and set(batch.schema.names) != set(run.spec.schema):
         extra[SCHEMA] = schema_to_json(batch.schema)
     if run.command.run_id is not None:
         extra[RUN_ID] = run.command.run_id
@@ -347,6 +357,9 @@ def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) 
         bad_records=batch.bad_records,
         late_rows_dropped=outcome.late_rows_dropped,
         conflicts=outcome.conflicts,
+        drift=outcome.drift,
     )
     log.info("table %s: commit %s, %s rows in %s files", report.table, report.instant, report.rows, report.files)
+    for one in report.drift:
+        log.warning("table %s: schema drift: %s", report.table, one)
     return report

@@ -50,9 +50,13 @@ class ColumnDrift:
         types = f" from {self.before} to {self.after}" if self.before else ""
         return f"{self.column}: {self.change}{types} ({self.rows} rows)"
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the drift as JSON would hold it."""
+        return {**asdict(self), "change": str(self.change)}
+
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> ColumnDrift:
-        """Return what `asdict` of a drift gave; names of later versions are left out."""
+        """Return what `to_mapping` gave; names of later versions are left out."""
         known = {name: mapping[name] for name in ("column", "rows", "before", "after") if name in mapping}
         return cls(change=Drift(mapping["change"]), **known)
 
@@ -74,7 +78,7 @@ class BatchColumns:
 
 def encode_drift(drift: Iterable[ColumnDrift]) -> dict[str, str]:
     """Return the extra metadata of a commit that tells these drifts; nothing where there is none."""
-    told = [{**asdict(one), "change": str(one.change)} for one in drift]
+    told = [one.to_mapping() for one in drift]
     return {DRIFT_KEY: json.dumps(told, ensure_ascii=False)} if told else {}
 
 

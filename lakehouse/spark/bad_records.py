@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from operator import and_
 
@@ -13,8 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.rows.lacks import LACKS
 from lakehouse.spark.failures import spark_failures
-from lakehouse.spark.sources import CORRUPT, INTERNAL, SOURCE_FILE, Frame
+from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, SOURCE_FILE, Frame
 from lakehouse.storage.protocol import Storage
 
 REASON = "_lakehouse_reason"
@@ -72,17 +73,43 @@ def unpin(frame: Frame) -> None:
     frame.unpersist()
 
 
-def count_records(marked: Frame) -> tuple[int, int]:
-    """Return the number of all records and of bad ones; raise UserError for files that cannot be read."""
+def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
+    """Return, of each set of files, the number of all records and of bad ones.
+
+    Raises UserError for files that cannot be read.
+    """
     with spark_failures("reading the files"):
-        row = marked.agg(F.count(F.lit(1)), F.count(REASON)).head()
-    assert row is not None, "an aggregate without groups has one row"
-    return int(row[0]), int(row[1])
+        rows = marked.groupBy(FILE_SET).agg(F.count(F.lit(1)), F.count(REASON)).collect()
+    found = {int(row[0]): (int(row[1]), int(row[2])) for row in rows}
+    return tuple(found.get(number, (0, 0)) for number in range(sets))
 
 
-def good_rows(marked: Frame) -> Frame:
-    """Return the rows to write, without the columns beside the data."""
-    return marked.where(F.col(REASON).isNull()).drop(*INTERNAL, REASON)
+def good_rows(marked: Frame, *, without: Iterable[str] = (), bits: Sequence[int] = ()) -> Frame:
+    """Return the rows to write, without the columns beside the data and some others.
+
+    `bits` say of each set of files which columns its rows lack (see rows.lacks); without them there is no such column.
+    """
+    good = marked.where(F.col(REASON).isNull())
+    if any(bits):
+        lacks = F.element_at(F.array(*(F.lit(number).cast("long") for number in bits)), F.col(FILE_SET) + 1)
+        good = good.withColumn(LACKS, lacks)
+    return good.drop(*INTERNAL, REASON, *without)
+
+
+def selected(frame: Frame, select: Sequence[str], lacking: Collection[str]) -> frozenset[str]:
+    """Return the columns of a selection that are made of columns of the input which some files lack."""
+    if not select or not lacking:
+        return frozenset(lacking)
+    rest, found = frame.drop(*lacking), set[str]()
+    for text in select:
+        if text.strip().startswith("*"):
+            found |= set(lacking)
+            continue
+        try:
+            rest.selectExpr(text).schema  # noqa: B018 - Spark looks columns up when the schema is asked for
+        except PySparkException:
+            found |= set(frame.selectExpr(text).columns)
+    return frozenset(found)
 
 
 def first_bad_record(marked: Frame) -> tuple[str, str, str]:

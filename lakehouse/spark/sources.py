@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,16 +35,18 @@ Session = SparkSession
 Frame = DataFrame
 Schema = StructType
 
-#: Columns beside the data: the text of a record that did not parse, and the file it came from.
+#: Columns beside the data: the text of a record that did not parse, the file it came from, and the number of its set.
 CORRUPT = "_lakehouse_corrupt"
 SOURCE_FILE = "_lakehouse_source_file"
-INTERNAL = (CORRUPT, SOURCE_FILE)
+FILE_SET = "_lakehouse_file_set"
+INTERNAL = (CORRUPT, SOURCE_FILE, FILE_SET)
 
 #: Reader options that decide what happens to bad records or to the types: those are ours to decide.
 _RESERVED = {
     "mode": "max_bad_records says how many records may be set aside",
     "columnNameOfCorruptRecord": "records that do not parse go to the dead letters",
     "schema": "declare the columns in 'schema' of the table spec",
+    "samplingRatio": "columns and types are inferred from all records, so that none is left out",
     "inferSchema": "types are inferred when 'schema' of the table spec is absent",
     "enforceSchema": "columns are matched by the names in the header",
     "path": "it is ingest.path",
@@ -69,6 +71,10 @@ class FileSet:
     def is_native(self) -> bool:
         """Whether the JVM opens these files itself."""
         return "://" not in self.storage.root and not any(":" in self.storage.native(path) for path in self.paths)
+
+    def address(self, path: str) -> str:
+        """Return the file as `SOURCE_FILE` and messages name it."""
+        return str(self.storage.native(path)) if self.is_native else f"{self.storage.root}/{path}"
 
 
 def check_reader_options(options: Mapping[str, str], format: str) -> None:
@@ -104,6 +110,28 @@ def schema_to_json(schema: Schema) -> str:
 def schema_from_json(text: str) -> Schema:
     """Parse what `schema_to_json` wrote."""
     return StructType.fromJson(json.loads(text))
+
+
+def schema_of(columns: Iterable[StructField]) -> Schema:
+    """Return columns as a schema."""
+    return StructType(list(columns))
+
+
+def column_of(schema: Schema, name: str, kind: DataType | None = None) -> StructField:
+    """Return the column of this name, in another type if one is given."""
+    column = schema[name]
+    return column if kind is None else StructField(name, kind)
+
+
+def lines_of(session: Session, files: FileSet) -> Frame:
+    """Return the lines of text files as `value` and the file of each as `file`; lines without text may be left out."""
+    encoding = next((text for name, text in files.options.items() if name.lower() in ("encoding", "charset")), "UTF-8")
+    if not files.is_native or encoding.upper() not in ("UTF-8", "UTF8"):
+        return _lines(session, files)
+    options = {name: text for name, text in files.options.items() if name.lower() == "linesep"}
+    reader = session.read.options(**options, __globPaths__="false").format("text")
+    frame = reader.load(["file://" + files.storage.native(path) for path in files.paths])
+    return frame.select("value", _native_file().alias("file"))
 
 
 def describe(schema: Schema) -> str:
@@ -143,14 +171,15 @@ def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:
 def read_files(session: Session, sets: Sequence[FileSet], schema: Schema) -> Frame:
     """Return the records of all files with exactly these columns, and those named `INTERNAL` beside them.
 
-    A CSV column that the schema does not have is left out; a column that a file does not have is null.
+    A column that the schema does not have is left out; a column that a file does not have is null.
     """
     twice = next((column.name for column in schema if column.name in INTERNAL), None)
     if twice is not None:
         raise UserError(f"column {twice!r} is a name of this package; rename it in the files", column=twice)
     with spark_failures("reading the files"):
         frames = [_parquet(session, f, schema) if f.format == "parquet" else _text(session, f, schema) for f in sets]
-        return reduce(DataFrame.unionByName, frames)
+        numbered = [frame.withColumn(FILE_SET, F.lit(number)) for number, frame in enumerate(frames)]
+        return reduce(DataFrame.unionByName, numbered)
 
 
 def _text(session: Session, files: FileSet, schema: Schema) -> Frame:
@@ -175,7 +204,7 @@ def _text(session: Session, files: FileSet, schema: Schema) -> Frame:
         else F.lit(None).cast(c.dataType).alias(c.name)
         for c in schema
     ]
-    return frame.select(*wanted, *INTERNAL)
+    return frame.select(*wanted, CORRUPT, SOURCE_FILE)
 
 
 def _layout(files: FileSet, schema: Schema) -> Schema:

@@ -16,6 +16,14 @@ from typing import Any
 from lakehouse.errors import nearest
 from lakehouse.spec.event_time_options import EVENT_TIME_FIELD, LATENESS, SOURCE
 from lakehouse.spec.interval_path import problem_of
+from lakehouse.spec.schema_options import (
+    MISSING_COLUMN,
+    MISSING_COLUMNS,
+    NEW_COLUMN,
+    NEW_COLUMNS,
+    TYPE_CHANGE,
+    TYPE_CHANGES,
+)
 from lakehouse.spec.yaml_section import Section
 
 SOURCES = ("files",)
@@ -35,7 +43,9 @@ class IngestSpec:
     `spark` is Spark configuration of this table's runs; times are in seconds. `event_time` is the column that says when
     something happened, `lateness_s` how late that may come: every commit then moves the watermark of `source_name`, by
     default the table's name. `missing` says what a run does about folders with nothing to read: skip them, fail, or
-    wait for up to `wait_for_s`; None: fail by interval, and by checkpoint where the path does not exist.
+    wait for up to `wait_for_s`; None: fail by interval, and by checkpoint where the path does not exist. `new_column`,
+    `missing_column` and `type_change` say what happens where columns of files differ from those of the table; empty: as
+    the table's options say (`lakehouse.schema.*`).
     """
 
     path: str
@@ -59,6 +69,9 @@ class IngestSpec:
     source_name: str = ""
     missing: str | None = None
     wait_for_s: int = 6 * 3600
+    new_column: str = ""
+    missing_column: str = ""
+    type_change: str = ""
 
     def write_options(self, table: str, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options that this section stands for beside the `options` of the spec of `table`."""
@@ -67,7 +80,8 @@ class IngestSpec:
             chosen = {EVENT_TIME_FIELD: self.event_time, LATENESS: f"{self.lateness_s}s"}
         if self.event_time or options.get(EVENT_TIME_FIELD):
             chosen[SOURCE] = self.source_name or table
-        return chosen
+        drift = {NEW_COLUMN: self.new_column, MISSING_COLUMN: self.missing_column, TYPE_CHANGE: self.type_change}
+        return chosen | {key: text for key, text in drift.items() if text}
 
     @property
     def is_by_interval(self) -> bool:
@@ -102,6 +116,9 @@ def parse_ingest(section: Section) -> IngestSpec:
         event_time=section.text("event_time").strip(),
         lateness_s=section.seconds("lateness", 0),
         source_name=section.text("source_name").strip(),
+        new_column=_choice(section, "new_column", NEW_COLUMNS),
+        missing_column=_choice(section, "missing_column", MISSING_COLUMNS),
+        type_change=_choice(section, "type_change", TYPE_CHANGES),
         missing=section.choice("missing", ("", *MISSING), "") or None,
         wait_for_s=section.seconds("wait_for", 6 * 3600),
     )
@@ -114,6 +131,10 @@ def parse_ingest(section: Section) -> IngestSpec:
     if spec.timeout_s == 0:
         raise section.error("timeout: must be longer than 0 seconds.", "timeout")
     return spec
+
+
+def _choice(section: Section, name: str, choices: tuple[str, ...]) -> str:
+    return section.choice(name, choices, choices[0]) if section.text(name).strip() else ""
 
 
 def ingest_mapping(spec: IngestSpec) -> dict[str, Any]:

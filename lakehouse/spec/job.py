@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from lakehouse.errors import LakehouseError, SourceMissingError, TableBusyError, UserError, nearest
+from lakehouse.model.drift import ColumnDrift
 from lakehouse.model.texts import text_list
 from lakehouse.spec.secrets import redact_text, refuse_secrets
 
@@ -186,7 +187,7 @@ class JobReport:
     were published or archived. `parts` are the reports of the tables of a batch; numbers are their sums. `warning` is
     what went wrong beside the work, which is done. `interval` is the data interval that the run took, empty for none;
     `folders` are the folders and files of the source that an ingestion read, `missing` those that had nothing to read
-    and were skipped.
+    and were skipped. `drift` are the columns in which its rows differed from the table.
     """
 
     status: JobStatus
@@ -210,6 +211,7 @@ class JobReport:
     interval: str = ""
     folders: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    drift: tuple[ColumnDrift, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.status is JobStatus.FAILED) != (self.error is not None):
@@ -221,7 +223,13 @@ class JobReport:
         """Return the report as JSON would hold it."""
         parts = [part.to_mapping() for part in self.parts]
         lists = {name: list(getattr(self, name)) for name in _LISTS}
-        return {**asdict(self), **lists, "status": str(self.status), "parts": parts}
+        return {
+            **asdict(self),
+            **lists,
+            "status": str(self.status),
+            "parts": parts,
+            "drift": [one.to_mapping() for one in self.drift],
+        }
 
     def to_json(self) -> str:
         """Return the report as one line of JSON."""
@@ -236,6 +244,7 @@ class JobReport:
             partitions=tuple(mapping.pop("partitions", ())),
             folders=tuple(mapping.pop("folders", ())),
             missing=tuple(mapping.pop("missing", ())),
+            drift=tuple(ColumnDrift.of(one) for one in mapping.pop("drift", ())),
             parts=tuple(cls._of(part) for part in parts),
             **mapping,
         )

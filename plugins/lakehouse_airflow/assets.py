@@ -54,6 +54,8 @@ def event_extra(command: JobCommand, report: JobReport) -> dict[str, Any]:
     """Return what an event of the table's asset says: the instant and the size of what was committed."""
     names = ("instant", "rows", "inserts", "updates", "deletes", "files", "bytes", "bad_records", "seconds")
     extra: dict[str, Any] = {name: getattr(report, name) for name in (*names, "late_rows_dropped")}
+    if report.drift:
+        extra["drift"] = [one.to_mapping() for one in report.drift]
     if report.missing:
         extra["missing"] = len(report.missing)
     if command.interval_start is not None:

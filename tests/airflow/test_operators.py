@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from lakehouse.errors import UserError
+from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse_airflow.catalog import spec_variables
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
@@ -81,6 +83,16 @@ def test_a_commit_is_returned_and_put_into_the_asset_event(submit: FakeSubmit) -
     assert extra["instant"] == "20260101000000001"
     assert (extra["rows"], extra["files"], extra["bytes"], extra["seconds"]) == (7, 2, 99, 1.5)
     assert extra["late_rows_dropped"] == 4
+
+
+def test_schema_drift_is_in_the_xcom_and_in_the_asset_event(submit: FakeSubmit) -> None:
+    drift = (ColumnDrift(column="tip", change=Drift.ADDED, rows=7),)
+    submit.plan(report=replace(COMMITTED, drift=drift).to_json())
+    task = operator()
+    context = run_context(task)
+    told = [{"column": "tip", "change": "added", "rows": 7, "before": "", "after": ""}]
+    assert task.execute(context)["drift"] == told
+    assert context["outlet_events"][ORDERS].extra["drift"] == told
 
 
 def test_the_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -> None:

@@ -16,10 +16,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UserError
-from lakehouse.ingest.read import REFUSED, Batch, DeadLetterBox, open_batch
+from lakehouse.ingest.read import REFUSED, Batch, DeadLetterBox, Known, open_batch
 from lakehouse.ingest.source import list_source
+from lakehouse.rows.lacks import LACKS
 from lakehouse.spark.sources import schema_of_arrow
 from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.schema_options import SchemaPolicy
 from lakehouse.spec.table import TableSpec
 from lakehouse.storage.locate import open_storage
 from tests.support.s3 import S3Server
@@ -36,21 +38,27 @@ class Landing:
         self.files = open_storage(f"{root}/landing", options)
         self.box = DeadLetterBox(storage=open_storage(f"{root}/dead", options), folder="run", attempt="1")
 
-    def read(self, known: pa.Schema | None = None, **ingest: Any) -> tuple[list[dict[str, Any]], Batch]:
+    def read(
+        self, known: pa.Schema | None = None, policy: SchemaPolicy | None = None, **ingest: Any
+    ) -> tuple[list[dict[str, Any]], Batch]:
         """Return the good rows as mappings, ordered by their text, and the batch."""
         schema = ingest.pop("schema", {})
-        key = ingest.pop("record_key", ("id",))
+        key, ordering = ingest.pop("record_key", ("id",)), ingest.pop("ordering", ())
         path = f"{self.root}/landing/"
         spec = TableSpec(
-            table="t", location="/nowhere", record_key=key, schema=schema, ingest=IngestSpec(path=path, **ingest)
+            table="t",
+            location="/nowhere",
+            record_key=key,
+            ordering=ordering,
+            schema=schema,
+            ingest=IngestSpec(path=path, **ingest),
         )
         listing = list_source((path,), self.options)
-        known_schema = None if known is None else schema_of_arrow(known)
-        with open_batch(
-            self.spark, listing.storage, listing.files, spec, known_schema=known_schema, dead_letters=self.box
-        ) as batch:
+        columns = None if known is None else schema_of_arrow(known)
+        told = Known(policy=policy or SchemaPolicy(), schema=columns, is_stored=known is not None)
+        with open_batch(self.spark, listing.storage, listing.files, spec, known=told, dead_letters=self.box) as batch:
             assert batch is not None
-            rows = [row.asDict(recursive=True) for row in batch.frame.collect()]
+            rows = [row.asDict(recursive=True) for row in batch.frame.drop(LACKS).collect()]
             assert len(rows) == batch.rows
             return sorted(rows, key=str), batch
 
@@ -86,17 +94,29 @@ def test_json_lines_are_read_and_bad_ones_kept_as_they_were(landing: Landing) ->
     }
 
 
-def test_csv_columns_are_matched_by_the_header_of_each_file(landing: Landing, caplog: pytest.LogCaptureFixture) -> None:
+def drift(batch: Batch) -> dict[str, tuple[str, int]]:
+    """Return what happened to columns before the rows came to the table."""
+    assert batch.columns is not None
+    return {one.column: (str(one.change), one.rows) for one in batch.columns.drift}
+
+
+def test_csv_columns_are_matched_by_the_header_of_each_file(landing: Landing) -> None:
     landing.files.put("a.csv", b"id,name,ts\r\n1,x,2026-01-01 10:00:00\r\n2,,2026-01-01 11:00:00\r\n")
     landing.files.put("b.csv.gz", gzip.compress(b'name,more,ID\n"a, b",q,3\n'))
-    with caplog.at_level(logging.WARNING):
-        rows, _ = landing.read(format="csv", schema={**IDS, "ts": "timestamp"})
+    declared = {**IDS, "ts": "timestamp"}
+    rows, batch = landing.read(format="csv", schema=declared, policy=SchemaPolicy(new_column="ignore"))
     assert [(row["id"], row["name"], str(row["ts"])) for row in rows] == [
         (1, "x", "2026-01-01 10:00:00"),
         (2, None, "2026-01-01 11:00:00"),
         (3, "a, b", "None"),
     ]
-    assert "columns that the schema does not have, and they are left out: more" in caplog.text
+    assert drift(batch) == {"more": ("ignored", 1), "ts": ("nulled", 1)}
+    rows, batch = landing.read(format="csv", schema=declared)
+    assert [row["more"] for row in rows] == [None, None, "q"]
+    assert batch.columns is not None
+    assert batch.columns.lacking_rows == {"ts": 1, "more": 2}
+    with pytest.raises(UserError, match=r"column 'more' of the files, such as .*b\.csv\.gz, is not among"):
+        landing.read(format="csv", schema=declared, policy=SchemaPolicy(new_column="fail"))
 
 
 def test_csv_lines_with_too_few_or_too_many_values_are_bad(landing: Landing) -> None:
@@ -145,15 +165,41 @@ def test_columns_are_inferred_with_a_warning_where_nobody_declares_them(
     assert "price: double" in caplog.text
 
 
-def test_known_columns_are_kept_and_unknown_ones_are_said_to_be_left_out(
-    landing: Landing, caplog: pytest.LogCaptureFixture
-) -> None:
-    landing.files.put("a.json", b'{"id": 1, "name": "x", "new": true}\n')
-    known = pa.schema([("id", pa.int64()), ("name", pa.string())])
-    with caplog.at_level(logging.WARNING):
-        rows, _ = landing.read(known)
-    assert rows == [{"id": 1, "name": "x"}]
-    assert "left out: new" in caplog.text
+def test_unknown_columns_are_found_in_all_records_and_read_or_counted(landing: Landing) -> None:
+    landing.files.put(
+        "a.json", b'{"id": 1, "name": "x"}\n{"id": 2, "late": true, "never": null}\n[{"id": 4, "in": 1}]\n'
+    )
+    landing.files.put("b.json", b'{"id": 3, "s": {"a": 1, "b": 2}}\n')
+    known = pa.schema([("id", pa.int64()), ("name", pa.string()), ("s", pa.struct([("a", pa.int64())]))])
+    rows, batch = landing.read(known)
+    assert {row["id"]: row["late"] for row in rows} == {1: None, 2: True, 3: None, 4: None}
+    assert [row["s"] for row in rows if row["id"] == 3] == [{"a": 1, "b": 2}]
+    assert set(batch.schema.names) == {"id", "name", "s", "late", "in"}, "of 'never' nobody knows the type"
+    assert batch.columns is not None and batch.columns.lacking_rows["name"] == 1
+    rows, batch = landing.read(known, SchemaPolicy(new_column="ignore"))
+    assert set(rows[0]) == {"id", "name", "s"}
+    assert drift(batch)["s.b"][0] == drift(batch)["late"][0] == "ignored"
+
+
+def test_what_a_selection_makes_of_lacking_columns_is_lacking_too(landing: Landing) -> None:
+    landing.files.put("a.json", b'{"id": 1, "name": "a b", "n": 1}\n')
+    landing.files.put("b.json", b'{"id": 2, "n": 2}\n')
+    known = pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.int64())])
+    _, batch = landing.read(known, select=("id", "split(name, ' ')[0] as first", "n + 1 as next"))
+    assert batch.columns is not None
+    assert batch.columns.lacking_rows == {"first": 1}
+    landing.files.put("c.json", b'{"id": 3, "n": 2, "new": 1}\n')
+    _, batch = landing.read(known, select=("id", "n"))
+    assert drift(batch) == {"new": ("ignored", 1)}
+
+
+def test_a_file_without_the_column_that_orders_rows_is_refused(landing: Landing) -> None:
+    landing.files.put("a.json", b'{"id": 1, "name": "x"}\n')
+    landing.files.put("b.json", b'{"id": 2}\n')
+    with pytest.raises(UserError, match=r"b\.json lacks the column 'name'"):
+        landing.read(schema=IDS, ordering=("name",))
+    rows, _ = landing.read(schema=IDS, ordering=("name",), policy=SchemaPolicy(missing_column="null"))
+    assert [row["name"] for row in rows] == ["x", None]
 
 
 def test_select_computes_columns_that_may_be_keys(landing: Landing) -> None:

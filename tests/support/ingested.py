@@ -51,7 +51,7 @@ def read_lines(
     files: Sequence[SourceFile],
     spec: TableSpec,
     *,
-    known_schema: object,
+    known: object,
     dead_letters: DeadLetterBox,
 ) -> Iterator[Batch | None]:
     """Read files as `open_batch` does, in this process."""

@@ -1,0 +1,178 @@
+"""The columns of a run: what the files bring, what the spec and earlier runs know, and what policy says of the rest.
+
+    known     the spec's `schema`; of columns that it does not have, what earlier runs read
+    new       names in files that are not known: their types are inferred from all records, or they are not read
+    lacking   known names that files of the run do not have: those of each set of files are told to the write
+
+Parquet files bring their types along, so there all columns are read, and the table says which are new.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.errors import UserError
+from lakehouse.model.drift import ColumnDrift, Drift
+from lakehouse.spark.columns import (
+    ColumnSet,
+    common_schema,
+    json_columns,
+    narrowing,
+    nested,
+    new_fields,
+    parquet_columns,
+    widened,
+)
+from lakehouse.spark.sources import (
+    FileSet,
+    Schema,
+    Session,
+    column_of,
+    declared_schema,
+    describe,
+    infer_schema,
+    schema_of,
+)
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.schema_options import NEW_COLUMN, SchemaPolicy
+from lakehouse.spec.table import TableSpec
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """What is read: sets of files that bring the same columns, and the columns and types of all rows.
+
+    `ignored` are the names that are in files and not read, `fields` those of fields inside of columns.
+    """
+
+    sets: tuple[ColumnSet, ...]
+    schema: Schema
+    ignored: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+
+    def lacking(self, number: int) -> frozenset[str]:
+        """Return the columns that the files of one set do not have."""
+        one = self.sets[number]
+        if not one.names and one.files.format == "csv":
+            # Without a header a file has the columns in order, all of them.
+            return frozenset()
+        fold = str if one.files.format == "json" else str.lower
+        names = {fold(name) for name in one.names}
+        return frozenset(name for name in self.schema.names if fold(name) not in names)
+
+    def drift(self, rows: Sequence[int]) -> tuple[ColumnDrift, ...]:
+        """Return what was not read, with the number of rows that it concerns; `rows` are those of each set."""
+        counts = {name: sum(rows) for name in self.fields}
+        for name in self.ignored:
+            counts[name] = sum(count for one, count in zip(self.sets, rows, strict=True) if name in one.names)
+        return tuple(ColumnDrift(column=name, change=Drift.IGNORED, rows=count) for name, count in counts.items())
+
+
+def plan_columns(
+    session: Session, sets: Sequence[FileSet], spec: TableSpec, known: Schema | None, policy: SchemaPolicy
+) -> ReadPlan:
+    """Look up the columns of the files and decide what is read; raise UserError for what the policy refuses."""
+    ingest, declared = _ingest(spec), declared_schema(spec.schema)
+    if ingest.format == "parquet":
+        return _parquet_plan(session, sets[0], declared, policy)
+    if ingest.format == "json":
+        found = json_columns(session, sets[0])
+    else:
+        found = tuple(ColumnSet.of(files, files.header) for files in sets)
+    base = _base(declared, known)
+    if not base.fields:
+        return ReadPlan(sets=found, schema=_inferred(session, found, spec))
+    return _with_new(session, found, base, spec, policy)
+
+
+def widened_plan(session: Session, plan: ReadPlan, spec: TableSpec, policy: SchemaPolicy) -> ReadPlan:
+    """Return the plan with types that hold the records that did not parse, where the policy allows the change.
+
+    What the spec declares stays, and so do keys, partitions and orderings.
+    """
+    fixed = {*spec.schema, *spec.record_key, *(column.name for column in spec.partition_by), *spec.ordering}
+    inferred = infer_schema(session, [one.files for one in plan.sets])
+    schema = widened(plan.schema, inferred, policy, frozenset(fixed))
+    return plan if schema == plan.schema else replace(plan, schema=schema)
+
+
+def _ingest(spec: TableSpec) -> IngestSpec:
+    assert spec.ingest is not None, "a run has a source"
+    return spec.ingest
+
+
+def _base(declared: Schema, known: Schema | None) -> Schema:
+    names = {name.lower() for name in declared.names}
+    return schema_of([*declared, *(column for column in known or () if column.name.lower() not in names)])
+
+
+def _parquet_plan(session: Session, files: FileSet, declared: Schema, policy: SchemaPolicy) -> ReadPlan:
+    found = parquet_columns(files)
+    common = common_schema(session, found, policy)
+    cut = narrowing(declared, {column.name.lower(): column.dataType for column in common})
+    if cut is not None:
+        raise UserError(f"{cut}: values would be cut. Declare the wider type")
+    return ReadPlan(sets=found, schema=_base(declared, common))
+
+
+def _inferred(session: Session, found: Sequence[ColumnSet], spec: TableSpec) -> Schema:
+    """Return the columns of a table that nobody has declared yet."""
+    schema = infer_schema(session, [one.files for one in found])
+    if _ingest(spec).format == "json" and not _ingest(spec).select:
+        # Of a column without any value nobody knows the type. It is added with its first value.
+        valued = {name for one in found for name in one.valued} | set(spec.record_key)
+        schema = schema_of([column for column in schema if column.name in valued])
+    log.warning(
+        "table %s: columns and types were inferred from %s files; declare them in 'schema' of the spec to be sure: %s",
+        spec.table,
+        sum(len(one.files.paths) for one in found),
+        describe(schema),
+    )
+    return schema
+
+
+def _with_new(
+    session: Session, found: tuple[ColumnSet, ...], base: Schema, spec: TableSpec, policy: SchemaPolicy
+) -> ReadPlan:
+    """Return the plan of files whose columns are known but for some."""
+    fold = str if _ingest(spec).format == "json" else str.lower
+    names = {fold(name) for name in base.names}
+    new = {name: one for one in found for name in one.names if fold(name) not in names and name in one.valued}
+    select = _ingest(spec).select
+    takes = policy.new_column == "add" and (not select or any(text.strip().startswith("*") for text in select))
+    columns, fields = _new_fields(session, found, base)
+    if policy.new_column == "fail" and (new or fields):
+        name = sorted(new or fields)[0]
+        where = f", such as {new[name].files.address(new[name].files.paths[0])}," if name in new else ""
+        raise UserError(
+            f"column {name!r} of the files{where} is not among the columns of table {spec.table}. Remove it, or set "
+            f"new_column in 'ingest' ({NEW_COLUMN}) to add it, or to ignore it",
+            column=name,
+        )
+    ignored: tuple[str, ...] = () if takes else tuple(sorted(new))
+    if takes and new:
+        bringing = [one.files for one in found if new.keys() & set(one.names)]
+        columns = schema_of([*columns, *(column_of(infer_schema(session, bringing), name) for name in sorted(new))])
+    if policy.new_column == "add" or not fields:
+        return ReadPlan(sets=found, schema=columns, ignored=ignored)
+    return ReadPlan(sets=found, schema=base, ignored=ignored, fields=fields)
+
+
+def _new_fields(session: Session, found: Sequence[ColumnSet], base: Schema) -> tuple[Schema, tuple[str, ...]]:
+    """Return the known columns with the fields inside of them that only the files have, and the names of these."""
+    if not any(nested(column.dataType) for column in base):
+        return base, ()
+    inferred = {column.name: column for column in infer_schema(session, [one.files for one in found])}
+    columns = []
+    added: list[str] = []
+    for column in base:
+        if column.name in inferred:
+            kind, names = new_fields(column.dataType, inferred[column.name].dataType, column.name)
+            column = column_of(schema_of([column]), column.name, kind)
+            added += names
+        columns.append(column)
+    return schema_of(columns), tuple(added)

@@ -1,0 +1,176 @@
+"""Which columns the files of a run bring, and in which types: looked up before their rows are read.
+
+csv      the header of each file; types of columns that nobody knows yet are inferred from all their records
+json     the names in all records of each file, by one pass over the records; types as for CSV. Records that span
+         lines are looked at together, not file by file
+parquet  the schema in the footer of each file
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from lakehouse.errors import UserError
+from lakehouse.plan.schema import evolve, normalise
+from lakehouse.spark.failures import spark_failures
+from lakehouse.spark.sources import FileSet, Schema, Session, infer_schema, lines_of
+from lakehouse.spec.schema_options import SchemaPolicy
+
+_AT_ONCE = 16
+_NAMES = "map<string,string>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSet:
+    """Files that bring the same columns; `valued` are those of `names` that have a value in some record."""
+
+    files: FileSet
+    names: tuple[str, ...]
+    valued: frozenset[str]
+
+    @classmethod
+    def of(cls, files: FileSet, names: Sequence[str]) -> ColumnSet:
+        """Return a set of which nothing is known but the names."""
+        return cls(files=files, names=tuple(names), valued=frozenset(names))
+
+
+def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
+    """Return the files by the names that their records have."""
+    if files.options.get("multiLine", "false").lower() == "true":
+        return (ColumnSet.of(files, infer_schema(session, [files]).names),)
+    lines = lines_of(session, files)
+    options = {name: text for name, text in files.options.items() if name.lower() not in ("linesep", "encoding")}
+    record = F.explode(F.from_json("value", _NAMES, options))
+    array = F.explode(F.from_json("value", f"array<{_NAMES}>", options))
+    # A line is an object or, as Spark allows it, an array of objects.
+    single = lines.where(~F.col("value").startswith("[")).select("file", record.alias("key", "text"))
+    several = lines.where(F.col("value").startswith("[")).select("file", array.alias("one"))
+    pairs = single.unionByName(several.select("file", F.explode("one").alias("key", "text")))
+    by_name = pairs.groupBy("file", "key").agg(F.count("text").alias("texts"))
+    by_file = by_name.groupBy("file").agg(
+        F.sort_array(F.collect_set("key")).alias("names"),
+        F.sort_array(F.collect_set(F.when(F.col("texts") > 0, F.col("key")))).alias("valued"),
+    )
+    with spark_failures("reading the files to find their columns"):
+        rows = by_file.groupBy("names", "valued").agg(F.collect_list("file").alias("files")).collect()
+    places = {files.address(path): path for path in files.paths}
+    found = []
+    left = set(files.paths)
+    for row in rows:
+        paths = tuple(sorted(places[address] for address in row["files"]))
+        left -= set(paths)
+        found.append(
+            ColumnSet(files=replace(files, paths=paths), names=tuple(row["names"]), valued=frozenset(row["valued"]))
+        )
+    if left:
+        # Files without a record that parses: all that they hold is bad.
+        found.append(ColumnSet.of(replace(files, paths=tuple(sorted(left))), ()))
+    return tuple(sorted(found, key=lambda one: one.files.paths))
+
+
+def parquet_columns(files: FileSet) -> tuple[ColumnSet, ...]:
+    """Return the files by the columns and types in their footers."""
+
+    def stored(path: str) -> pa.Schema:
+        with files.storage.open_input(path) as file:
+            return pq.read_schema(file)
+
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for path, schema in zip(files.paths, pool.map(stored, files.paths), strict=True):
+            key = tuple((column.name, str(column.type)) for column in schema)
+            groups.setdefault(key, []).append(path)
+    return tuple(
+        ColumnSet.of(replace(files, paths=tuple(paths)), [name for name, _ in columns])
+        for columns, paths in groups.items()
+    )
+
+
+def common_schema(session: Session, sets: Sequence[ColumnSet], policy: SchemaPolicy) -> Schema:
+    """Return the columns of all parquet files, in types that hold the values of every file.
+
+    Raises UserError naming the column in which files differ by more than the policy allows.
+    """
+    schemas = [infer_schema(session, [one.files]) for one in sets]
+    if len(schemas) == 1:
+        return schemas[0]
+    # Between files a column is neither new nor missing; that is for the table to say.
+    merging = SchemaPolicy(missing_column="null", type_change=policy.type_change)
+    common = normalise(to_arrow_schema(schemas[0]))
+    for one, schema in zip(sets[1:], schemas[1:], strict=True):
+        try:
+            common = evolve(common, normalise(to_arrow_schema(schema)), merging).schema
+        except UserError as error:
+            raise UserError(
+                f"the parquet files do not agree on their columns; comparing {one.files.address(one.files.paths[0])} "
+                f"with files before it ('the table'): {error.message}",
+                **error.facts,
+            ) from error
+    return from_arrow_schema(common)
+
+
+def widened(known: Schema, inferred: Schema, policy: SchemaPolicy, fixed: frozenset[str]) -> Schema:
+    """Return the known columns in types that hold what was inferred, where the policy allows the change.
+
+    Other columns, and those in `fixed`, keep their type; records that do not fit it do not parse.
+    """
+    found = {column.name.lower(): column for column in inferred}
+    merging = SchemaPolicy(new_column="ignore", missing_column="null", type_change=policy.type_change)
+    return StructType([_widened(column, found.get(column.name.lower()), merging, fixed) for column in known])
+
+
+def _widened(
+    column: StructField, other: StructField | None, policy: SchemaPolicy, fixed: frozenset[str]
+) -> StructField:
+    if other is None or other.dataType == column.dataType or column.name in fixed or nested(column.dataType):
+        return column
+    before, after = (normalise(to_arrow_schema(StructType([StructField("x", c.dataType)]))) for c in (column, other))
+    try:
+        plan = evolve(before, after, policy)
+    except UserError:
+        return column
+    return StructField(column.name, from_arrow_schema(plan.schema)[0].dataType) if plan.drift else column
+
+
+def nested(kind: DataType) -> bool:
+    """Whether values of a type have fields of their own."""
+    return isinstance(kind, StructType | ArrayType | MapType)
+
+
+def new_fields(known: DataType, inferred: DataType, name: str) -> tuple[DataType, tuple[str, ...]]:
+    """Return a type with the fields that only `inferred` has, and the dotted names of these."""
+    if isinstance(known, StructType) and isinstance(inferred, StructType):
+        found = {field.name: field for field in inferred}
+        fields: list[StructField] = []
+        added: list[str] = []
+        for field in known:
+            kind, names = field.dataType, tuple[str, ...]()
+            if field.name in found:
+                kind, names = new_fields(kind, found[field.name].dataType, f"{name}.{field.name}")
+            fields.append(StructField(field.name, kind))
+            added += names
+        fresh = [field for field in inferred if field.name not in known.names]
+        return StructType([*fields, *fresh]), (*added, *(f"{name}.{field.name}" for field in fresh))
+    if isinstance(known, ArrayType) and isinstance(inferred, ArrayType):
+        kind, names = new_fields(known.elementType, inferred.elementType, f"{name}.element")
+        return ArrayType(kind), names
+    return known, ()
+
+
+def narrowing(declared: Schema, stored: Mapping[str, DataType]) -> str | None:
+    """Return the first column whose stored numbers the declared type would cut, described; None if there is none."""
+    order = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "double": 6}
+    for column in declared:
+        kind = stored.get(column.name.lower())
+        texts = column.dataType.simpleString(), "" if kind is None else kind.simpleString()
+        if all(text in order for text in texts) and order[texts[0]] < order[texts[1]]:
+            return f"column {column.name!r} is {texts[1]} in the files and {texts[0]} in 'schema' of the spec"
+    return None

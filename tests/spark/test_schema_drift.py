@@ -1,0 +1,250 @@
+"""Schema drift through whole ingest jobs: kind of change x file format x table type x policy, against a dict of rows.
+
+Every job ingests two files at once: one as the table is, and one that differs. So both have to come out right, and each
+run says what became of the difference in its report and its commit.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.declared import create_declared
+from lakehouse.errors import UserError
+from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.ingest.run import run_ingest
+from lakehouse.model.drift import decode_drift
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.job import JobCommand, JobReport
+from lakehouse.spec.table import TableSpec
+from lakehouse.storage.locate import open_storage
+from lakehouse.table import Table
+from lakehouse.txn.env import Env
+
+pytestmark = pytest.mark.spark
+
+Row = dict[str, Any]
+TYPES = {"id": pa.int32(), "name": pa.string(), "n": pa.int32(), "extra": pa.string()}
+FIRST: tuple[Row, ...] = (
+    {"id": 1, "name": "a", "n": 1},
+    {"id": 2, "name": "b", "n": 2},
+    {"id": 3, "name": "c", "n": 3},
+)
+#: What the second run brings as the table is: an update and an insert.
+ALIKE: tuple[Row, ...] = ({"id": 1, "name": "A", "n": 10}, {"id": 4, "name": "D", "n": 40})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A file that differs, under a policy: what becomes of its rows, or the words of the error.
+
+    `told` are the drifts as (column, change, rows).
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    types: Mapping[str, pa.DataType]
+    policy: Mapping[str, str]
+    expected: tuple[Row, ...] = ()
+    told: tuple[tuple[str, str, int], ...] = ()
+    error: str = ""
+    formats: tuple[str, ...] = ("json", "csv", "parquet")
+
+
+NEW = ({"id": 2, "name": "B", "n": 20, "extra": "x"}, {"id": 5, "name": "E", "n": 50, "extra": "y"})
+LACKING = ({"id": 2, "n": 20}, {"id": 5, "n": 50})
+RENAMED = ({"id": 2, "n": 20, "extra": "x"}, {"id": 5, "n": 50, "extra": "y"})
+HALVES = ({"id": 2, "name": "B", "n": 0.5}, {"id": 5, "name": "E", "n": 5.0})
+WORDS = ({"id": 2, "name": "B", "n": "x"}, {"id": 5, "name": "E", "n": "y"})
+LARGE = ({"id": 2, "name": "B", "n": 2**40}, {"id": 5, "name": "E", "n": 5})
+DOUBLE, TEXT, LONG = {"n": pa.float64()}, {"n": pa.string()}, {"n": pa.int64()}
+#: JSON has no 32 bits: its whole numbers are long.
+INTS = ("csv", "parquet")
+CASES = (
+    Case("new", NEW, {}, {}, NEW, (("extra", "added", 2),)),
+    Case(
+        "new, ignored",
+        NEW,
+        {},
+        {"new_column": "ignore"},
+        tuple({k: v for k, v in row.items() if k != "extra"} for row in NEW),
+        (("extra", "ignored", 2),),
+    ),
+    Case("new, refused", NEW, {}, {"new_column": "fail"}, error="column 'extra'"),
+    Case(
+        "missing",
+        LACKING,
+        {},
+        {},
+        ({"id": 2, "name": "b", "n": 20}, {"id": 5, "n": 50}),
+        (("name", "kept", 1), ("name", "nulled", 1)),
+    ),
+    Case(
+        "missing, null",
+        LACKING,
+        {},
+        {"missing_column": "null"},
+        ({"id": 2, "name": None, "n": 20}, {"id": 5, "n": 50}),
+        (("name", "nulled", 2),),
+    ),
+    Case("missing, refused", LACKING, {}, {"missing_column": "fail"}, error="column 'name' of the table is not in"),
+    Case(
+        "renamed",
+        RENAMED,
+        {},
+        {},
+        ({"id": 2, "name": "b", "n": 20, "extra": "x"}, {"id": 5, "n": 50, "extra": "y"}),
+        (("extra", "added", 2), ("name", "kept", 1), ("name", "nulled", 1)),
+    ),
+    Case("int to double", HALVES, DOUBLE, {}, HALVES, (("n", "promoted", 4),), formats=INTS),
+    Case("int to long", LARGE, LONG, {}, LARGE, (("n", "promoted", 4),), formats=INTS),
+    Case("int to double, refused", HALVES, DOUBLE, {"type_change": "fail"}, error="does not parse|column 'n'"),
+    Case("long to double", HALVES, DOUBLE, {}, error="does not parse", formats=("json",)),
+    Case(
+        "long to double, asked for",
+        HALVES,
+        DOUBLE,
+        {"type_change": "lossy"},
+        HALVES,
+        (("n", "rounded", 4),),
+        formats=("json",),
+    ),
+    Case("to text", WORDS, TEXT, {}, error="does not parse|column 'n'"),
+    Case("to text, lossy", WORDS, TEXT, {"type_change": "lossy"}, error="does not parse|column 'n'"),
+    Case("to text, asked for", WORDS, TEXT, {"type_change": "text"}, WORDS, (("n", "widened_to_text", 4),)),
+)
+#: Each case meets each format; table types alternate, so that each case and each format meets both. All changes
+#: on both types, without the job, are in tests/unit/test_schema_drift.py and tests/unit/test_rows_lacks.py.
+MATRIX = [
+    pytest.param(case, format, kind, id=f"{case.name}-{format}-{kind[:1]}")
+    for number, case in enumerate(CASES)
+    for place, format in enumerate(case.formats)
+    for kind in [("COPY_ON_WRITE", "MERGE_ON_READ")[(number + place) % 2]]
+]
+
+
+def content(rows: Sequence[Row], format: str, types: Mapping[str, pa.DataType]) -> bytes:
+    """Return a file of rows that have one set of columns."""
+    names = list(rows[0])
+    if format == "json":
+        return "".join(json.dumps(row) + "\n" for row in rows).encode()
+    if format == "csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, names)
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue().encode()
+    sink = pa.BufferOutputStream()
+    kinds = {**TYPES, **types}
+    pq.write_table(pa.Table.from_pylist(list(rows), pa.schema([(name, kinds[name]) for name in names])), sink)
+    return sink.getvalue().to_pybytes()
+
+
+class Job:
+    """One table and its landing folder; every file is ingested by the next run."""
+
+    def __init__(self, spark: SparkSession, root: Path, format: str, kind: str, policy: Mapping[str, str]) -> None:
+        self.spark, self.landing, self.format = spark, root / "landing", format
+        self.landing.mkdir()
+        self.spec = TableSpec(
+            table="t",
+            location=str(root / "table"),
+            record_key=("id",),
+            type=kind,
+            ingest=IngestSpec(path=str(self.landing), format=format, **policy),
+        )
+
+    def land(self, name: str, rows: Sequence[Row], types: Mapping[str, pa.DataType] | None = None) -> None:
+        """Write a file."""
+        (self.landing / f"{name}.{self.format}").write_bytes(content(rows, self.format, types or {}))
+
+    def fill(self, whole_numbers: pa.DataType) -> None:
+        """Make the table with the first rows."""
+        table = create_declared(self.spec, self.spec.write_options(), Env(storage=open_storage(self.spec.location)))
+        schema = pa.schema([("id", whole_numbers), ("name", pa.string()), ("n", whole_numbers)])
+        table.upsert(pa.Table.from_pylist(list(FIRST), schema))
+
+    def run(self) -> JobReport:
+        """Ingest what landed."""
+        command = JobCommand(verb="ingest", action="run", table="t")
+        return run_ingest(self.spark, self.spec, command, environ={})
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return Table.open(self.spec.location)
+
+    def rows(self) -> list[Row]:
+        """The rows without meta columns, by key."""
+        rows = self.table.scan().to_arrow().drop_columns(list(META_COLUMNS)).to_pylist()
+        return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def model(rows: Sequence[Row], columns: Sequence[str], as_text: bool) -> list[Row]:
+    """The rows with all columns of the table."""
+    whole = [{name: row.get(name) for name in columns} for row in rows]
+    return [{**row, "n": None if row["n"] is None else str(row["n"])} if as_text else row for row in whole]
+
+
+@pytest.mark.parametrize(("case", "format", "kind"), MATRIX)
+def test_drift_does_what_the_policy_says_and_is_counted(
+    spark: SparkSession, tmp_path: Path, case: Case, format: str, kind: str
+) -> None:
+    job = Job(spark, tmp_path, format, kind, case.policy)
+    job.fill(pa.int64() if format == "json" else pa.int32())
+    job.land("2-alike", ALIKE)
+    job.land("3-differs", case.rows, case.types)
+    if case.error:
+        with pytest.raises(UserError, match=case.error):
+            job.run()
+        assert job.rows() == model(FIRST, ("id", "name", "n"), as_text=False)
+        return
+    report = job.run()
+    expected = {row["id"]: dict(row) for row in (*FIRST, *ALIKE)}
+    expected |= {row["id"]: dict(row) for row in case.expected}
+    columns = ("id", "name", "n", *(("extra",) if any("extra" in row for row in case.expected) else ()))
+    rows = model([expected[key] for key in sorted(expected)], columns, as_text=case.types == TEXT)
+    assert job.rows() == rows
+    assert sorted((one.column, str(one.change), one.rows) for one in report.drift) == sorted(case.told)
+    assert decode_drift(job.table.commits()[-1][1].extra) == report.drift
+    assert JobReport.from_json(report.to_json()) == report
+    assert (report.inserts, report.updates) == (2, 2) or kind == "MERGE_ON_READ"
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "parquet"])
+def test_a_key_never_changes_its_text(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    job = Job(spark, tmp_path, format, "COPY_ON_WRITE", {"type_change": "any"})
+    job.fill(pa.int32())
+    job.land("2-floats", [{**row, "id": float(row["id"])} for row in FIRST], {"id": pa.float64()})
+    with pytest.raises(UserError, match=r"does not parse|'id'"):
+        job.run()
+    assert [row["id"] for row in job.rows()] == [1, 2, 3]
+
+
+def test_columns_that_were_added_keep_their_type_beside_a_declared_schema(spark: SparkSession, tmp_path: Path) -> None:
+    job = Job(spark, tmp_path, "json", "COPY_ON_WRITE", {})
+    job.spec = TableSpec(
+        table="t",
+        location=job.spec.location,
+        record_key=("id",),
+        schema={"id": "bigint", "name": "string"},
+        ingest=job.spec.ingest,
+    )
+    job.land("1", [{"id": 1, "name": "a", "n": 1}])
+    job.run()
+    job.land("2", [{"id": 2, "name": "b", "n": "2"}])
+    with pytest.raises(UserError, match="does not parse"):
+        job.run()
+    job.land("2", [{"id": 2, "n": 2}])
+    assert [(one.column, str(one.change)) for one in job.run().drift] == [("name", "nulled")]
+    assert [(row["name"], row["n"]) for row in job.rows()] == [("a", 1), (None, 2)]
