@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import REWRITES, CommitMetadata, Operation
+from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Action, Instant
 
 #: Extra metadata of a commit: the files of tombstones that count after it.
@@ -169,7 +170,7 @@ def decode_tombstones(instant: Instant, metadata: CommitMetadata) -> Tombstones 
     if not text:
         return None
     try:
-        told = json.loads(text)
+        told = parse_json(text)
         files = tuple(TombstoneFile(name=name, rows=int(n), first=a, last=z) for name, n, a, z in told["files"])
         wiped = {str(partition): str(at) for partition, at in told["wiped"].items()}
         up_to, wiped_all = str(told["up_to"]), str(told["wiped_all"])

@@ -63,6 +63,23 @@ def test_decoder_names_what_is_wrong_with_damaged_bytes(name: str) -> None:
     assert fuzz_decoder(name, seeds, decode, DAMAGED_BYTES) == []
 
 
+def test_fuzzer_finds_decoders_that_fail_in_another_way() -> None:
+    def hungry(data: bytes) -> bytes:
+        return bytes(1 << 40)
+
+    def careless(data: bytes) -> int:
+        return [*data][1_000_000]
+
+    def deep(data: bytes) -> int:
+        return deep(data) + 1
+
+    for decode, problem in ((hungry, "MemoryError"), (careless, "IndexError"), (deep, "RecursionError")):
+        defects = fuzz_decoder("planted", [b"seed"], decode, range(3))
+        assert [(defect.seed, defect.problem.partition(":")[0]) for defect in defects] == [
+            (n, problem) for n in range(3)
+        ]
+
+
 def test_decoder_names_bytes_of_another_kind() -> None:
     defects: list[Defect] = []
     for name, (seeds, _) in DECODERS.items():

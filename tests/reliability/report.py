@@ -1,4 +1,4 @@
-"""`make reliability`: simulate, kill, soak, and print one page; exit status 1 if anything was violated."""
+"""`make reliability`: simulate, kill, fuzz, soak, and print one page; exit status 1 if anything was violated."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.property.test_ingest_kills import KILLS_PER_TABLE, die_again_and_again
 from tests.reliability.actors import KINDS
+from tests.reliability.fuzz import fuzz
 from tests.reliability.kills import TABLES, case_of, kill, moments, operations_of
 from tests.reliability.soak import Soak, soak
 from tests.simulation.run import Run, failure_in
@@ -83,13 +84,14 @@ def ingest_and_die(kills: int) -> tuple[int, list[str]]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run everything that is asked for and print the page."""
-    parser = argparse.ArgumentParser(prog="python -m tests.reliability", description="Simulate, kill, soak.")
+    parser = argparse.ArgumentParser(prog="python -m tests.reliability", description="Simulate, kill, fuzz, soak.")
     parser.add_argument("--minutes", type=float, default=1.0, help="length of the soak (default: 1)")
     parser.add_argument("--seeds", type=int, default=500, help="runs of the simulation (default: 500)")
     parser.add_argument(
         "--kills", default="2", help="kills of each operation on each table type, or 'all' (default: 2)"
     )
     parser.add_argument("--ingest-kills", type=int, default=300, help="kills of ingest runs in memory (default: 300)")
+    parser.add_argument("--fuzz", type=int, default=1_000, help="damaged inputs of each decoder (default: 1000)")
     chosen = parser.parse_args(words)
     started = time.monotonic()
     number = None if chosen.kills == "all" else int(chosen.kills)
@@ -100,6 +102,8 @@ def main(words: Sequence[str] | None = None) -> int:
         violations += more
         died, more = ingest_and_die(chosen.ingest_kills)
         violations += more
+        fuzzed = fuzz(chosen.fuzz) if chosen.fuzz else None
+        violations += [f"fuzz: {defect}" for defect in (fuzzed.defects if fuzzed else ())]
         soaks = []
         for place, kind in enumerate(KINDS if chosen.minutes else ()):
             (home / f"soak-{place}").mkdir()
@@ -109,6 +113,9 @@ def main(words: Sequence[str] | None = None) -> int:
     _line("simulation", f"{chosen.seeds:,} seeds, {sum(faults.values()):,} faults")
     print("   " + "   ".join(f"{kind} {faults[kind]:,}" for kind in FAULTS))
     _show_kills(times, died)
+    if fuzzed is not None:
+        _line("damaged inputs", f"{fuzzed.inputs:,}, {len(fuzzed.defects)} neither read nor refused")
+        print(f"   {fuzzed.decoders} decoders   {fuzzed.tables} tables, {fuzzed.golden} of them written by Apache Hudi")
     for told in soaks:
         _show_soak(told)
     _line("violations", str(len(violations)))
