@@ -12,6 +12,9 @@ B did not see the commit of A. Where the lock is a file of a store that can comp
     another instant completed                  CommitStateUnknownError names it: either may hide rows of the other
     the lock or the timeline is out of reach   CommitStateUnknownError
 
+Files that are requested, and those that a rollback or an archive deletes from the timeline, are not covered: the lock
+is checked before them and nothing more.
+
 A process that dies between the create and this look leaves the late commit: only a lease that is longer than any
 suspension excludes that.
 """
