@@ -92,7 +92,11 @@ def full_name(identifier: str) -> str:
 
 
 def document_of(spec: TableSpec) -> dict[str, Any]:
-    """Return a spec as the catalog keeps it: as it is written, with `${VAR}` unresolved."""
+    """Return a spec as the catalog keeps it: as it is written, with `${VAR}` unresolved.
+
+    Raises UserError for a spec made in Python that holds a secret; specs in files are refused when they are read.
+    """
+    refuse_secrets({**spec.options, **(spec.ingest.options if spec.ingest else {})}, f"the spec of {spec.table}")
     return spec.to_mapping()
 
 

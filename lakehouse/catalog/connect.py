@@ -29,7 +29,7 @@ from sqlalchemy.orm import Session
 
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.location import HOME
-from lakehouse.spec.private_files import private_file
+from lakehouse.spec.private_files import private_file, private_folder
 from lakehouse.spec.secrets import redact_text, resolve_secret
 
 VARIABLE = "LAKEHOUSE_CATALOG"
@@ -146,7 +146,7 @@ def _engine(url: str) -> Engine:
         parsed = make_url(url)
         if parsed.get_backend_name() == "sqlite" and parsed.database:
             path = Path(os.path.abspath(parsed.database))
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(path.parent)
             # SQLite gives its other files the mode of this one.
             private_file(path)
         # A server that is gone without a word must not hold up a run for the minutes that TCP would wait.

@@ -13,6 +13,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from lakehouse.catalog.connect import Database
 from lakehouse.catalog.models import DecisionRow, RequestRow, RunRow, TableRow
 from lakehouse.model.texts import text_list
+from lakehouse.spec.secrets import redact_text
 from lakehouse.txn.env import Clock
 
 _KEPT_DECISIONS = 50
@@ -244,7 +245,8 @@ class History:
             kept = {_AFTER: row.actual[_AFTER]} if state is RunState.FAILED and _AFTER in row.actual else {}
             before = {name: value for name, value in row.actual.items() if name != _AFTER}
             row.actual = {**kept, **(before if actual is None else actual)}
-            row.state, row.ended_ms, row.error = state, self._clock.now_ms(), error
+            row.state, row.ended_ms = state, self._clock.now_ms()
+            row.error = None if error is None else redact_text(error)
             row.instant = instant or row.instant
             session.execute(
                 update(RequestRow)
@@ -328,7 +330,7 @@ def _decision_row(table_id: int, service: str, now_ms: int, decision: Decision) 
         "decided_ms": now_ms,
         "due": decision.due,
         "chosen": decision.chosen,
-        "reason": decision.reason,
+        "reason": redact_text(decision.reason),
         "priority": decision.priority,
         "deadline_ms": decision.deadline_ms,
         "inputs": dict(decision.inputs),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from lakehouse.errors import nearest
+from lakehouse.errors import UserError, nearest
 from lakehouse.spec.event_time_options import EVENT_TIME_FIELD, LATENESS, SOURCE
 from lakehouse.spec.interval_path import problem_of
 from lakehouse.spec.schema_options import (
@@ -24,6 +24,7 @@ from lakehouse.spec.schema_options import (
     TYPE_CHANGE,
     TYPE_CHANGES,
 )
+from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.yaml_section import Section
 
 SOURCES = ("files",)
@@ -93,6 +94,16 @@ class IngestSpec:
 NAMES = tuple(declared.name.removesuffix("_s") for declared in fields(IngestSpec))
 
 
+def _reader_options(section: Section) -> dict[str, str]:
+    detail, options = section.section("options", "options"), section.mapping("options")
+    for name, value in options.items():
+        try:
+            refuse_secrets({name: value}, "options")
+        except UserError as error:
+            raise (detail or section).error(error.message, name) from error
+    return options
+
+
 def parse_ingest(section: Section) -> IngestSpec:
     """Return the `ingest` section as a value; raise UserError with file and line."""
     section.only(NAMES)
@@ -100,7 +111,7 @@ def parse_ingest(section: Section) -> IngestSpec:
         path=_path(section),
         source=section.choice("source", SOURCES, SOURCES[0]),
         format=section.choice("format", FORMATS, FORMATS[0]),
-        options=section.mapping("options"),
+        options=_reader_options(section),
         select=section.texts("select"),
         operation=section.choice("operation", OPERATIONS, OPERATIONS[0]),
         max_bad_records=section.integer("max_bad_records", 0),

@@ -14,14 +14,14 @@ from pathlib import Path
 from lakehouse.errors import UserError
 
 _FOLDER, _FILE = 0o700, 0o600
-_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_WRITABLE_BY_OTHERS = stat.S_IWOTH
 
 
 def private_folder(root: Path, *parts: str) -> Path:
     """Make `root` and the folders `parts` below it, one inside the other, for this user alone; return the last one.
 
-    `root` may exist with a mode of its own, as long as nobody else can replace what is in it. Raises UserError naming
-    a folder that is another user's, or no folder.
+    `root` may exist with a mode of its own, of this user or of root, as long as not everybody can replace what is in
+    it. Raises UserError naming a folder that is another user's, or no folder.
     """
     if not os.path.lexists(root):
         root.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,11 @@ def _make(folder: Path) -> None:
 
 
 def _check_root(folder: Path) -> None:
-    found = _folder(folder)
+    link = os.lstat(folder)
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
+        raise _refused(folder, "it is a symbolic link of another user, which may lead to files of somebody else")
+    # A link of one's own, or of root, is the way in which a deployment moves a folder to another disk.
+    found = _folder(folder.resolve())
     exposed = bool(found.st_mode & _WRITABLE_BY_OTHERS) and not found.st_mode & stat.S_ISVTX
     if found.st_uid not in (0, os.geteuid()) or (exposed and found.st_uid != os.geteuid()):
         raise _refused(folder, f"it belongs to the user {found.st_uid}, who could replace what is in it")

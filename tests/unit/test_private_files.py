@@ -62,6 +62,23 @@ def test_a_folder_of_another_user_is_not_used(
         make(tmp_path / "reports")
 
 
+def test_a_named_root_may_be_a_link_of_ones_own_and_is_closed_to_everybody(
+    tmp_path: Path, another_user: Callable[[], None]
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk").chmod(0o777)
+    (tmp_path / "home").symlink_to(tmp_path / "disk")
+    assert private_folder(tmp_path / "home") == tmp_path / "home"
+    assert mode(tmp_path / "disk") == 0o775
+    if os.geteuid() == 0:
+        # What belongs to root is believed, so the link has to be somebody's.
+        os.lchown(tmp_path / "home", 12345, -1)
+    else:
+        another_user()
+    with pytest.raises(UserError, match="symbolic link of another user"):
+        private_folder(tmp_path / "home")
+
+
 @pytest.mark.parametrize("make", FOLDERS)
 def test_a_folder_is_no_symbolic_link_and_no_file(make: Callable[[Path], Path], tmp_path: Path) -> None:
     (tmp_path / "victim").mkdir()

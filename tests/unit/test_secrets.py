@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lakehouse.catalog.catalog import document_of
 from lakehouse.catalog.connect import Database, catalog_url
+from lakehouse.catalog.history import Decision, _decision_row
 from lakehouse.cli.main import main
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.jobs import run_job
@@ -98,6 +101,22 @@ def test_a_spec_holds_references_and_no_passwords(tmp_path: Path) -> None:
     assert "pa55" not in str(error.value)
     spec = parse_spec(SPEC.format(location=tmp_path, url="${LOCK_URL}"), source="<spec>")
     assert spec.call_options()[KEY] == "${LOCK_URL}"
+
+
+def test_options_of_a_reader_are_no_place_for_secrets(tmp_path: Path) -> None:
+    text = f"table: a.b\nlocation: {tmp_path}\nrecord_key: [id]\ningest:\n  path: {tmp_path}/in\n  format: csv\n"
+    with pytest.raises(UserError, match=r"<spec>:8.*password holds a secret"):
+        parse_spec(f"{text}  options:\n    password: hunter2\n", source="<spec>")
+
+
+def test_the_catalog_stores_no_secret_of_a_spec_policy_decision_or_run(tmp_path: Path) -> None:
+    spec = parse_spec(SPEC.format(location=tmp_path, url="${LOCK_URL}"), source="<spec>")
+    assert document_of(spec)["options"] == {KEY: "${LOCK_URL}"}
+    with pytest.raises(UserError, match="holds a secret"):
+        document_of(replace(spec, options={KEY: URL}))
+    decision = Decision(due=False, chosen=False, reason=f"cannot be looked at: no answer from {URL}")
+    row = _decision_row(1, "clean", 0, decision)
+    assert row["reason"] == "cannot be looked at: no answer from postgresql+psycopg://me:***@db:5432/locks"
 
 
 def test_policies_and_errors_do_not_show_a_secret() -> None:
