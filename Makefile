@@ -74,7 +74,7 @@ endif
 bench: $(SPARK_READY) ## ratios against plain Spark, deltalake and Hudi, measured side by side
 	.venv/bin/python -m tests.bench
 
-reliability: $(SPARK_READY) ## simulation, kills, damaged inputs and a soak, on one page (MINUTES=10 SEEDS=2000)
+reliability: $(SPARK_READY) ## simulation, kills, damaged inputs, a soak and mutants, on one page (MINUTES=10 SEEDS=2000)
 	.venv/bin/python -m tests.reliability --minutes $(MINUTES) --seeds $(SEEDS)
 
 venvs: $(SPARK_READY) $(AIRFLOW_READY) ## both virtual environments

@@ -7,7 +7,7 @@ which no Hudi reader takes for a table file (see `temporary_name`) and `is_tempo
 obstore's local store was measured beside this: its reads of small files take 5 to 10 times as long, its listings and
 writes a little longer, and its create-if-absent is the same `link`.
 
-Nothing is synced to the platter: a commit survives the death of the process, not necessarily that of the machine.
+With `lakehouse.storage.fsync` a commit survives the machine, else the process alone (see `local_sync`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from lakehouse.errors import UnsupportedError
 from lakehouse.storage.local_links import open_directory
 from lakehouse.storage.local_lock import exclusive
 from lakehouse.storage.local_reads import open_directory_to_read, open_file, read_whole, refused_link
+from lakehouse.storage.local_sync import outlives_write, parse_fsync, sync_bytes, sync_name
 from lakehouse.storage.os_errors import ABSENT, translate, translated
 from lakehouse.storage.output import AtomicOutput
 from lakehouse.storage.protocol import (
@@ -54,12 +55,15 @@ _MOST_NAMES = 100
 class LocalStorage:
     """A directory as a store; it need not exist until the first write.
 
-    Symbolic links below it are refused, unless `follow_links`: they could lead out of it (see `local_reads`).
+    Symbolic links below it are refused, unless `follow_links`: they could lead out of it (see `local_reads`). With
+    `fsync` (default: as the environment says) files of the table are on the disk when a call returns, see `local_sync`.
     """
 
-    def __init__(self, root: str, *, follow_links: bool = False) -> None:
+    def __init__(self, root: str, *, follow_links: bool = False, fsync: bool | None = None) -> None:
         self.root = os.path.abspath(root)
         self._follow_links = follow_links
+        self._fsync = parse_fsync(None) if fsync is None else fsync
+        self._synced: dict[str, int] = {}
         self._base = self.root.rstrip("/") + "/"
 
     def __repr__(self) -> str:
@@ -84,14 +88,14 @@ class LocalStorage:
         """Write the file, replacing what has the name."""
         target = self._base + check_path(path)
         with translated(path, writing=True):
-            temporary = _write_temporary(target, data)
-            _give_name(temporary, target)
+            _give_name(_write_temporary(target, data, self._syncs(path)), target)
+            self._sync_name(path)
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
         """Write the file if nothing has its name; a local answer is never lost, so `unique` does not matter."""
         target = self._base + check_path(path)
         with translated(path, writing=True):
-            temporary = _write_temporary(target, data)
+            temporary = _write_temporary(target, data, self._syncs(path))
             try:
                 os.link(temporary, target)
             except FileExistsError:
@@ -108,6 +112,7 @@ class LocalStorage:
                 # The link decides: a temporary name that stays is swept later and changes no outcome.
                 with suppress(OSError):
                     _remove(temporary)
+            self._sync_name(path)
             return True
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
@@ -128,7 +133,8 @@ class LocalStorage:
         with translated(path, writing=True), exclusive(target) as found:
             if found is None or _tag(found) != tag:
                 return None
-            _give_name(_write_temporary(target, data), target)
+            _give_name(_write_temporary(target, data, self._syncs(path)), target)
+            self._sync_name(path)
         return _tag(data)
 
     def delete_if(self, path: str, tag: str) -> bool:
@@ -209,8 +215,11 @@ class LocalStorage:
 
         def publish() -> None:
             with translated(path, writing=True):
+                if self._syncs(path):
+                    sync_bytes(sink)
                 sink.close()
                 _give_name(temporary, target)
+                self._sync_name(path)
 
         def discard() -> None:
             with suppress(OSError):
@@ -219,6 +228,13 @@ class LocalStorage:
                 _remove(temporary)
 
         return AtomicOutput(_Sink(sink, path), publish, discard)
+
+    def _syncs(self, path: str) -> bool:
+        return self._fsync and outlives_write(path)
+
+    def _sync_name(self, path: str) -> None:
+        if self._syncs(path):
+            sync_name(self._base, path, self._synced)
 
     def native(self, path: str) -> str:
         """Return the absolute local path; `""` is the root."""
@@ -317,11 +333,13 @@ def _open_temporary(target: str) -> tuple[str, BinaryIO]:
     raise OSError(errno.EBUSY, f"no temporary file could be made in {_MOST_NAMES} tries", directory)
 
 
-def _write_temporary(target: str, data: bytes) -> str:
+def _write_temporary(target: str, data: bytes, sync: bool) -> str:
     temporary, sink = _open_temporary(target)
     try:
         with sink:
             sink.write(data)
+            if sync:
+                sync_bytes(sink)
     except BaseException:
         with suppress(OSError):
             _remove(temporary)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.storage.local import LocalStorage
+from lakehouse.storage.local_sync import FSYNC_OPTION, parse_fsync
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.object_options import parse_object_location
 from lakehouse.storage.objects import ObjectStorage
@@ -23,17 +24,18 @@ _KNOWN = ("file", "memory", *_OBJECT_STORES)
 def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS, *, follow_links: bool = False) -> Storage:
     """Return the store below a location: a path, `file:`, `memory://name`, `s3://`, `gs://`, `az://` or `abfss://`.
 
-    Nothing is contacted yet. Options are those of `object_options`; local and memory stores need none. With
+    Nothing is contacted yet. Options are those of `object_options`; local stores know `lakehouse.storage.fsync`. With
     `follow_links` symbolic links below a local directory are followed, for folders the caller vouches for.
     """
     if not location:
         raise UserError("the location is empty; give a path or a URL such as s3://bucket/path")
+    fsync = parse_fsync(options[FSYNC_OPTION]) if FSYNC_OPTION in options else None
     match = _SCHEME.match(location)
     if match is None:
-        return LocalStorage(location.removeprefix("file:"), follow_links=follow_links)
+        return LocalStorage(location.removeprefix("file:"), follow_links=follow_links, fsync=fsync)
     scheme = match[1].lower()
     if scheme == "file":
-        return LocalStorage(_local_path(location), follow_links=follow_links)
+        return LocalStorage(_local_path(location), follow_links=follow_links, fsync=fsync)
     if not location[match.end() :].startswith("//"):
         raise UserError(f"location {location!r} needs two slashes after {scheme}:", location=location)
     if scheme == "memory":

@@ -24,6 +24,7 @@ BENCHES = (
     "memory_compaction",
     "clustering",
     "commits",
+    "fsync",
     "isolation",
     "decisions",
     "night",

@@ -1,4 +1,4 @@
-"""`make reliability`: simulate, kill, fuzz, soak, and print one page; exit status 1 if anything was violated."""
+"""`make reliability`: simulate, kill, fuzz, soak, mutate, print one page; exit status 1 if anything was violated."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.property.test_ingest_kills import KILLS_PER_TABLE, die_again_and_agai
 from tests.reliability.actors import KINDS
 from tests.reliability.fuzz import fuzz
 from tests.reliability.kills import TABLES, case_of, kill, moments, operations_of
+from tests.reliability.mutants import MUTANTS, run_mutants
 from tests.reliability.soak import Soak, soak
 from tests.simulation.run import Run, failure_in
 from tests.simulation.store import FAULTS
@@ -92,6 +93,9 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--ingest-kills", type=int, default=300, help="kills of ingest runs in memory (default: 300)")
     parser.add_argument("--fuzz", type=int, default=1_000, help="damaged inputs of each decoder (default: 1000)")
+    parser.add_argument(
+        "--mutants", type=int, default=len(MUTANTS), help="lines that are broken to see tests fail (default: all)"
+    )
     chosen = parser.parse_args(words)
     started = time.monotonic()
     number = None if chosen.kills == "all" else int(chosen.kills)
@@ -109,6 +113,8 @@ def main(words: Sequence[str] | None = None) -> int:
             (home / f"soak-{place}").mkdir()
             soaks.append(soak(kind, chosen.minutes * 60 / len(KINDS), home / f"soak-{place}"))
             violations += [f"soak, {kind}: {text}" for text in soaks[-1].violations]
+        survivors = run_mutants(home, MUTANTS[: chosen.mutants], os.cpu_count() or 1) if chosen.mutants else []
+        violations += [f"mutant {text}" for text in survivors]
     _line("Reliability", f"{time.monotonic() - started:,.0f} s")
     _line("simulation", f"{chosen.seeds:,} seeds, {sum(faults.values()):,} faults")
     print("   " + "   ".join(f"{kind} {faults[kind]:,}" for kind in FAULTS))
@@ -118,6 +124,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"   {fuzzed.decoders} decoders   {fuzzed.tables} tables, {fuzzed.golden} of them written by Apache Hudi")
     for told in soaks:
         _show_soak(told)
+    _line("mutants", f"{chosen.mutants - len(survivors)} of {chosen.mutants} killed")
     _line("violations", str(len(violations)))
     for text in violations[:_SHOWN]:
         print(f"   {text}")

@@ -66,3 +66,24 @@ def test_a_broken_checkpoint_is_reported_and_a_newer_one_is_refused() -> None:
         Checkpoint.from_json("nonsense")
     with pytest.raises(UnsupportedError, match="version 2"):
         Checkpoint.from_json(json.dumps({"version": 2}))
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 3])
+def test_checkpoint_remembers_newest_files_up_to_its_limit_and_forgets_the_oldest(more: int) -> None:
+    limit = 5
+    files = [_file(number, 1_000 + number) for number in range(limit + more)]
+    checkpoint = Checkpoint().after(files, limit=limit)
+    kept = files[max(more, 0) :]
+    assert checkpoint.taken == frozenset(kept_file.entry for kept_file in kept)
+    assert checkpoint.floor == (files[more - 1].entry if more > 0 else None)
+    assert all(checkpoint.has(known) for known in files)
+    assert not checkpoint.has(_file(99, 5_000))
+    # A file that is newer than what was forgotten and was never taken is still to ingest.
+    assert more <= 0 or not checkpoint.has(_file(98, 1_000 + more))
+
+
+def test_checkpoint_of_a_run_uses_the_documented_limit() -> None:
+    files = [_file(number, 1_000 + number) for number in range(LIMIT + 2)]
+    checkpoint = Checkpoint().after(files)
+    assert (len(checkpoint.taken), checkpoint.floor) == (LIMIT, files[1].entry)
+    assert len(Checkpoint().after(files[:LIMIT]).taken) == LIMIT and Checkpoint().after(files[:LIMIT]).floor is None

@@ -1,0 +1,68 @@
+"""Local files that survive the machine, not only the process: fsync of their bytes, then of the directories on the way.
+
+A writer syncs a data file before its commit names it, and the commit before the write returns. What a sweep deletes
+anyway is not synced: markers, heartbeats, staged rows, locks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import BinaryIO
+
+from lakehouse.errors import UserError
+
+#: `lakehouse.storage.fsync` of storage options, or this variable of the environment for all local tables.
+FSYNC_OPTION, FSYNC_VARIABLE = "lakehouse.storage.fsync", "LAKEHOUSE_STORAGE_FSYNC"
+_PASSING = tuple(f".hoodie/{name}" for name in (".temp/", ".heartbeat/", ".staging/", ".locks/", "lock", "holder.json"))
+_NOT_FOR_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
+_SPELLINGS = {"true": True, "1": True, "false": False, "0": False, "": False}
+
+
+def parse_fsync(text: str | None) -> bool:
+    """Return whether files are synced; None asks the environment, where the default is not to."""
+    value = os.environ.get(FSYNC_VARIABLE, "") if text is None else text
+    try:
+        return _SPELLINGS[value.strip().lower()]
+    except KeyError:
+        raise UserError(f"{FSYNC_OPTION}={value!r} is neither true nor false", option=FSYNC_OPTION) from None
+
+
+def outlives_write(path: str) -> bool:
+    """Return whether a file is part of the table, and not only of a write that is at work."""
+    return not path.startswith(_PASSING)
+
+
+def sync_bytes(file: BinaryIO) -> None:
+    """Wait until the disk has the bytes of an open file."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_name(base: str, path: str, synced: dict[str, int]) -> None:
+    """Wait until the disk has the name of a file, and those of new directories between it and `base`.
+
+    `synced` holds the inodes of directories whose own names were synced before, by path; new ones are added.
+    """
+    directory = path.rpartition("/")[0]
+    while True:
+        inode = _sync_directory(base + directory)
+        if not directory or synced.get(directory) == inode:
+            return
+        synced[directory] = inode
+        directory = directory.rpartition("/")[0]
+
+
+def _sync_directory(directory: str) -> int:
+    """Wait until the disk has the entries of a directory, and return its inode."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems (of networks, mostly) have no sync of directories.
+        if error.errno not in _NOT_FOR_DIRECTORIES:
+            raise
+    finally:
+        inode = os.fstat(descriptor).st_ino
+        os.close(descriptor)
+    return inode

@@ -1,0 +1,255 @@
+"""The 40 lines whose loss would cost most, each broken on purpose: a test that is named beside it must fail.
+
+A mutant replaces a text that occurs once in its file. One that its tests do not notice survives, and a text that is not
+found any more is out of date; both fail the run, because then nothing protects the line.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+_ROOT = Path(__file__).parents[2]
+_COPIED = ("lakehouse", "tests", "plugins", "pyproject.toml", "README.md")
+_FAILED = 1
+_LONGEST_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A file of the package, a text in it, what stands there instead, and the tests that must notice."""
+
+    file: str
+    text: str
+    mutated: str
+    tests: str
+
+    @property
+    def name(self) -> str:
+        """The file and the first line of the text."""
+        return f"{self.file}: {self.text.strip().splitlines()[0]}"
+
+
+CONFLICT, VIEW, CLEAN = "tests/unit/test_conflict.py", "tests/unit/test_view.py", "tests/unit/test_plan_clean.py"
+ARCHIVE, DAMAGE, SWEEP = "tests/unit/test_plan_archive.py", "tests/unit/test_damage.py", "tests/unit/test_sweep.py"
+CHECKPOINT, LOCK = "tests/unit/test_ingest_checkpoint.py", "tests/unit/test_lock.py"
+INSTANTS, HEARTBEAT = "tests/unit/test_instants.py", "tests/unit/test_heartbeat.py"
+TIMELINE, ROLLBACK = "tests/unit/test_timeline.py", "tests/unit/test_rollback.py"
+BLOCKS, RESTORE = "tests/unit/test_format_log_blocks.py", "tests/unit/test_restore.py"
+CLAIMS = "tests/unit/test_claims.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # Conflict check.
+    Mutant(
+        "plan/conflict.py", "        both = ours.groups & theirs.groups\n", "        both = frozenset()\n", CONFLICT
+    ),
+    Mutant(
+        "plan/conflict.py", "both = ours.rewritten & theirs.groups\n    elif", "both = frozenset()\n    elif", CONFLICT
+    ),
+    Mutant(
+        "plan/conflict.py",
+        "        if reason is not None:\n            return Overlap",
+        "        if reason:\n            continue\n            return Overlap",
+        CONFLICT,
+    ),
+    Mutant("plan/conflict.py", "and not ours.columns & theirs.columns", "and True", CONFLICT),
+    Mutant(
+        "plan/conflict.py",
+        "both = theirs.partitions if ours.wiped is None else ours.wiped & theirs.partitions",
+        "both = frozenset[str]()",
+        CONFLICT,
+    ),
+    Mutant(
+        "plan/conflict.py",
+        "return global_keys or bool(ours.inserted & theirs.inserted)",
+        "return global_keys",
+        CONFLICT,
+    ),
+    # Blocks that a rollback undid.
+    Mutant("format/log_scan.py", "if earlier.instant != target]", "if True]", BLOCKS),
+    # Slices are cut by completion time.
+    Mutant(
+        "state/view.py",
+        "position = log.instant if layout == LAYOUT_V6 else visible.completion(log.instant)",
+        "position = log.instant",
+        VIEW,
+    ),
+    Mutant(
+        "state/view.py",
+        'start = next((start for start in starts if start <= position), "")',
+        'start = starts[0] if starts else ""',
+        VIEW,
+    ),
+    Mutant("state/view.py", "if group not in visible.replaced)", "if group)", VIEW),
+    Mutant(
+        "state/view.py",
+        "return instant < self.archived_before and (self.up_to is None or instant <= self.up_to)",
+        "return instant < self.archived_before",
+        VIEW,
+    ),
+    Mutant("state/view.py", "if known is None or file.write_token > known.write_token:", "if known is None:", VIEW),
+    Mutant("state/view.py", "rest = times - timeline.savepoints()", "rest = times", VIEW),
+    # Timeline.
+    Mutant("model/instant.py", "if int(state) != before + 1:", "if int(state) < before:", TIMELINE),
+    Mutant(
+        "model/instant.py",
+        "if state is State.COMPLETED and not (completed and completed > instant.requested):",
+        "if state is State.COMPLETED and not completed:",
+        TIMELINE,
+    ),
+    Mutant(
+        "model/instant.py",
+        'for t in (i.requested, i.completed or "")), default="")',
+        'for t in (i.requested,)), default="")',
+        TIMELINE,
+    ),
+    Mutant("txn/timeline_store.py", "return now if now > latest else _next(latest)", "return now", INSTANTS),
+    Mutant(
+        "txn/timeline_store.py",
+        "        if current is None or current.is_completed:\n",
+        "        if current is None:\n",
+        INSTANTS,
+    ),
+    # Locks, leases, heartbeats and fencing tokens.
+    Mutant("txn/locks/lease.py", "is_free or self._codec.is_over(data, found)", "True", LOCK),
+    Mutant(
+        "txn/locks/lease.py",
+        "if found is None or not is_ours or self._env.clock.now_ms() > found.until_ms:",
+        "if found is None or self._env.clock.now_ms() > found.until_ms:",
+        CLAIMS,
+    ),
+    Mutant("txn/locks/lease.py", "        if found == data:\n            return found_tag\n", "", CLAIMS),
+    Mutant(
+        "txn/claim.py",
+        "return _highest(env, instant) == number",
+        "return True",
+        CLAIMS,
+    ),
+    Mutant("txn/claim.py", "number = _highest(env, instant) + 1", "number = 1 + 0 * _highest(env, instant)", CLAIMS),
+    Mutant(
+        "txn/heartbeat.py",
+        "lease = self._policy.heartbeat_interval_ms * (self._policy.heartbeat_misses + 1)",
+        "lease = 1 << 50",
+        HEARTBEAT,
+    ),
+    Mutant("txn/heartbeat.py", "                living.add(file.name)\n", "                pass\n", HEARTBEAT),
+    # Clean retention.
+    Mutant(
+        "plan/clean.py",
+        "return requested < self.requested and completion <= self.completed",
+        "return requested <= self.requested",
+        CLEAN,
+    ),
+    Mutant(
+        "plan/clean.py",
+        "count = len(writes) - policy.commits_retained",
+        "count = len(writes) - policy.commits_retained + 1",
+        CLEAN,
+    ),
+    Mutant(
+        "plan/clean.py",
+        "older = () if anchor is None else slices[anchor + 1 :]",
+        "older = () if anchor is None else slices[anchor:]",
+        CLEAN,
+    ),
+    Mutant(
+        "plan/clean.py", "return [s for s in dead if state.kept.isdisjoint(slice_paths(s))]", "return list(dead)", CLEAN
+    ),
+    Mutant(
+        "plan/clean.py",
+        "free = [s for s in slices if held is None or s.base_instant < held]",
+        "free = list(slices)",
+        CLEAN,
+    ),
+    Mutant("plan/clean.py", "    return not gone and before", "    return before", CLEAN),
+    # Archive order.
+    Mutant("plan/archive.py", "and c.requested not in saved]", "]", ARCHIVE),
+    Mutant("plan/archive.py", "        if commit.completion == latest:\n", "        if False:\n", ARCHIVE),
+    Mutant("plan/archive.py", "free = chosen[: len(commits) - least]", "free = chosen", ARCHIVE),
+    # Rollback and sweep.
+    Mutant(
+        "operations/tidy.py",
+        "        if rollback_of(table, timeline, requested) is None:\n            return\n",
+        "",
+        SWEEP,
+    ),
+    Mutant(
+        "operations/tidy.py",
+        "[path for path in marked if path not in named]",
+        "list(marked)",
+        "tests/unit/test_sweep.py tests/unit/test_markers.py",
+    ),
+    # Checkpoint of ingestion.
+    Mutant("ingest/checkpoint.py", "if len(entries) > limit:", "if len(entries) > limit + 1:", CHECKPOINT),
+    Mutant("ingest/checkpoint.py", "floor = entries[-limit - 1]", "floor = entries[-limit]", CHECKPOINT),
+    # Damage.
+    Mutant("plan/damage.py", "    if same or not belongs:\n", "    if same or not belongs or size is None:\n", DAMAGE),
+    Mutant(
+        "format/log_scan.py",
+        "        return [(number, block) for _, number, block in corrupt]\n",
+        "        return []\n",
+        DAMAGE,
+    ),
+)
+
+
+def run_mutants(home: Path, mutants: Sequence[Mutant] = MUTANTS, workers: int = 2) -> list[str]:
+    """Break each line in a copy of the package and run its tests; return what survived or is out of date."""
+    copies: SimpleQueue[Path] = SimpleQueue()
+    for number in range(workers):
+        copies.put(_copied(home / f"mutants-{number}"))
+
+    def judge(mutant: Mutant) -> str:
+        copy = copies.get()
+        try:
+            return _verdict(copy, mutant)
+        finally:
+            copies.put(copy)
+
+    with ThreadPoolExecutor(workers) as pool:
+        return [verdict for verdict in pool.map(judge, mutants) if verdict]
+
+
+def _verdict(copy: Path, mutant: Mutant) -> str:
+    """Return why a mutant is not killed, "" if it is."""
+    path = copy / "lakehouse" / mutant.file
+    whole = path.read_text(encoding="utf-8")
+    if whole.count(mutant.text) != 1:
+        return f"out of date, found {whole.count(mutant.text)} times: {mutant.name}"
+    path.write_text(whole.replace(mutant.text, mutant.mutated), encoding="utf-8")
+    try:
+        code = _run(copy, mutant.tests.split())
+    finally:
+        path.write_text(whole, encoding="utf-8")
+    if code == _FAILED:
+        return ""
+    return f"survived {mutant.tests}: {mutant.name}" if code == 0 else f"tests did not run ({code}): {mutant.name}"
+
+
+def _run(copy: Path, tests: Iterable[str]) -> int:
+    """Return the exit status of pytest; a mutant that hangs is one that was noticed."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]
+    environment = os.environ | {"PYTHONPATH": f"{copy}:{copy / 'plugins'}", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=_LONGEST_S, check=False)
+    except subprocess.TimeoutExpired:
+        return _FAILED
+    return done.returncode
+
+
+def _copied(target: Path) -> Path:
+    target.mkdir()
+    for name in _COPIED:
+        source = _ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__", "bench"))
+        else:
+            shutil.copy(source, target / name)
+    return target
