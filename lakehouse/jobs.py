@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from lakehouse.errors import JobStoppedError, LakehouseError
+from lakehouse.errors import JobStoppedError, LakehouseError, UserError
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.secrets import redact_text
 
@@ -41,6 +41,15 @@ def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int
     except LakehouseError as error:
         report, code = _failed(command, error), error.exit_code
         sys.stderr.write(f"{type(error).__name__}: {redact_text(str(error))}\n")
+    except RecursionError:
+        # Of the libraries that read types and values; of our own, what is nested too deep is refused with its name.
+        deep = UserError(
+            f"{command.table}: a value or a type of the input is nested too deep to be read; declare such columns as "
+            "text in the spec's `schema`, or flatten them before",
+            table=command.table,
+        )
+        report, code = _failed(command, deep), deep.exit_code
+        sys.stderr.write(f"{type(deep).__name__}: {deep}\n{redact_text(traceback.format_exc(limit=-5))}")
     except Exception as error:
         report, code = _failed(command, error), INTERNAL_EXIT_CODE
         sys.stderr.write(redact_text(traceback.format_exc()))

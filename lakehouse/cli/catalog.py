@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from sqlalchemy import create_engine
 
 from lakehouse.catalog.catalog import load_catalog
@@ -19,6 +18,7 @@ from lakehouse.cli.specs import author, drift_warnings, specs_command
 from lakehouse.errors import UserError, nearest
 from lakehouse.spec.services import SERVICES
 from lakehouse.spec.table import load_spec
+from lakehouse.spec.yaml_section import read_value
 
 #: Verbs of `lakehouse table` that are about names.
 CATALOG_VERBS = ("list", "register", "update", "drop", "sync", "drift", "history")
@@ -156,7 +156,8 @@ def _pairs(settings: Sequence[str]) -> dict[str, Any]:
     wrong = next((setting for setting in settings if "=" not in setting), None)
     if wrong is not None:
         raise UserError(f"{wrong!r}: expected name=value", setting=wrong)
-    return {name: yaml.safe_load(value) for name, _, value in (setting.partition("=") for setting in settings)}
+    pairs = (setting.partition("=") for setting in settings)
+    return {name: read_value(value, source=name) for name, _, value in pairs}
 
 
 def _policy(command: str) -> argparse.ArgumentParser:

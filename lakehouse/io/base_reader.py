@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.format.bloom import BloomFilter
 from lakehouse.rows.key_values import value_text
 from lakehouse.storage.protocol import Storage
 
+#: Where a base file's footer has its filter, and of what kind it is.
+BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
 _BATCH_ROWS = 131_072
 _MIN_BATCH_ROWS = 1_024
 _SMALL_VALUE = 1 << 16
@@ -41,7 +44,7 @@ class BaseFileReader:
         self._small: dict[bytes, bytes] | None = None
 
     def footer(self, key: str) -> str | None:
-        """Return a footer value, or None."""
+        """Return a footer value, or None; raise CorruptTableError for one that is no text."""
         wanted = key.encode()
         if self._small is None or (wanted in self._small and not self._small[wanted]):
             # All values are copied at every look, so the small ones are kept, and of the large ones the names.
@@ -56,6 +59,16 @@ class BaseFileReader:
             raise CorruptTableError(
                 f"{self._root}/{self.path}: the value {key} of its footer is no text: {error}", path=self.path
             ) from error
+
+    def bloom_filter(self) -> BloomFilter | None:
+        """Return the filter of its keys, None without one; raise CorruptTableError naming the file for a broken one."""
+        text, type_code = (self.footer(key) for key in BLOOM_FOOTER)
+        if not text:
+            return None
+        try:
+            return BloomFilter.from_text(text, type_code)
+        except CorruptTableError as error:
+            raise CorruptTableError(f"{self._root}/{self.path}: {error.message}", path=self.path) from error
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return one whole column as stored."""
@@ -108,17 +121,19 @@ class BaseFileReader:
                 return
             yield batch
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Take what Arrow says of broken bytes for what it is; errors of the system pass: they have a number."""
-        try:
-            yield
-        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-            if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
-                raise
-            raise CorruptTableError(
-                f"{self._root}/{self.path} is no readable parquet file: {error}", path=self.path
-            ) from error
+    def _readable(self) -> AbstractContextManager[None]:
+        return readable(self._root, self.path)
+
+
+@contextmanager
+def readable(root: str, path: str) -> Iterator[None]:
+    """Take what Arrow says of broken bytes for what it is; errors of the system pass: they have a number."""
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
+            raise
+        raise CorruptTableError(f"{root}/{path} is no readable parquet file: {error}", path=path) from error
 
 
 def align(rows: pa.Table, schema: pa.Schema, count: int | None = None, *, exact: bool = False) -> pa.Table:

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 
 from lakehouse.format.avro_schema import META_COLUMNS, with_meta_fields
 from lakehouse.format.partition_metadata import render_partition_metadata
+from lakehouse.io.base_reader import BLOOM_FOOTER
 from lakehouse.io.budget import give_back
 from lakehouse.io.context import WriteContext
-from lakehouse.io.file_bloom import BLOOM_FOOTER, FileBloom
+from lakehouse.io.file_bloom import FileBloom
 from lakehouse.io.footer import TOKEN, FooterSink
 from lakehouse.io.markers import TaskMarkers, base_marker
 from lakehouse.model.attempt import Attempt

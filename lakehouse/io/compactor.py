@@ -10,7 +10,6 @@ from lakehouse.format.names import parse_base_file, parse_log_file
 from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.base_writer import BaseFileWriter, kept_schema
 from lakehouse.io.context import WriteContext
-from lakehouse.io.file_bloom import BLOOM_FOOTER
 from lakehouse.io.log_reader import SliceContext
 from lakehouse.io.markers import TaskMarkers, compaction_markers
 from lakehouse.io.slice_reader import Origin, SliceCounts, read_slice
@@ -48,8 +47,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
         for number, (origin, rows) in enumerate(merged):
             if number == 0 and base is not None and writer.bloom.enabled:
                 # By now the logs are matched, and it is known how many keys the filter must still take.
-                text, code = (base.footer(key) for key in BLOOM_FOOTER)
-                writer.bloom.inherit(text, code, counts.unmatched)
+                writer.bloom.inherit(base.bloom_filter(), counts.unmatched)
             writer.write_kept(rows, known=origin is not Origin.INSERTED)
     stat = writer.stat(inserts=counts.inserted, updates=counts.updated, deletes=counts.deleted)
     return replace(

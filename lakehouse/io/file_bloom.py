@@ -16,8 +16,6 @@ _MIN_ENTRIES = 1_000
 # A complete file gets room for a quarter more: the next inserts into it need not hash all its keys again.
 _ROOM = 1.25
 _ANY_NUMBER = 2**31 - 1
-#: Where a base file's footer has its filter, and of what kind it is.
-BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
 
 
 class FileBloom:
@@ -36,14 +34,13 @@ class FileBloom:
         self._held: list[pa.Array] = []
         self.held_bytes = 0
 
-    def inherit(self, text: str | None, type_code: str | None, new_keys: int) -> None:
+    def inherit(self, stored: BloomFilter | None, new_keys: int) -> None:
         """Start from the filter of the previous version if `new_keys` more fit: its keys need no second hashing.
 
         Keys of rows deleted since stay in it, which costs a false positive and nothing else.
         """
-        if text:
-            inherited = BloomFilter.from_text(text, type_code)
-            self._inherited = inherited if inherited.remaining >= new_keys else None
+        if stored is not None:
+            self._inherited = stored if stored.remaining >= new_keys else None
 
     def add(self, keys: pa.ChunkedArray, *, known: bool) -> None:
         """Add the keys of rows; `known` says that the previous version of the file held them."""

@@ -18,7 +18,6 @@ from lakehouse.io.base_reader import BaseFileReader
 from lakehouse.io.base_writer import BaseFileWriter, kept_schema
 from lakehouse.io.cdc_writer import ChangeLog
 from lakehouse.io.context import WriteContext
-from lakehouse.io.file_bloom import BLOOM_FOOTER
 from lakehouse.io.hits import IN_PLACE, LOST, MOVED_OUT, EntryIndex, FoundHits, Hits, stream_hits
 from lakehouse.io.markers import TaskMarkers, group_markers
 from lakehouse.io.match import KEY, match_file
@@ -59,8 +58,7 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
             nulled = Nulled()
             if reader is not None:
                 if writer.bloom.enabled:
-                    text, code = (reader.footer(key) for key in BLOOM_FOOTER)
-                    writer.bloom.inherit(text, code, inserts.rows)
+                    writer.bloom.inherit(reader.bloom_filter(), inserts.rows)
                 updates, deletes = _merge(context, writer, changes, reader, hits())
             inserted = 0
             for rows in inserts.windows():

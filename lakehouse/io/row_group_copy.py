@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 from lakehouse.errors import CorruptTableError
 from lakehouse.format.bloom import BloomFilter, joined
 from lakehouse.format.thrift_compact import BINARY, I64, LIST, STRUCT, Struct, decode_struct, encode_struct
-from lakehouse.io.base_reader import BaseFileReader
+from lakehouse.io.base_reader import BLOOM_FOOTER, BaseFileReader, readable
 from lakehouse.io.base_writer import FILE_NAME, RECORD_KEY, column_ranges, ensure_partition, stored_schema
 from lakehouse.io.context import WriteContext
-from lakehouse.io.file_bloom import BLOOM_FOOTER, FileBloom
+from lakehouse.io.file_bloom import FileBloom
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile
 from lakehouse.storage.protocol import InputFile
@@ -155,7 +155,10 @@ def _footer(source: InputFile, file: BaseFile) -> Struct:
     if magic != _MAGIC or length + _TAIL.size > size:
         raise CorruptTableError(f"{file.path} is no readable parquet file: it has no footer", path=file.path)
     source.seek(size - _TAIL.size - length)
-    return decode_struct(source.read(length))
+    try:
+        return decode_struct(source.read(length))
+    except CorruptTableError as error:
+        raise CorruptTableError(f"{file.path} is no readable parquet file: {error.message}", path=file.path) from error
 
 
 def _chunk_range(chunk: Struct) -> tuple[int, int]:
@@ -260,12 +263,12 @@ def _stored_filter(context: WriteContext, groups: Sequence[StoredGroup]) -> Bloo
     for file in {stored.file.path: stored.file for stored in groups}.values():
         reader = BaseFileReader(context.storage, file.path)
         try:
-            text, code = (reader.footer(key) for key in BLOOM_FOOTER)
+            bloom = reader.bloom_filter()
         finally:
             reader.close()
-        if text is None:
+        if bloom is None:
             return None
-        found.append(BloomFilter.from_text(text, code))
+        found.append(bloom)
     return joined(found, _FILTER_ROWS)
 
 
@@ -306,5 +309,8 @@ def _keys(context: WriteContext, groups: Sequence[StoredGroup]) -> Iterator[pa.C
             if stored.file.path != path:
                 stack.close()
                 source, path = stack.enter_context(context.storage.open_input(stored.file.path)), stored.file.path
-                file = pq.ParquetFile(source, pre_buffer=False)
-            yield file.read_row_group(stored.number, columns=[RECORD_KEY], use_threads=False).column(0)
+                with readable(context.storage.root, path):
+                    file = pq.ParquetFile(source, pre_buffer=False)
+            with readable(context.storage.root, path):
+                keys = file.read_row_group(stored.number, columns=[RECORD_KEY], use_threads=False).column(0)
+            yield keys

@@ -21,8 +21,7 @@ from lakehouse.format.log_blocks import BlockType, scan_blocks
 from lakehouse.format.log_scan import lost_blocks
 from lakehouse.format.names import LAYOUT_V6
 from lakehouse.index.bucket import bucket_ids, bucket_of
-from lakehouse.io.base_reader import BaseFileReader, align
-from lakehouse.io.file_bloom import BLOOM_FOOTER
+from lakehouse.io.base_reader import BLOOM_FOOTER, BaseFileReader, align
 from lakehouse.io.log_reader import SliceContext, read_entries
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, FileSlice, LogFile

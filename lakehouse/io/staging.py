@@ -26,7 +26,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 from lakehouse.plan.write import StagedEntry, StagedRun
 from lakehouse.rows.combine import combine
-from lakehouse.rows.keys import partition_paths, record_keys, refuse_ambiguous_keys, required_columns
+from lakehouse.rows.keys import partition_paths, record_keys, refuse_ambiguous_keys, refuse_long_keys, required_columns
 from lakehouse.rows.lacks import LACKS, bits_of, bits_without
 from lakehouse.rows.merge import says_deleted
 from lakehouse.storage.os_errors import scratch_directory
@@ -92,6 +92,7 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
     else:
         refuse_ambiguous_keys(data, context.keys)
         keys = record_keys(data, context.keys)
+        refuse_long_keys(keys, context.policy.max_key_bytes)
     if not context.keys.partition_fields or (context.global_keys and context.deletes_only):
         # A delete under a global index finds its row wherever it is, so its own partition does not matter.
         paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))

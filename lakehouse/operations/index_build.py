@@ -13,8 +13,7 @@ from functools import partial
 
 from lakehouse.engine.protocol import Engine
 from lakehouse.errors import UserError
-from lakehouse.io.base_reader import BaseFileReader
-from lakehouse.io.file_bloom import BLOOM_FOOTER
+from lakehouse.io.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.files import FileSlice

@@ -32,7 +32,7 @@ from lakehouse.rows.combine import check_orderable
 from lakehouse.rows.event_time import check_event_time
 from lakehouse.rows.keys import required_columns
 from lakehouse.rows.lacks import LACKS
-from lakehouse.rows.merge import DELETED_COLUMN
+from lakehouse.rows.merge import DELETED_COLUMN, check_delete_column
 from lakehouse.spec.options import IndexPolicy, Policies
 from lakehouse.state.table_config import require_mergeable, require_writable
 
@@ -193,7 +193,7 @@ def _brings_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | 
 
 
 def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None, event_time: str) -> None:
-    """Raise UserError for event times and orderings that do not work; `batch` is None where it brings no rows."""
+    """Raise UserError for event times, delete marks and orderings that do not work; `batch` is None without rows."""
     rule = table.config.merge_rule
     if policies.deletes.retention_ms:
         require_ordered(rule, table.env.storage.root)
@@ -201,6 +201,7 @@ def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None
         return
     if event_time:
         check_event_time(batch, event_time)
+    check_delete_column(batch)
     for name in rule.ordering:
         check_orderable(batch, name)
 

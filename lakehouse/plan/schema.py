@@ -156,9 +156,32 @@ def promotion(narrow: pa.DataType, wide: pa.DataType) -> Promotion | None:
     return None
 
 
+#: A list takes two levels of a Parquet schema, and Arrow reads a hundred.
+_DEEPEST = 40
+
+
 def normalise(schema: pa.Schema) -> pa.Schema:
-    """Return the schema in the types Hudi stores: small ints widened, times in micros, nothing large or encoded."""
+    """Return the schema in the types Hudi stores: small ints widened, times in micros, nothing large or encoded.
+
+    Raises UserError for a column that is nested deeper than Parquet files can be read.
+    """
+    for column in schema:
+        _check_depth(column)
     return pa.schema([field.with_type(_stored(field.name, field.type)).remove_metadata() for field in schema])
+
+
+def _check_depth(column: pa.Field) -> None:
+    """Raise UserError for types of too many levels: Arrow writes such files and cannot read them any more."""
+    level, types = 0, [column.type]
+    while types:
+        level += 1
+        if level > _DEEPEST:
+            raise UserError(
+                f"column {column.name!r} has more than {_DEEPEST} levels of lists, maps and structs within each other; "
+                "Parquet files of such columns cannot be read. Bring it as JSON text, or flatten it",
+                column=column.name,
+            )
+        types = [kind.field(n).type for kind in types if pa.types.is_nested(kind) for n in range(kind.num_fields)]
 
 
 def _check_names(schema: pa.Schema) -> None:

@@ -66,6 +66,24 @@ def refuse_ambiguous_keys(data: Rows, config: KeyConfig) -> None:
             _refuse_ambiguous(data, config, name, mask)
 
 
+def refuse_long_keys(keys: Column, limit_bytes: int) -> None:
+    """Raise UserError for record keys of more than `limit_bytes` UTF-8 bytes, unless that is 0."""
+    lengths = pc.binary_length(keys)
+    longest = pc.max(lengths).as_py() or 0
+    if not limit_bytes or longest <= limit_bytes:
+        return
+    count = pc.sum(pc.greater(lengths, limit_bytes)).as_py()
+    first = flat(keys)[pc.index(flat(lengths), pa.scalar(longest, lengths.type)).as_py()].as_py()
+    raise UserError(
+        f"{count} of {len(keys)} rows have a record key of more than {limit_bytes:,} bytes; the longest has "
+        f"{longest:,} and begins with {first[:40]!r}. Every key is hashed and stored many times over, so such writes "
+        "take seconds a row. Use a shorter column, or a digest of this one, such as sha2(column, 256); or raise "
+        "lakehouse.record_key.max.bytes (0 = any length)",
+        rows=count,
+        longest=longest,
+    )
+
+
 def _has_text(kind: pa.DictionaryType) -> bool:
     return not pa.types.is_nested(kind.value_type)
 

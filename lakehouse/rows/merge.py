@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.errors import UserError
 from lakehouse.model.merge import MergeRule, require_runnable
 from lakehouse.rows.order import at_least, ordering_columns, without_ordering
 
@@ -14,11 +15,34 @@ OPERATION_COLUMN = "_hoodie_operation"
 
 
 def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
-    """Return a mask of the rows that are deletes by `_hoodie_is_deleted`, or None if the column is absent."""
-    if DELETED_COLUMN not in rows.schema.names:
+    """Return a mask of the rows that are deletes by `_hoodie_is_deleted`; None if the column is absent or not boolean.
+
+    As in Hudi only the boolean true marks a delete, not the text or the number that looks like it. Writes refuse such
+    columns, see `check_delete_column`.
+    """
+    if DELETED_COLUMN not in rows.schema.names or not _is_boolean(rows.schema.field(DELETED_COLUMN).type):
         return None
-    flags = pc.fill_null(pc.cast(rows.column(DELETED_COLUMN), pa.bool_()), False)
+    flags = pc.fill_null(rows.column(DELETED_COLUMN), False)
     return np.asarray(flags.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def check_delete_column(schema: pa.Schema) -> None:
+    """Raise UserError for a batch whose column `_hoodie_is_deleted` is not boolean: its deletes would be rows."""
+    kind = schema.field(DELETED_COLUMN).type if DELETED_COLUMN in schema.names else pa.bool_()
+    stored = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (_is_boolean(stored) or pa.types.is_null(stored)):
+        raise UserError(
+            f"column {DELETED_COLUMN!r} is {kind}, and must be boolean: engines take a row for a delete only where it "
+            "is the boolean true, so text and numbers would leave the rows in the table. Cast it, in a spec by "
+            f"`ingest.select: ['* except ({DELETED_COLUMN})', 'boolean({DELETED_COLUMN}) as {DELETED_COLUMN}']`, or "
+            "rename it",
+            column=DELETED_COLUMN,
+            type=str(kind),
+        )
+
+
+def _is_boolean(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_boolean(kind))
 
 
 def says_deleted(rows: pa.Table, rule: MergeRule, table: pa.Schema) -> np.ndarray:

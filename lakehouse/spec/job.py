@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from lakehouse.errors import LakehouseError, SourceMissingError, TableBusyError, UserError, nearest
+from lakehouse.model.document import parse_json
 from lakehouse.model.drift import ColumnDrift
 from lakehouse.model.texts import text_list
 from lakehouse.spec.secrets import redact_text, refuse_secrets
@@ -253,7 +254,7 @@ class JobReport:
     def from_json(cls, text: str) -> JobReport:
         """Parse what `to_json` wrote; raise UserError if it is something else."""
         try:
-            return cls._of(json.loads(text))
+            return cls._of(parse_json(text))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             known = ", ".join(declared.name for declared in fields(cls))
             raise UserError(f"not a job report: {error}; expected JSON with {known}: {text[:200]!r}") from error

@@ -83,6 +83,12 @@ class WritePolicy:
         "as Hudi does, unchecked.",
         choices=tuple(encoding.value for encoding in KeyEncoding),
     )
+    max_key_bytes: int = option(
+        "lakehouse.record_key.max.bytes",
+        16 * 1024,
+        "Longest record key that a write takes, in bytes; 0 = any. A key is hashed some thirty times for the bloom "
+        "filter, and stands in footers and log files: keys of 1 MB take a second each.",
+    )
     markers_type: str = option(
         "hoodie.write.markers.type",
         BATCHED,

@@ -161,6 +161,15 @@ def read_section(text: str, *, source: str, title: str) -> Section:
     return section_of(node, source, title)
 
 
+def read_value(text: str, *, source: str) -> Any:
+    """Return a YAML value; raise UserError if `text` is none."""
+    try:
+        _refuse_deep(text, source)
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{source}: {text!r} is not valid YAML: {_problem(error)}", setting=source) from error
+
+
 def section_of(node: yaml.Node, source: str, title: str) -> Section:
     """Return a mapping node as a section; raise UserError for another node or a name that stands there twice."""
     line = node.start_mark.line + 1

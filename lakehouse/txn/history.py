@@ -11,8 +11,11 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
+
+import pyarrow as pa
 
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, LakehouseError, RetryableError
 from lakehouse.format.history import (
@@ -160,15 +163,30 @@ class History:
 
     def _read(self, file: HistoryFile) -> list[Instant]:
         if file not in self._instants:
-            with self._storage.open_input(self._path(file.name)) as source:
+            with self._readable(file), self._storage.open_input(self._path(file.name)) as source:
                 self._instants[file] = read_instants(source)
         return self._instants[file]
 
     def _actions(
         self, file: HistoryFile, wanted: frozenset[str] | None = None, containing: bytes = b""
     ) -> Iterator[ArchivedAction]:
-        with self._storage.open_input(self._path(file.name)) as source:
+        with self._readable(file), self._storage.open_input(self._path(file.name)) as source:
             yield from read_actions(source, wanted, containing)
+
+    @contextmanager
+    def _readable(self, file: HistoryFile) -> Iterator[None]:
+        """Take what Arrow says of broken bytes for what it is; errors of the system pass: they have a number."""
+        try:
+            yield
+        except (CorruptTableError, pa.ArrowException, KeyError, OSError) as error:
+            if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
+                raise
+            path = self._path(file.name)
+            raise CorruptTableError(
+                f"{self._storage.root}: the archive's file {path} is no readable parquet file: {error}; bring it back "
+                "from a backup",
+                path=path,
+            ) from error
 
     def _once(self, files: Iterable[HistoryFile]) -> Iterator[ArchivedAction]:
         """Yield the actions of some files, those in several of them once."""

@@ -55,7 +55,7 @@ def test_keys_the_previous_version_held_are_not_hashed_again() -> None:
     first = FileBloom(FPP, 1 << 30)
     first.add(keys(0, 4_000), known=False)
     second = FileBloom(FPP, 1 << 30)
-    second.inherit(first.finish().to_text(), "DYNAMIC_V0", 500)
+    second.inherit(BloomFilter.from_text(first.finish().to_text(), "DYNAMIC_V0"), 500)
     second.add(keys(0, 4_000), known=True)
     second.add(keys(4_000, 4_500), known=False)
     written = finished(second)
@@ -69,7 +69,7 @@ def test_a_filter_without_room_is_built_again_from_all_keys() -> None:
         first.add(keys(start, start + 10_000), known=False)
     full = first.finish()
     second = FileBloom(FPP, 1 << 30)
-    second.inherit(full.to_text(), "DYNAMIC_V0", full.remaining + 1)
+    second.inherit(full, full.remaining + 1)
     second.add(keys(0, 2_000), known=True)
     assert finished(second).count == 2_000
 
