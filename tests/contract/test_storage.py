@@ -323,3 +323,17 @@ def test_native_names_are_under_the_native_root(each_store: Storage) -> None:
     root, file = each_store.native(""), each_store.native("p=1/f x")
     assert file == f"{root}/p=1/f x"
     assert root == ("s3a" + each_store.root[2:] if each_store.root.startswith("s3://") else each_store.root)
+
+
+def test_the_store_above_sees_the_files_of_this_one_and_the_last_one_has_none_above(each_store: Storage) -> None:
+    each_store.put("a/b", b"x")
+    counted = CountingStorage(each_store).above()
+    above = FaultyStorage(each_store).above()
+    assert counted is not None and above is not None
+    assert above.get("store/a/b") == counted.get("store/a/b") == b"x"
+    assert above.root == each_store.root.removesuffix("/store")
+    levels = 1
+    while (next_above := above.above()) is not None:
+        above, levels = next_above, levels + 1
+    assert 1 <= levels < 30
+    assert len(above.root) <= len(each_store.root)
