@@ -22,6 +22,7 @@ from lakehouse.format.log_scan import lost_blocks
 from lakehouse.format.names import LAYOUT_V6
 from lakehouse.index.bucket import bucket_ids, bucket_of
 from lakehouse.io.base_reader import BLOOM_FOOTER, BaseFileReader, align
+from lakehouse.io.key_values import KeyValues
 from lakehouse.io.log_reader import SliceContext, read_entries
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
@@ -44,6 +45,7 @@ class CheckContext:
     has_keys: bool = True
     buckets: BucketRules | None = None
     hash_fields: tuple[str, ...] = ()
+    compares_paths: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,7 @@ class _BaseCheck:
         self._nulls: dict[str, int] = {}
         self._outside: dict[str, int] = {}
         self._foreign = {PATH: 0, FILE_NAME: 0}
+        self._values = KeyValues(context.read.keys, context.compares_paths)
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong with the file; raise CorruptTableError if it is no readable parquet file."""
@@ -163,9 +166,11 @@ class _BaseCheck:
                 nulls += keys.null_count
                 self._take_keys(keys.drop_null())
                 self._take_meta(rows)
+                self._values.add(rows)
             self._take_ranges(rows)
         if nulls:
             yield self._finding("file.keys", f"{nulls} rows have no record key")
+        yield from _mismatches(self._values, self._base)
         if self._missed:
             yield self._finding("file.bloom", f"{self._missed} keys of the file are not in its bloom filter")
         if self._elsewhere:
@@ -276,11 +281,14 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
             problem = f"the schema of the block at byte {block.offset} does not parse"
             yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
     elsewhere = nulls = 0
+    values = KeyValues(context.read.keys, context.compares_paths)
     try:
         # What is damaged is told above; the rest is looked at all the same.
         read = replace(context.read, skips_damage=True)
         for entries in read_entries(read, [log], context.read.table, ColumnSets()):
             keys = entries.column(KEY)
+            if context.has_keys:
+                values.add(entries)
             tally.rows += len(keys)
             nulls += keys.null_count
             elsewhere += in_other_buckets(context, log, keys.drop_null())
@@ -288,11 +296,19 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
         if isinstance(error, UnsupportedError):
             raise
         yield Finding(invariant="file.schema", problem=error.message, path=log.path, instant=log.instant)
+    yield from _mismatches(values, log)
     if nulls:
         yield Finding(invariant="file.keys", problem=f"{nulls} rows have no key", path=log.path, instant=log.instant)
     if elsewhere:
         problem = f"{elsewhere} rows belong to other buckets"
         yield Finding(invariant="bucket.rows", problem=problem, path=log.path, instant=log.instant)
+
+
+def _mismatches(values: KeyValues, file: BaseFile | LogFile) -> Iterator[Finding]:
+    for count, what in ((values.keys, "record key"), (values.paths, "partition path")):
+        if count:
+            problem = f"{count} rows have a {what} that their columns do not make: {values.example}"
+            yield Finding(invariant="file.key_values", problem=problem, path=file.path, instant=file.instant)
 
 
 def _read_changes(storage: Storage, log: LogFile) -> Iterator[Finding]:

@@ -116,6 +116,12 @@ INVARIANTS: Mapping[str, Invariant] = {
     ),
     "file.rows": Invariant(holds="base files have as many rows as their commit states", way_out=_REWRITE),
     "file.keys": Invariant(holds="every row has a record key", way_out=_REWRITE),
+    "file.key_values": Invariant(
+        holds="stored record keys and partition paths are those that the columns of the row make",
+        way_out="a key or partition column changed its type, or another key generator wrote the rows: upserts do not "
+        "find such rows; read them, delete them by their stored key, and upsert them",
+        severity=Severity.WARNING,
+    ),
     "file.meta_columns": Invariant(
         holds="_hoodie_partition_path and _hoodie_file_name of base files are those of the file",
         way_out=f"the file was moved or copied by hand; {_FOOTER}",

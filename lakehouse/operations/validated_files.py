@@ -81,6 +81,8 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         has_keys=table.config.populate_meta_fields,
         buckets=seen.rules,
         hash_fields=tuple(name.strip() for name in policies.index.hash_fields.split(",") if name.strip()),
+        # A global index may leave rows where they are although their partition columns changed.
+        compares_paths=policies.index.type != "GLOBAL_SIMPLE" or policies.index.update_partition_path,
     )
     tasks, unread = _tasks(seen.commits, slices, with_meta_fields(schema))
     checked = engine.run(partial(check_slice, context), tasks)

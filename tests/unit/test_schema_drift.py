@@ -9,6 +9,7 @@ import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.operations.results import Committed
+from lakehouse.plan import schema as schema_module
 from lakehouse.table import Table
 from tests.support.tables import data_rows, make_env
 
@@ -147,3 +148,19 @@ def test_new_columns_are_added_or_counted_as_ignored() -> None:
     assert table.schema.names == ["order_id"]
     assert told(table.upsert(rows)) == {"v": ("added", 2)}
     assert [row["v"] for row in data_rows(table)] == [None, "a", "b"]
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_validation_compares_stored_keys_with_the_columns_that_make_them(
+    monkeypatch: pytest.MonkeyPatch, table_type: str
+) -> None:
+    table = make({"order_id": pa.int64(), "p": pa.int32()}, table_type=table_type, partition_by=["p"])
+    table.upsert(pa.table({"order_id": [1, 2], "p": pa.array([7, 8], pa.int32())}))
+    assert [finding.invariant for finding in table.validate(deep=True).findings] == []
+    # What a writer does that changes the type of a key unasked.
+    monkeypatch.setattr(schema_module._Merge, "_check_fixed", lambda *_: None)
+    floats = pa.table({"order_id": [1.0, 2.0], "p": [7.0, 8.0]})
+    table.upsert(floats, options={"lakehouse.schema.type.change": "any"})
+    found = [f for f in table.validate(deep=True).findings if f.invariant == "file.key_values"]
+    assert any("'1' is stored, the columns make '1.0'" in finding.problem for finding in found)
+    assert any("partition path" in finding.problem for finding in found)

@@ -290,7 +290,13 @@ DEEP: list[tuple[str, Break, tuple[str, ...], frozenset[str]]] = [
         "file.meta_columns",
         lambda s: rewrite(s, lambda rows: with_value(rows, "_hoodie_partition_path", "z")),
         KINDS,
-        frozenset(),
+        frozenset({"file.key_values"}),
+    ),
+    (
+        "file.key_values",
+        lambda s: rewrite(s, lambda rows: with_value(rows, "id", "another")),
+        KINDS,
+        frozenset({"file.column_ranges"}),
     ),
     (
         "file.meta_columns",
