@@ -116,7 +116,9 @@ def read_entries(
         sources = [stack.enter_context(context.storage.open_input(log.path)) for log in logs]
         if not context.skips_damage:
             _require_sizes(context, logs, sources)
-        blocks = [(number, block) for number, source in enumerate(sources) for block in scan_blocks(source)]
+        blocks = [
+            (number, block) for number, source in enumerate(sources) for block in _blocks(context, logs[number], source)
+        ]
         lost = lost_blocks(blocks, context.visible.shows, appended=context.visible.instants is not None)
         if lost and not context.skips_damage:
             raise _damaged(context, logs, lost[0])
@@ -177,6 +179,13 @@ def _damaged(context: SliceContext, logs: Sequence[LogFile], lost: Placed) -> Co
         path=path,
         position=block.offset,
     )
+
+
+def _blocks(context: SliceContext, log: LogFile, source: InputFile) -> list[LogBlock]:
+    try:
+        return scan_blocks(source)
+    except CorruptTableError as error:
+        raise CorruptTableError(f"{context.storage.root}/{log.path}: {error.message}", **error.facts) from error
 
 
 def _decode(

@@ -27,7 +27,14 @@ import pyarrow as pa
 from lakehouse.errors import UnsupportedError
 from lakehouse.storage.local_links import open_directory
 from lakehouse.storage.local_lock import exclusive
-from lakehouse.storage.local_reads import open_directory_to_read, open_file, read_whole, refused_link
+from lakehouse.storage.local_reads import (
+    check_name,
+    check_place,
+    open_directory_to_read,
+    open_file,
+    read_whole,
+    refused_link,
+)
 from lakehouse.storage.local_sync import outlives_write, parse_fsync, sync_bytes, sync_name
 from lakehouse.storage.os_errors import ABSENT, translate, translated
 from lakehouse.storage.output import AtomicOutput
@@ -88,14 +95,14 @@ class LocalStorage:
         """Write the file, replacing what has the name."""
         target = self._base + check_path(path)
         with translated(path, writing=True):
-            _give_name(_write_temporary(target, data, self._syncs(path)), target)
+            _give_name(self._write_temporary(path, data), target)
             self._sync_name(path)
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
         """Write the file if nothing has its name; a local answer is never lost, so `unique` does not matter."""
         target = self._base + check_path(path)
         with translated(path, writing=True):
-            temporary = _write_temporary(target, data, self._syncs(path))
+            temporary = self._write_temporary(path, data)
             try:
                 os.link(temporary, target)
             except FileExistsError:
@@ -133,7 +140,7 @@ class LocalStorage:
         with translated(path, writing=True), exclusive(target) as found:
             if found is None or _tag(found) != tag:
                 return None
-            _give_name(_write_temporary(target, data, self._syncs(path)), target)
+            _give_name(self._write_temporary(path, data), target)
             self._sync_name(path)
         return _tag(data)
 
@@ -211,7 +218,7 @@ class LocalStorage:
         """Open a temporary file beside the name, which `close` renames to it."""
         target = self._base + check_path(path)
         with translated(path, writing=True):
-            temporary, sink = _open_temporary(target)
+            temporary, sink = self._open_temporary(path)
 
         def publish() -> None:
             with translated(path, writing=True):
@@ -286,6 +293,45 @@ class LocalStorage:
                 raise refused_link(self.root, f"{prefix}/{entry.name}" if prefix else entry.name)
             yield entry
 
+    def _open_temporary(self, path: str) -> tuple[str, BinaryIO]:
+        """Open a file beside the name `path`; raise CorruptTableError if its directory is behind a link."""
+        parent, _, name = path.rpartition("/")
+        lead = f"{parent}/" if parent else ""
+        for _ in range(_MOST_NAMES):
+            beside = lead + temporary_name(name, f"{os.getpid()}-{next(_tokens)}")
+            temporary = self._base + beside
+            try:
+                sink = open(temporary, "xb")  # noqa: SIM115 - the caller closes it
+            except FileExistsError:
+                continue  # another host or an earlier life of this process number took it
+            except FileNotFoundError:
+                if not self._follow_links:
+                    check_name(self.root, parent)
+                os.makedirs(self._base + parent, exist_ok=True)
+                continue
+            try:
+                if not self._follow_links:
+                    check_place(sink.fileno(), self.root, beside)
+            except BaseException:
+                sink.close()
+                _remove(temporary)
+                raise
+            return temporary, sink
+        raise OSError(errno.EBUSY, f"no temporary file could be made in {_MOST_NAMES} tries", self._base + parent)
+
+    def _write_temporary(self, path: str, data: bytes) -> str:
+        temporary, sink = self._open_temporary(path)
+        try:
+            with sink:
+                sink.write(data)
+                if self._syncs(path):
+                    sync_bytes(sink)
+        except BaseException:
+            with suppress(OSError):
+                _remove(temporary)
+            raise
+        return temporary
+
     def _prune(self, directories: set[str]) -> None:
         # A directory is only a prefix: it goes with its last file. Writers who meet a vanished one make it again.
         for directory in sorted(directories, key=len, reverse=True):
@@ -318,33 +364,6 @@ def temporary_name(name: str, token: str) -> str:
     """
     shown = name.replace(".", "~").encode()[:_SHOWN_BYTES].decode(errors="ignore")
     return f".{shown}.{token}{TEMPORARY_SUFFIX}"
-
-
-def _open_temporary(target: str) -> tuple[str, BinaryIO]:
-    directory, _, name = target.rpartition("/")
-    for _ in range(_MOST_NAMES):
-        temporary = f"{directory}/{temporary_name(name, f'{os.getpid()}-{next(_tokens)}')}"
-        try:
-            return temporary, open(temporary, "xb")
-        except FileExistsError:
-            continue  # another host or an earlier life of this process number took it
-        except FileNotFoundError:
-            os.makedirs(directory, exist_ok=True)
-    raise OSError(errno.EBUSY, f"no temporary file could be made in {_MOST_NAMES} tries", directory)
-
-
-def _write_temporary(target: str, data: bytes, sync: bool) -> str:
-    temporary, sink = _open_temporary(target)
-    try:
-        with sink:
-            sink.write(data)
-            if sync:
-                sync_bytes(sink)
-    except BaseException:
-        with suppress(OSError):
-            _remove(temporary)
-        raise
-    return temporary
 
 
 def _give_name(temporary: str, target: str) -> None:

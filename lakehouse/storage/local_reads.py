@@ -1,8 +1,9 @@
-"""Opening files and directories of a local store for reading, without leaving it.
+"""Opening files and directories of a local store without leaving it.
 
-Whoever can write into a table can put a symbolic link there, and a reader with more rights would follow it anywhere. So
-below the root of a table no link is followed: listing or opening through one raises CorruptTableError naming it. The
-root itself may be a link, for the caller named it. Only regular files are opened; a pipe would block the reader.
+Whoever can write into a table can put a symbolic link there, and a reader with more rights would follow it anywhere.
+So below the root of a table no link is followed: listing, reading or writing through one raises CorruptTableError
+naming it. The root itself may be a link, for the caller named it. Only regular files are opened to be read: a pipe
+would block the reader.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
                 f"{root}: {path!r} is no regular file but a pipe, a socket or a device; remove it", path=path
             )
         if not follow_links:
-            _check_place(descriptor, root, path)
+            check_place(descriptor, root, path)
     except BaseException:
         os.close(descriptor)
         raise
@@ -49,7 +50,7 @@ def open_directory_to_read(root: str, path: str, *, follow_links: bool) -> int:
     descriptor = os.open(_join(root, path), _FLAGS | os.O_DIRECTORY)
     try:
         if path and not follow_links:
-            _check_place(descriptor, root, path)
+            check_place(descriptor, root, path)
     except BaseException:
         os.close(descriptor)
         raise
@@ -76,7 +77,8 @@ def refused_link(root: str, link: str) -> CorruptTableError:
     )
 
 
-def _check_place(descriptor: int, root: str, path: str) -> None:
+def check_place(descriptor: int, root: str, path: str) -> None:
+    """Raise CorruptTableError if an opened file is not at `path` below `root` itself, but behind a link."""
     # One system call tells where an opened file is, whatever links led there.
     expected = _join(_real_root(root), path)
     try:
@@ -86,6 +88,11 @@ def _check_place(descriptor: int, root: str, path: str) -> None:
     if found == expected:
         return
     # The file may have been deleted or the root moved meanwhile, so the name itself decides.
+    check_name(root, path)
+
+
+def check_name(root: str, path: str) -> None:
+    """Raise CorruptTableError if what exists of `path` below `root` leads through a link."""
     if os.path.realpath(_join(root, path)) != _join(os.path.realpath(root), path):
         raise refused_link(root, path)
 

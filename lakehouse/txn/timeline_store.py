@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
+from lakehouse.errors import CommitStateUnknownError, CorruptTableError, LakehouseError, RetryableError
 from lakehouse.format.metadata import decode_commit
 from lakehouse.format.names import instant_name, parse_instant
 from lakehouse.format.restore import decode_restore_plan
@@ -102,6 +102,8 @@ class TimelineStore:
             self._commits[path] = decode_commit(self._env.storage.get(path))
         except NotFoundError:
             return False
+        except CorruptTableError as error:
+            raise CorruptTableError(f"{self._env.storage.root}/{path}: {error.message}", **error.facts) from error
         return True
 
     def _fetch_archived(self, instants: Iterable[Instant]) -> None:
