@@ -43,7 +43,7 @@ CHECKPOINT, LOCK = "tests/unit/test_ingest_checkpoint.py", "tests/unit/test_lock
 INSTANTS, HEARTBEAT = "tests/unit/test_instants.py", "tests/unit/test_heartbeat.py"
 TIMELINE, ROLLBACK = "tests/unit/test_timeline.py", "tests/unit/test_rollback.py"
 BLOCKS, RESTORE = "tests/unit/test_format_log_blocks.py", "tests/unit/test_restore.py"
-CLAIMS = "tests/unit/test_claims.py"
+CLAIMS, BOUNDARY = "tests/unit/test_claims.py", "tests/unit/test_archive_boundary.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # Conflict check.
@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
         VIEW,
     ),
     Mutant("state/view.py", "if known is None or file.write_token > known.write_token:", "if known is None:", VIEW),
-    Mutant("state/view.py", "rest = times - timeline.savepoints()", "rest = times", VIEW),
+    Mutant("state/view.py", "rest = times - timeline.savepoints()", "rest = times", BOUNDARY),
     # Timeline.
     Mutant("model/instant.py", "if int(state) != before + 1:", "if int(state) < before:", TIMELINE),
     Mutant(
