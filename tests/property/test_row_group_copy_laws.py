@@ -145,10 +145,11 @@ def test_columns_that_differ_and_small_row_groups_are_written_anew(
     ]
 
 
-def test_a_file_that_was_cut_off_is_named() -> None:
+def test_a_file_that_was_cut_off_after_the_plan_is_named() -> None:
     table = make_table(small_files())
     for number in range(2):
         table.insert(batch([row(f"k{number}")]))
+    table.services.plan_clustering(force=True)
     storage = table.refresh().env.storage
     broken = table.scan().plan().plan.files[0].path
     storage.put(broken, storage.get(broken)[:-6])

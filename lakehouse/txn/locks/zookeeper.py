@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 # Curator sorts by what follows the last of these; the rest of the name is its protection against lost replies.
 _MARK = "lock-"
-_LEAST_PATIENCE_MS = 2_000
+# A session on a busy machine takes seconds to begin.
+_LEAST_PATIENCE_MS = 6_000
 # What a request to ZooKeeper may end by.
 _FAULTS = (KazooException, KazooTimeoutError, OSError)
 
