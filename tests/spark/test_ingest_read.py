@@ -166,9 +166,7 @@ def test_columns_are_inferred_with_a_warning_where_nobody_declares_them(
 
 
 def test_unknown_columns_are_found_in_all_records_and_read_or_counted(landing: Landing) -> None:
-    landing.files.put(
-        "a.json", b'{"id": 1, "name": "x"}\n{"id": 2, "late": true, "never": null}\n[{"id": 4, "in": 1}]\n'
-    )
+    landing.files.put("a.json", b'{"id": 1, "name": "x"}\n{"id": 2, "late": true, "never": null}\n{"id": 4, "in": 1}\n')
     landing.files.put("b.json", b'{"id": 3, "s": {"a": 1, "b": 2}}\n')
     known = pa.schema([("id", pa.int64()), ("name", pa.string()), ("s", pa.struct([("a", pa.int64())]))])
     rows, batch = landing.read(known)

@@ -81,6 +81,10 @@ class _File:
         finally:
             self._file.close()
 
+    def fileno(self) -> int:
+        descriptor: int = self._file.fileno()
+        return descriptor
+
     def readall(self) -> Any:
         return self._system.step("read", self._file.name, self._file.readall)
 

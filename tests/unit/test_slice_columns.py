@@ -31,4 +31,6 @@ def test_columns_are_read_alone_as_with_all_others(mode: MergeMode, columns: lis
     part = table.scan(columns).to_arrow()
     assert sorted(part.to_pylist(), key=repr) == sorted(whole.select(columns).to_pylist(), key=repr)
     table.upsert(batch([row("k2", ts=1, v="back")]))
-    assert sorted(r["id"] for r in table.scan(["id"]).to_arrow().to_pylist()) == ["k0", "k1", "k2", "k4"]
+    # By event time the row is older than the delete of its key; by commit time it comes after it.
+    back = ["k2"] if mode is MergeMode.COMMIT_TIME_ORDERING else []
+    assert sorted(r["id"] for r in table.scan(["id"]).to_arrow().to_pylist()) == ["k0", "k1", *back, "k4"]
