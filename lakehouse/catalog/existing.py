@@ -28,7 +28,8 @@ def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec
     if keys.partition_fields:
         document["partition_by"] = _partitions(keys)
     if config.raw.get(_INDEX_TYPE, "").upper() == "BUCKET" and config.raw.get(_BUCKETS):
-        document["index"] = {"type": "BUCKET", "buckets": int(config.raw[_BUCKETS])}
+        # Whatever is no number is refused by the spec, with the field's name.
+        document["index"] = {"type": "BUCKET", "buckets": config.raw[_BUCKETS]}
         if config.raw.get(_HASH_FIELD):
             document["index"]["hash_field"] = config.raw[_HASH_FIELD].split(",")
     return parse_spec(yaml.safe_dump(document), source=f"the properties of {location}")

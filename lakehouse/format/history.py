@@ -30,8 +30,8 @@ VERSION_FILE = "_version_"
 #: Columns that tell an instant, without what its files held.
 TIMES = ("instantTime", "completionTime", "action")
 
-_FILE = re.compile(r"(\d+)_(\d+)_(\d)\.parquet")
-_MANIFEST = re.compile(r"manifest_(\d+)")
+_FILE = re.compile(r"(\d+)_(\d+)_(\d)\.parquet", re.ASCII)
+_MANIFEST = re.compile(r"manifest_(\d{1,18})", re.ASCII)
 _LARGEST_LEVEL = 9
 _ROW_VERSION = 1
 _TEXT = {"type": "string", "avro.java.string": "String"}

@@ -17,13 +17,13 @@ from lakehouse.model.instant import Action, Instant, State
 LAYOUT_V6 = 1
 LAYOUT_V8 = 2
 
-_BASE = re.compile(r"([^._/]+)_([0-9A-Za-z-]+)_(\d+)\.(parquet|orc|hfile|lance)")
-_LOG = re.compile(r"\.([^._/]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
-_INSTANT = re.compile(r"(\d{14,})(?:_(\d{14,}))?((?:\.[a-z]+){1,2})")
+_BASE = re.compile(r"([^._/]+)_([0-9A-Za-z-]+)_(\d+)\.(parquet|orc|hfile|lance)", re.ASCII)
+_LOG = re.compile(r"\.([^._/]+)_(\d+)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?", re.ASCII)
+_INSTANT = re.compile(r"(\d{14,})(?:_(\d{14,}))?((?:\.[a-z]+){1,2})", re.ASCII)
 _TIME = re.compile(r"[0-9]+")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
-_PARTITION_METADATA = re.compile(r"\.hoodie_partition_metadata(?:_\d+)?(?:\.[a-z]+)?")
-_BATCH = re.compile(r"MARKERS(\d+)")
+_PARTITION_METADATA = re.compile(r"\.hoodie_partition_metadata(?:_\d+)?(?:\.[a-z]+)?", re.ASCII)
+_BATCH = re.compile(r"MARKERS(\d+)", re.ASCII)
 #: The file that tells how the markers beside it are kept; without it each file has its own.
 MARKERS_TYPE = "MARKERS.type"
 #: Hudi reads the number of a batch as an int.

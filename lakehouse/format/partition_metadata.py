@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from lakehouse.errors import CorruptTableError
 from lakehouse.format.properties import parse_properties, render_properties
 
@@ -9,6 +11,7 @@ PARTITION_METADATA_NAME = ".hoodie_partition_metadata"
 
 _INSTANT = "commitTime"
 _DEPTH = "partitionDepth"
+_NUMBER = re.compile("[0-9]{1,32}")
 
 
 def render_partition_metadata(instant: str, depth: int) -> bytes:
@@ -20,7 +23,7 @@ def parse_partition_metadata(data: bytes) -> tuple[str, int]:
     """Return (instant that made the partition, depth). Raises CorruptTableError if either is missing or malformed."""
     values = parse_properties(data)
     instant, depth = values.get(_INSTANT, ""), values.get(_DEPTH, "")
-    if not instant.isdigit() or not depth.isdigit():
+    if not _NUMBER.fullmatch(instant) or not _NUMBER.fullmatch(depth):
         raise CorruptTableError(
             f"partition metadata has {_INSTANT} {instant!r} and {_DEPTH} {depth!r}; both must be numbers",
             instant=instant,

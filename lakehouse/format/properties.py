@@ -13,12 +13,13 @@ _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _TO_ESCAPE = re.compile(r"[\\\t\n\r\f=:#!]|[^\x20-\x7e]")
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _NAMES = {char: "\\" + name for name, char in _NAMED.items()}
+_SHOWN = 200
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
     """Return the entries of a properties file; of a key written twice the last counts, as in Java.
 
-    Raises CorruptTableError for a malformed unicode escape.
+    Raises CorruptTableError for a malformed unicode escape and for half a surrogate pair.
     """
     entries = {}
     for line in _logical_lines(data.decode("iso-8859-1")):
@@ -72,7 +73,14 @@ def _unescape(text: str) -> str:
         return _NAMED.get(code, code)
 
     # Escapes are UTF-16 code units, so pairs of surrogates join to one character here.
-    return _ESCAPE.sub(plain, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    try:
+        return _ESCAPE.sub(plain, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        # No file, no commit and no terminal takes it.
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise CorruptTableError(
+            f"the properties text {shown!r} holds half a character (a surrogate without its pair)", text=shown
+        ) from None
 
 
 def _escape(match: re.Match[str]) -> str:

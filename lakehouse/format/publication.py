@@ -21,7 +21,7 @@ SUCCESS = "_SUCCESS"
 _VERSION = 1
 _MANIFEST = re.compile(r"(?:[^/]+/)*[0-9]+/manifest")
 _COPY = re.compile(r"(?:[^/]+/)*[0-9]+-[0-9a-f]{8}")
-_COPIED = re.compile(r"part-\d{5}-\d{5}\.parquet")
+_COPIED = re.compile(r"part-\d{5}-\d{5}\.parquet", re.ASCII)
 
 
 def encode_publications(publications: Mapping[str, Publication], fresh_id: str) -> bytes:

@@ -88,6 +88,9 @@ class TtlRule:
         for name in mapping:
             if name not in known:
                 raise UserError(f"a ttl rule has no {name!r}.{nearest(name, known)} It has {', '.join(known)}.")
+            kind = int if name in LIMITS else str
+            if type(mapping[name]) is not kind:
+                raise UserError(f"a ttl rule has {name}={mapping[name]!r}, which is not of type {kind.__name__}")
         return cls(**mapping)
 
 

@@ -158,7 +158,7 @@ def try_under(attempt: Attempt, number: int) -> Attempt:
 def claim_of(path: str) -> int:
     """Return the claim under which a file was written; files of other programs count as those of the first."""
     stage = (write_token_of(path) or "").split("-")[1:2]
-    return int(stage[0]) // _STAGES + 1 if stage and stage[0].isdigit() else 1
+    return int(stage[0]) // _STAGES + 1 if stage and stage[0].isascii() and stage[0].isdigit() else 1
 
 
 def _stage_of(number: int) -> int:

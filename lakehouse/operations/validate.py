@@ -221,7 +221,11 @@ def _leftovers(table: LoadedTable, policies: Policies, listed: Iterable[FileInfo
     for directory in (name for name in _LEFT_IN if name in directories):
         found, names = storage.list_dir(f".hoodie/{directory}")
         files = files + found
-        left |= {name: f".hoodie/{directory}/{name}" for name in (*names, *(f.name for f in found)) if name.isdigit()}
+        left |= {
+            name: f".hoodie/{directory}/{name}"
+            for name in (*names, *(f.name for f in found))
+            if name.isascii() and name.isdigit()
+        }
     living = living_writes(table.env, policy)
     pending = {instant.requested for instant in table.timeline.where(pending=True)}
     for requested in sorted(left.keys() - living - pending):

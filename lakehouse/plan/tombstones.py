@@ -29,7 +29,7 @@ TOMBSTONES_KEY = "lakehouse.tombstones"
 #: Extra metadata of a commit: rows of its batch that were older than a remembered delete, and were left out.
 LATE_ROWS_KEY = "lakehouse.late_rows_dropped"
 TOMBSTONES = ".hoodie/.tombstones"
-_NAME = re.compile(r"(\d{17,20})_(\d{1,15})_([0-9a-z-]+)\.parquet")
+_NAME = re.compile(r"(\d{17,20})_(\d{1,15})_([0-9a-z-]+)\.parquet", re.ASCII)
 #: The last time that a file's name can tell.
 LATEST_MS = 10**15 - 1
 _FANOUT = 8

@@ -34,6 +34,8 @@ _LIMITS = {"M": (1, 12), "d": (1, 31), "H": (0, 23), "h": (1, 12), "m": (0, 59),
 _LETTERS = "yYMdHhmsSaEZz"
 # Joda's window moves with the clock; a fixed one keeps a table's paths the same next year.
 _TWO_DIGIT_YEARS_FROM = 1950
+#: Patterns come with tables, too: one letter a million times would print a million digits for each row.
+_MOST_CHARACTERS = 256
 _TOKEN = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|([^A-Za-z']+)")
 
 
@@ -70,10 +72,13 @@ class JodaPattern:
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """The expression that takes a text apart, one group per letter token, digits never given back."""
+        """The expression that takes a text apart, one group per letter token.
+
+        Joda never takes back what a token matched. So the time is linear in the text, whatever a table's pattern is.
+        """
         following = (*self.tokens[1:], Token(letter=""))
         pieces = [
-            f"(?P<t{index}>{_piece(token, next_token)})" if token.letter else re.escape(token.literal)
+            f"(?P<t{index}>(?>{_piece(token, next_token)}))" if token.letter else re.escape(token.literal)
             for index, (token, next_token) in enumerate(zip(self.tokens, following, strict=True))
         ]
         return re.compile("".join(pieces), re.IGNORECASE)
@@ -90,6 +95,9 @@ class ParsedTime:
 @lru_cache(maxsize=256)
 def compile_pattern(text: str) -> JodaPattern:
     """Return the pattern `text` in tokens. Raises UserError naming a letter that is not supported."""
+    if len(text) > _MOST_CHARACTERS:
+        shown = f"{text[:_MOST_CHARACTERS]}..."
+        raise UserError(f"date pattern {shown!r} is longer than {_MOST_CHARACTERS} characters", pattern=shown)
     tokens: list[Token] = []
     position = 0
     while position < len(text):
@@ -155,7 +163,7 @@ def _token(match: re.Match[str], text: str) -> Token:
 
 
 def _piece(token: Token, following: Token) -> str:
-    """Return the expression of one token; possessive, since Joda never takes back a digit."""
+    """Return the expression of one token; of names that begin alike the longest comes first."""
     letter, count = token.letter, token.count
     if letter in "yY":
         if count == 2:

@@ -74,6 +74,9 @@ def _day(partition: str) -> tuple[datetime, datetime] | None:
         first = datetime(year, month, int(day or 1))
     except ValueError:
         return None
+    if (year, month) == (9999, 12) and day in (None, "31"):
+        # Rows without an end often have this day, and no time comes after it.
+        return first, datetime.max
     if day:
         return first, first + timedelta(days=1)
     return first, datetime(year + month // 12, month % 12 + 1, 1)

@@ -12,8 +12,10 @@ _BYTES = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGTP")
     for kind, base in (("B", 1000), ("iB", 1024))
 }
-_PARTS = re.compile(r"(?:\d+[wdhms])+")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_PARTS = re.compile(r"(?:[0-9]{1,12}[wdhms])+")
+#: Ten thousand years: what is added to a time must stay one.
+_LONGEST_S = 10_000 * 366 * 86_400
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)")
 
 
 def parse_duration(name: str, text: str) -> int:
@@ -27,7 +29,10 @@ def parse_duration(name: str, text: str) -> int:
             f"{name}={text!r} is no duration; write numbers with units w, d, h, m or s, such as 400d, 36h or 1d12h",
             option=name,
         )
-    return sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"(\d+)([wdhms])", plain))
+    seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhms])", plain))
+    if seconds > _LONGEST_S:
+        raise UserError(f"{name}={text!r} is longer than 10,000 years", option=name)
+    return seconds
 
 
 def parse_size(name: str, text: str) -> int:

@@ -22,6 +22,8 @@ _KINDS: dict[type, str] = {yaml.SequenceNode: "a list", yaml.MappingNode: "a map
 _MAX_DEPTH = 64
 # Each level takes at least one of them.
 _DEEPER = ("[", "{", "- ", "? ", "\n ", "-\n", "-\t")
+_WHOLE = re.compile(r"[0-9]{1,18}")
+_SHOWN = 40
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -87,8 +89,9 @@ class Section:
     def integer(self, name: str, default: int) -> int:
         """Return a whole number that is not negative."""
         text = self.text(name, str(default)).strip().replace("_", "")
-        if not (text.isascii() and text.isdecimal()):
-            raise self.error(f"{name}: {text!r} is not a whole number of 0 or more.", name)
+        if not _WHOLE.fullmatch(text):
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+            raise self.error(f"{name}: {shown!r} is not a whole number of 0 or more, with at most 18 digits.", name)
         return int(text)
 
     def boolean(self, name: str, default: bool) -> bool:

@@ -174,7 +174,7 @@ def _flag(raw: Mapping[str, str], key: str, default: bool) -> bool:
 
 def _version(raw: Mapping[str, str], location: str) -> int:
     text = raw.get("hoodie.table.version", "")
-    if not text.isdigit() or int(text) not in SUPPORTED_VERSIONS:
+    if text not in map(str, SUPPORTED_VERSIONS):
         known = ", ".join(map(str, SUPPORTED_VERSIONS))
         raise UnsupportedError(
             f"{location}: table version {text or '(none)'} is not supported; versions {known} are. "
@@ -265,7 +265,7 @@ def _timestamp_format(raw: Mapping[str, str]) -> TimestampFormat:
         return next((raw[prefix + name] for prefix in _TIMEBASED if prefix + name in raw), default)
 
     formats = value("input.dateformat")
-    delimiter = value("input.dateformat.list.delimiter.regex", ",")
+    delimiter = value("input.dateformat.list.delimiter.regex", ",") or ","
     zone = value("timezone", "")
     kind = value("timestamp.type") or ("DATE_STRING" if formats else "EPOCHMILLISECONDS")
     return TimestampFormat(

@@ -41,7 +41,7 @@ def holds_claim(env: Env, instant: str, number: int) -> bool:
 def _highest(env: Env, instant: str) -> int:
     files, _ = env.storage.list_dir(f".hoodie/.staging/{instant}")
     numbers = [file.name.removeprefix(_PREFIX) for file in files if file.name.startswith(_PREFIX)]
-    return max((int(number) for number in numbers if number.isdigit()), default=0)
+    return max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=0)
 
 
 def _path(instant: str, number: int) -> str:

@@ -30,7 +30,8 @@ _LEFTOVERS = re.compile(
     r"|metadata/.+"
     r"|hoodie\.properties\.backup"
     r"|next_writer\.json"
-    r")"
+    r")",
+    re.ASCII,
 )
 
 

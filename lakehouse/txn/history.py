@@ -38,6 +38,8 @@ from lakehouse.storage.protocol import NotFoundError, Storage
 
 _Found = TypeVar("_Found")
 _READERS = 8
+#: Longer than any number of a manifest; int() refuses thousands of digits.
+_VERSION_DIGITS = 18
 #: How often a reader begins anew whose files were removed under it.
 _TRIES = 5
 #: Manifests that stay for readers that are at them, beside those of the merges of one run.
@@ -202,7 +204,7 @@ class History:
             text = self._storage.get(self._path(VERSION_FILE)).decode(errors="replace").strip()
         except NotFoundError:
             text = ""
-        if text.isdigit():
+        if text.isascii() and text.isdigit() and len(text) <= _VERSION_DIGITS:
             return int(text)
         # Hudi deletes the file before it creates it anew.
         listed, _ = self._storage.list_dir(self._directory)
