@@ -85,6 +85,8 @@ def plan_compaction(
     """
     found = list(slices)
     partitions = sorted({file_slice.partition for file_slice in found})
+    if selected := frozenset(policy.selected_partitions):
+        partitions = [partition for partition in partitions if partition in selected]
     for strategy in policy.strategies:
         partitions = _partitions(strategy, partitions, policy, now)
     kept = frozenset(partitions)
@@ -119,7 +121,9 @@ def plan_log_compaction(
         merged = max((log.instant for log in file_slice.logs if log.instant in log_compactions), default="")
         return sum(log.instant > merged for log in file_slice.logs)
 
-    worth = [s for s in slices if s.logs and logs_since(s) >= policy.log_blocks_threshold]
+    selected = frozenset(policy.selected_partitions)
+    found = [s for s in slices if not selected or s.partition in selected]
+    worth = [s for s in found if s.logs and logs_since(s) >= policy.log_blocks_threshold]
     operations = _operations(worth, held, max_file_bytes)
     return CompactionPlan(operations=tuple(operations)) if operations else None
 

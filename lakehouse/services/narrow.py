@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from lakehouse.errors import UserError
 from lakehouse.spec.clustering_options import PARTITIONS
 from lakehouse.spec.job import JobCommand
+from lakehouse.spec.options import COMPACTED_PARTITIONS
 from lakehouse.table import Table
 
-#: The services that can be narrowed.
-BY_PARTITION = ("compaction", "clustering")
+#: The services that can be narrowed, and the option that does it.
+BY_PARTITION = {"compaction": COMPACTED_PARTITIONS, "clustering": PARTITIONS}
 _DAY = re.compile(r"(?<!\d)(\d{4})[/-]?(\d{2})(?:[/-]?(\d{2}))?(?!\d)")
 _NAME = re.compile(r"(^|/)[^/=]*=")
 
@@ -39,14 +40,10 @@ def narrowing(service: str, table: Table, command: JobCommand) -> dict[str, str]
         chosen = days_of(chosen or known, command.interval)
     if not chosen:
         return f"no partition is of the interval {command.interval_start} to {command.interval_end}"
-    if service == "clustering":
-        comma = next((partition for partition in chosen if "," in partition), None)
-        if comma is not None:
-            raise UserError(f"partition {comma!r} cannot be chosen: lists of partitions are separated by commas")
-        return {PARTITIONS: ",".join(chosen)}
-    pattern = f"^({'|'.join(re.escape(partition) for partition in chosen)})$"
-    strategies = ",".join(("PartitionRegexBased", *table.services.policies.compaction.strategies))
-    return {"hoodie.compaction.strategy": strategies, "hoodie.compaction.partition.path.regex": pattern}
+    comma = next((partition for partition in chosen if "," in partition), None)
+    if comma is not None:
+        raise UserError(f"partition {comma!r} cannot be chosen: lists of partitions are separated by commas")
+    return {BY_PARTITION[service]: ",".join(chosen)}
 
 
 def days_of(partitions: Sequence[str], interval: tuple[datetime, datetime]) -> list[str]:

@@ -205,6 +205,7 @@ class TransactionPolicy(LockPolicy):
 
 
 PARTITION_REGEX = "hoodie.compaction.partition.path.regex"
+COMPACTED_PARTITIONS = "lakehouse.compaction.partitions"
 TRIGGERS = ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME")
 STRATEGIES = (
     "LogFileSizeBased",
@@ -254,6 +255,9 @@ class CompactionPolicy:
         "DayBased: newest partitions that are taken; the PartitionAware ones: days before now.",
     )
     partition_regex: str = option(PARTITION_REGEX, "", "PartitionRegexBased: found in the paths of partitions taken.")
+    partitions: str = option(
+        COMPACTED_PARTITIONS, "", "Partitions that are compacted, by their paths, comma separated; default all."
+    )
     log_blocks_threshold: int = option(
         "hoodie.log.compaction.blocks.threshold", 5, "Log files of a group that make it worth a log compaction."
     )
@@ -267,6 +271,11 @@ class CompactionPolicy:
             raise UserError(
                 "option hoodie.compaction.strategy=PartitionRegexBased needs hoodie.compaction.partition.path.regex"
             )
+
+    @property
+    def selected_partitions(self) -> tuple[str, ...]:
+        """The partitions that were selected by their paths; none stands for all."""
+        return tuple(name.strip().strip("/") for name in self.partitions.split(",") if name.strip())
 
     @property
     def strategies(self) -> tuple[str, ...]:

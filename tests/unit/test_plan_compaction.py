@@ -218,6 +218,14 @@ def test_partitions_may_be_chosen_by_a_regular_expression() -> None:
     assert taken(plan_compaction(slices, (), policy)) == ["0", "2"]
 
 
+def test_partitions_may_be_chosen_by_their_paths_however_many_they_are() -> None:
+    slices = [file_slice(f"{i:04d}", partition=f"region=eu/day={i:04d}") for i in range(3_000)]
+    policy = CompactionPolicy(partitions=",".join(f"region=eu/day={i:04d}" for i in range(1, 3_000)))
+    assert taken(plan_compaction(slices, (), policy)) == [f"{i:04d}" for i in range(1, 3_000)]
+    one = CompactionPolicy(partitions="region=eu/day=0001/", log_blocks_threshold=1)
+    assert taken(plan_log_compaction(slices, (), one)) == ["0001"]
+
+
 def test_strategies_go_one_after_the_other() -> None:
     slices = [
         file_slice("a", 1, partition="2026/01/01"),

@@ -17,7 +17,7 @@ from lakehouse.cli.main import main
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action, State
 from lakehouse.services.choose import Choice
-from lakehouse.services.narrow import days_of
+from lakehouse.services.narrow import days_of, narrowing
 from lakehouse.services.run import Runner, run_tables
 from lakehouse.services.runners import runner
 from lakehouse.services.schedule import decide
@@ -190,6 +190,16 @@ def test_a_service_may_be_narrowed_to_partitions_or_to_days(
     assert "clean works on whole tables" in capsys.readouterr().err
     assert main(["compaction", "run", *table, "--table", str(Path(catalog.entry("sales.items").location))]) == 64
     assert "names of a catalog" in capsys.readouterr().err
+
+
+def test_compaction_of_a_long_interval_names_all_its_partitions(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), name="t", record_key="id", partition_by="hour", table_type="MERGE_ON_READ")
+    hours = [f"2026-{month:02d}-{day:02d}-{hour:02d}" for month in (1, 2) for day in (1, 2, 3) for hour in range(24)]
+    table.upsert(pa.table({"id": hours, "hour": [f"region=north-west/{hour}" for hour in hours]}))
+    command = JobCommand(verb="compaction", action="run", table="t", partitions=tuple(table.partitions()))
+    chosen = narrowing("compaction", table, command)
+    assert isinstance(chosen, dict)
+    assert table.with_options(chosen).services.policies.compaction.selected_partitions == tuple(table.partitions())
 
 
 @pytest.mark.parametrize(
