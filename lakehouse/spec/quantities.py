@@ -13,8 +13,8 @@ _BYTES = {"": 1, "B": 1} | {
     for kind, base in (("B", 1000), ("iB", 1024))
 }
 _PARTS = re.compile(r"(?:[0-9]{1,12}[wdhms])+")
-#: Ten thousand years: what is added to a time must stay one.
-_LONGEST_S = 10_000 * 366 * 86_400
+#: A million years, which a timedelta still holds.
+_LONGEST_S = 1_000_000 * 366 * 86_400
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)")
 
 
@@ -31,7 +31,7 @@ def parse_duration(name: str, text: str) -> int:
         )
     seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhms])", plain))
     if seconds > _LONGEST_S:
-        raise UserError(f"{name}={text!r} is longer than 10,000 years", option=name)
+        raise UserError(f"{name}={text!r} is longer than a million years", option=name)
     return seconds
 
 
