@@ -32,11 +32,13 @@ from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.operations.buckets import bucket_rules
-from lakehouse.operations.damage import checked_slices, with_stated_sizes
+from lakehouse.operations.damage import checked_slices, planned_files_exist, with_stated_sizes
 from lakehouse.operations.executor import (
+    UnusablePlanError,
     check_executor,
     claim_of,
     claim_plan,
+    drop_unusable,
     finish,
     let_go,
     pending_plan,
@@ -56,7 +58,6 @@ from lakehouse.operations.load import (
 from lakehouse.operations.markers import WriteMarkers
 from lakehouse.operations.prepare import maintenance_context
 from lakehouse.operations.results import Committed, NothingToDo
-from lakehouse.operations.rollback import drop_plan
 from lakehouse.operations.scan import slice_context
 from lakehouse.operations.tidy import delete_unreported
 from lakehouse.plan.clustering import (
@@ -80,10 +81,6 @@ from lakehouse.txn.lock import table_lock
 logger = logging.getLogger(__name__)
 
 _HOUR = slice(8, 10)
-
-
-class _OvertakenError(Exception):
-    """A write was first; the message says which."""
 
 
 def due(table: LoadedTable, policies: Policies) -> ClusteringDue:
@@ -183,7 +180,7 @@ def run(
 
 def execute(table: LoadedTable, engine: Engine, policies: Policies, instant: Instant) -> Committed | NothingToDo:
     """Carry out a plan; see `run`."""
-    heartbeat, requested = Heartbeat(table.env, policies.transaction), instant.requested
+    heartbeat = Heartbeat(table.env, policies.transaction)
     partitions: set[str] | None = None
     try:
         number = claim_plan(table, policies.transaction, instant, heartbeat)
@@ -201,16 +198,8 @@ def execute(table: LoadedTable, engine: Engine, policies: Policies, instant: Ins
         # The commit may land yet, so its files must stay: nobody may take the plan over before the lease ends.
         heartbeat.stop()
         raise
-    except _OvertakenError as error:
-        heartbeat.stop()
-        logger.info("%s: clustering %s gives way: %s", table.env.storage.root, requested, error)
-        try:
-            drop_plan(
-                table.reload(), policies.transaction, instant, partial(check_executor, plan=instant, number=number)
-            )
-        finally:
-            let_go(table, instant, number, heartbeat, partitions)
-        return NothingToDo(reason=f"the clustering {requested} gave way: {error}")
+    except UnusablePlanError as error:
+        return drop_unusable(table, policies.transaction, instant, number, heartbeat, partitions, error)
     except BaseException:
         let_go(table, instant, number, heartbeat, partitions)
         raise
@@ -234,7 +223,8 @@ def _rewrite(
     markers = WriteMarkers(table, requested, policies.write)
     marked = [clustering_markers(context.write, planned_try(n, number), group) for n, group in enumerate(groups)]
     markers.announce([name for names in marked for name in names])
-    stats = [stat for written in engine.run(partial(_task, context, number), groups) for stat in written]
+    with planned_files_exist(table, instant, number, found.slices, skips=policies.write.skips_damage):
+        stats = [stat for written in engine.run(partial(_task, context, number), groups) for stat in written]
     metadata = CommitMetadata(
         operation=Operation.CLUSTER.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
@@ -247,7 +237,7 @@ def _rewrite(
         check_executor(table, now.timeline, instant, number)
         reason = first_writer(now, policies.transaction, instant, found)
         if reason is not None:
-            raise _OvertakenError(reason)
+            raise UnusablePlanError(reason)
         # Not of later claims: who is suspended here and taken over must not delete what the successor reports.
         left = delete_unreported(
             table, requested, metadata.stats, ours=lambda path: claim_of(path) <= number, known=markers.known
@@ -267,7 +257,7 @@ def _require_right_of_way(table: LoadedTable, policies: Policies, instant: Insta
     """Raise before any work is done that would be in vain."""
     reason = first_writer(table, policies.transaction, instant, found)
     if reason is not None:
-        raise _OvertakenError(reason)
+        raise UnusablePlanError(reason)
     require_known_writers(table, policies, instant)
 
 

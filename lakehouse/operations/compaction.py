@@ -28,11 +28,13 @@ from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.operations.damage import checked_slices, with_stated_sizes
+from lakehouse.operations.damage import checked_slices, planned_files_exist, with_stated_sizes
 from lakehouse.operations.executor import (
+    UnusablePlanError,
     check_executor,
     claim_of,
     claim_plan,
+    drop_unusable,
     finish,
     let_go,
     pending_plan,
@@ -201,6 +203,8 @@ def _execute(
         # The commit may land yet, so its files must stay: nobody may take the plan over before the lease ends.
         heartbeat.stop()
         raise
+    except UnusablePlanError as error:
+        return drop_unusable(table, policies.transaction, instant, number, heartbeat, partitions, error)
     except BaseException:
         let_go(table, instant, number, heartbeat, partitions)
         raise
@@ -235,7 +239,8 @@ def _rewrite(
     logs = kind is LOG_COMPACTION
     marked = [compaction_markers(write, a, op, logs=logs) for a, op in zip(tries, operations, strict=True)]
     markers.announce([name for names in marked for name in names])
-    stats = [stat for written in engine.run(partial(_task, kind, context, number), operations) for stat in written]
+    with planned_files_exist(table, instant, number, operations, skips=policies.write.skips_damage):
+        stats = [stat for written in engine.run(partial(_task, kind, context, number), operations) for stat in written]
     metadata = CommitMetadata(
         operation=kind.operation.value,
         stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),

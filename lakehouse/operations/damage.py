@@ -13,7 +13,8 @@ rewrite. Commits in the archive are not compared.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -27,14 +28,18 @@ from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant
 from lakehouse.operations.cleaned import cleaned_files
+from lakehouse.operations.executor import UnusablePlanError, check_executor
 from lakehouse.operations.load import Listing, LoadedTable, load_listing
 from lakehouse.plan.damage import Damage, find_damage
 from lakehouse.spec.options import WritePolicy
+from lakehouse.storage.protocol import NotFoundError
 
 logger = logging.getLogger(__name__)
 
 _LOOKS = 5
 _NAMED = 5
+
+Planned = TypeVar("Planned", CompactionOperation, ClusteredSlice)
 
 
 class ChangedWhileListedError(RetryableError):
@@ -48,9 +53,6 @@ def checked_slices(
     listing = load_listing(table, partitions)
     check_listing(table, listing, skips=policy.skips_damage, completed_after="")
     return listing.slices
-
-
-Planned = TypeVar("Planned", CompactionOperation, ClusteredSlice)
 
 
 def with_stated_sizes(table: LoadedTable, planned: Iterable[Planned]) -> list[Planned]:
@@ -76,6 +78,43 @@ def with_stated_sizes(table: LoadedTable, planned: Iterable[Planned]) -> list[Pl
     return [
         replace(piece, log_sizes=tuple(size(piece.partition, name) for name in piece.log_files)) for piece in wanted
     ]
+
+
+@contextmanager
+def planned_files_exist(
+    table: LoadedTable,
+    instant: Instant,
+    number: int,
+    planned: Sequence[CompactionOperation] | Sequence[ClusteredSlice],
+    *,
+    skips: bool,
+) -> Iterator[None]:
+    """Name a file of a pending plan that is found missing while the plan is carried out under claim `number`.
+
+    Raises RetryableError if another executor completed or dropped the plan, because its files may be cleaned then.
+    Otherwise raises CorruptTableError, and with `skips` UnusablePlanError: a new plan does not name the file.
+    """
+    try:
+        yield
+    except NotFoundError as error:
+        path = error.facts.get("path")
+        names = {
+            f"{piece.partition}/{name}" if piece.partition else name
+            for piece in planned
+            for name in (piece.data_file, *piece.log_files)
+        }
+        if path not in names:
+            raise
+        now = table.reload()
+        check_executor(now, now.timeline, instant, number)
+        if skips:
+            raise UnusablePlanError(f"{path} is missing") from error
+        raise CorruptTableError(
+            f"{table.env.storage.root}: {path} is missing, and the pending {instant.action} {instant.requested} names "
+            f"it: rows that were committed are lost. {GO_ON}, which also drops the plan",
+            path=path,
+            instant=instant.requested,
+        ) from error
 
 
 def check_listing(

@@ -32,6 +32,10 @@ logger = logging.getLogger(__name__)
 _STAGES = 1_000_000
 
 
+class UnusablePlanError(Exception):
+    """A pending plan can never be completed and is to be dropped; the message says why."""
+
+
 def pending_plan(table: LoadedTable, action: Action, requested: str) -> Instant:
     """Return the pending plan of this time; raise UserError naming those there are."""
     plans = table.timeline.where(action=action, pending=True)
@@ -103,6 +107,25 @@ def without_plan(
     heartbeat.stop()
     drop_plan(table, policy, instant, partial(check_executor, plan=instant, number=number))
     return NothingToDo(reason=f"the {instant.action} {instant.requested} had no plan, and is gone")
+
+
+def drop_unusable(
+    table: LoadedTable,
+    policy: TransactionPolicy,
+    plan: Instant,
+    number: int,
+    heartbeat: Heartbeat,
+    partitions: Iterable[str] | None,
+    why: object,
+) -> NothingToDo:
+    """Drop a plan that can never be completed, and what its executor wrote; see `let_go` for `partitions`."""
+    heartbeat.stop()
+    logger.info("%s: %s %s is dropped: %s", table.env.storage.root, plan.action, plan.requested, why)
+    try:
+        drop_plan(table.reload(), policy, plan, partial(check_executor, plan=plan, number=number))
+    finally:
+        let_go(table, plan, number, heartbeat, partitions)
+    return NothingToDo(reason=f"the {plan.action} {plan.requested} gave way: {why}")
 
 
 def finish(table: LoadedTable, plan: Instant, heartbeat: Heartbeat, markers: Iterable[str]) -> None:

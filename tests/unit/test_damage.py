@@ -11,6 +11,7 @@ import pytest
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.format.names import parse_base_file
 from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.operations import damage
@@ -154,6 +155,59 @@ def test_plan_made_before_the_damage_is_not_carried_out() -> None:
     empty(env.storage, newest_log(env.storage))
     with pytest.raises(CorruptTableError, match="has 0 bytes"):
         Table.open(env.storage.root, env=env).services.compaction()
+
+
+@pytest.mark.parametrize("newest", [newest_log, newest_base])
+def test_plan_that_names_a_missing_file_is_refused_and_dropped_only_where_damage_is_skipped(
+    newest: Callable[[Storage], str],
+) -> None:
+    table = make_table(LOGGED)
+    table.insert(batch([row("k", v="old")]))
+    table.upsert(batch([row("k", v="new", ts=2)]))
+    table.services.plan_compaction(force=True)
+    env = table.refresh().env
+    path = newest(env.storage)
+    env.storage.delete(path)
+    with pytest.raises(CorruptTableError, match=r"pending compaction .*lakehouse\.damaged\.files=skip") as raised:
+        Table.open(env.storage.root, env=env).services.compaction()
+    assert raised.value.facts["path"] == path
+    skipping = Table.open(env.storage.root, env=env, options=SKIP)
+    assert isinstance(skipping.services.compaction(force=True), Committed) == (newest is newest_base)
+    fresh = Table.open(env.storage.root, env=env)
+    assert not fresh.refresh().timeline.where(action=Action.COMPACTION, pending=True)
+    assert ids(skipping) == (OLD if newest is newest_log else NEW)
+
+
+def test_clustering_plan_that_names_a_missing_file_is_refused_and_dropped_only_where_damage_is_skipped() -> None:
+    table = make_table(COPIED)
+    table.bulk_insert(batch([row("k", v="old")]))
+    table.bulk_insert(batch([row("l", v="new")]))
+    table.services.plan_clustering(force=True)
+    env = table.refresh().env
+    path = newest_base(env.storage)
+    env.storage.delete(path)
+    with pytest.raises(CorruptTableError, match=f"{path} is missing, and the pending clustering"):
+        Table.open(env.storage.root, env=env).services.clustering()
+    Table.open(env.storage.root, env=env, options=SKIP).services.clustering(force=True)
+    fresh = Table.open(env.storage.root, env=env)
+    assert not fresh.refresh().timeline.where(action=Action.CLUSTERING, pending=True)
+    assert ids(Table.open(env.storage.root, env=env, options=SKIP)) == [("k", "old")]
+
+
+def test_plan_whose_files_were_cleaned_after_another_executor_dropped_it_is_tried_again() -> None:
+    table = make_table(LOGGED)
+    table.insert(batch([row("k", v="old")]))
+    table.upsert(batch([row("k", v="new", ts=2)]))
+    loaded = table.refresh()
+    path = newest_log(loaded.env.storage)
+    operation = CompactionOperation.of(load_listing(loaded).slices[0], {})
+    gone = Instant(requested="20990101000000000", action=Action.COMPACTION, state=State.INFLIGHT)
+    with (
+        pytest.raises(RetryableError),
+        damage.planned_files_exist(loaded, gone, 1, [operation], skips=False),
+    ):
+        loaded.env.storage.delete(path)
+        loaded.env.storage.get(path)
 
 
 def test_read_optimized_query_ignores_damaged_logs() -> None:
