@@ -6,8 +6,10 @@ import argparse
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from types import TracebackType
 
 from lakehouse import __version__
 from lakehouse.errors import LakehouseError, UserError
@@ -84,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             handler.addFilter(_NoSecrets())
     # Whoever opens an embedded catalog is not interested in its migrations.
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    sys.excepthook = _show
     try:
         return _dispatch(words)
     except BrokenPipeError:
@@ -103,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _NoSecrets(logging.Filter):
-    """Passwords of URLs are hidden in every line of the log, those of libraries included."""
+    """Passwords are hidden in every line and traceback of the log, those of libraries included."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let the record through, without passwords."""
@@ -115,7 +118,17 @@ class _NoSecrets(logging.Filter):
         redacted = redact_text(message)
         if redacted != message:
             record.msg, record.args = redacted, ()
+        if record.exc_info and not record.exc_text:
+            # Where it is set, formatters do not make it anew.
+            record.exc_text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+        if record.exc_text:
+            record.exc_text = redact_text(record.exc_text)
         return True
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that nobody expected, as Python does, without passwords."""
+    sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _dispatch(words: list[str]) -> int:

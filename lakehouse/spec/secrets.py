@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+import re2
 
 from lakehouse.errors import UserError
 from lakehouse.spec.options import declarations
@@ -33,9 +35,17 @@ _SECRET_NAME = re.compile(
 _SECRET_PARAMETER = re.compile(r"passw|pwd|secret|token|sas|private", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE, _AIRFLOW = "file:", "airflow:"
-# Greedy up to the last @ of a word: a password may hold an @ that nobody quoted.
-_USER_INFO = re.compile(r"([A-Za-z][\w+.-]*://[^\s:/@]*:)[^\s]*(@)")
-_PARAMETER = re.compile(r"([?&;][\w.-]*(?:passw|pwd|secret|token|sas|private)[\w.-]*=)[^&;\s'\"]+", re.IGNORECASE)
+# Texts come from tables, too, so both are searched by RE2 in time that is linear in the text. Greedy up to the last @
+# of a word: a password may hold an @ that nobody quoted.
+_USER_INFO = re2.compile(rb"([A-Za-z][\w+.-]*://[^\s:/@]*:)[^\s]*(@)")
+_PARAMETER = re2.compile(
+    rb"(?i)((?:[?&;][\w.-]*(?:passw|pwd|secret|token|sas|private)[\w.-]*|[?&;](?:[\w.-]*-)?sig(?:nature)?"
+    rb"|\b(?:password|passwd|pwd)) ?=)[^&;\s'\"]+"
+)
+#: Secrets that this process resolved: drivers tell them in words of their own. Never written anywhere.
+_resolved: set[str] = set()
+#: Shorter ones, such as those of a test, would blot out parts of words.
+_LEAST_SECRET = 6
 _WAYS = "Write ${NAME} of an environment variable, file:/path, or airflow:<connection id>."
 
 
@@ -73,8 +83,13 @@ def redact(value: Any, key: str = "") -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Return a message without the passwords of the URLs in it."""
-    return _PARAMETER.sub(rf"\1{HIDDEN}", _USER_INFO.sub(rf"\1{HIDDEN}\2", text))
+    """Return a message without the passwords of the URLs in it, and without secrets that this process has used."""
+    data = text.encode("utf-8", "surrogatepass")
+    shown: str = _PARAMETER.sub(rb"\1***", _USER_INFO.sub(rb"\1***\2", data)).decode("utf-8", "surrogatepass")
+    for secret in sorted(_resolved, key=len, reverse=True):
+        # As whole words: a password like `postgres` would blot out parts of others.
+        shown = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, shown)
+    return shown
 
 
 def refuse_secrets(options: Mapping[str, Any], where: str) -> None:
@@ -97,9 +112,29 @@ def refuse_secret_url(url: str, where: str, instead: str) -> None:
 def resolve_secret(text: str, environ: Mapping[str, str], *, key: str) -> str:
     """Return the secret that a reference leads to; a text that is no reference is returned as it is.
 
-    Raises UserError naming the variable, file or connection that is missing. The result is never to be stored.
+    Raises UserError naming the variable, file or connection that is missing. The result is never to be stored, and
+    `redact_text` hides it from now on.
     """
-    plain = text.strip()
+    found = _resolve(text.strip(), environ, key)
+    _resolved.update(part for part in _parts(found) if len(part) >= _LEAST_SECRET)
+    return found
+
+
+def _parts(secret: str) -> Iterator[str]:
+    """Yield what must not be shown of a resolved secret: the password of a URL as it is written and meant, or all."""
+    if "://" not in secret:
+        yield secret
+        return
+    # As in `_USER_INFO`, the last @ ends the password.
+    login, at, _ = secret.partition("://")[2].rpartition("@")
+    _, colon, password = login.partition(":")
+    if at and colon:
+        yield from (password, unquote(password))
+    parameters = parse_qsl(secret.partition("?")[2])
+    yield from (told for name, told in parameters if _SECRET_PARAMETER.search(name))
+
+
+def _resolve(plain: str, environ: Mapping[str, str], key: str) -> str:
     if plain.startswith(_FILE):
         path = plain.removeprefix(_FILE)
         try:

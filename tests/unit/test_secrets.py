@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,6 +144,43 @@ def test_documents_are_shown_without_secrets() -> None:
         "GET s3://b/x?X-Amz-Security-Token=***&y=1 failed"
     )
     assert redact_text("https://host:8080/path and a@b.c") == "https://host:8080/path and a@b.c"
+
+
+@pytest.mark.parametrize("text", ["a" * 400_000, "a://b:" * 60_000, "?a" * 200_000, "?" + "token" * 80_000])
+def test_hiding_passwords_takes_time_that_is_linear_in_the_text(text: str) -> None:
+    # A search from every letter on took minutes here; texts of tables, such as keys, get into messages.
+    assert redact_text(text) == text
+
+
+def test_passwords_are_hidden_in_the_words_of_drivers_and_stores() -> None:
+    assert redact_text("host=db password=hunter2 dbname=x") == "host=db password=*** dbname=x"
+    assert redact_text("https://a.blob.core.windows.net/c?sv=1&sig=hunter2") == (
+        "https://a.blob.core.windows.net/c?sv=1&sig=***"
+    )
+    assert redact_text("design=1 and s3://b/x?design=a") == "design=1 and s3://b/x?design=a"
+    assert redact_text("half a character: \ud800") == "half a character: \ud800"
+
+
+@pytest.mark.parametrize("told", ["my p@ss w0rd", "my%20p%40ss w0rd", "hunter2-of-tls"])
+def test_a_secret_that_was_resolved_is_hidden_wherever_a_message_tells_it(told: str) -> None:
+    url = "postgresql://me:my%20p%40ss w0rd@db/locks?sslpassword=hunter2-of-tls"
+    assert resolve_secret("${LOCK_URL}", {"LOCK_URL": url}, key=KEY) == url
+    assert redact_text(f"the driver says: {told}!") == "the driver says: ***!"
+
+
+def test_tracebacks_in_logs_and_of_commands_hide_passwords(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    main(["options"])
+    try:
+        raise RuntimeError(f"no answer from {URL}")
+    except RuntimeError as error:
+        logging.getLogger("some.library").exception("failed")
+        sys.excepthook(type(error), error, error.__traceback__)
+    told = capfd.readouterr().err + caplog.text
+    assert told.count("RuntimeError: no answer from postgresql+psycopg://me:***@db") == 2
+    assert told.count("Traceback") == 2 and "pa55" not in told
 
 
 def test_a_reference_is_resolved_from_the_environment_a_file_or_a_connection(tmp_path: Path) -> None:
