@@ -10,7 +10,7 @@ Parquet files bring their types along, so there all columns are read, and the ta
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.errors import UserError
@@ -47,12 +47,14 @@ class ReadPlan:
     """What is read: sets of files that bring the same columns, and the columns and types of all rows.
 
     `ignored` are the names that are in files and not read, `fields` those of fields inside of columns.
+    `lacking_fields` are, of each set, the fields inside of columns that only other sets have.
     """
 
     sets: tuple[ColumnSet, ...]
     schema: Schema
     ignored: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
+    lacking_fields: tuple[tuple[str, ...], ...] = ()
 
     def lacking(self, number: int) -> frozenset[str]:
         """Return the columns that the files of one set do not have."""
@@ -65,11 +67,17 @@ class ReadPlan:
         return frozenset(name for name in self.schema.names if fold(name) not in names)
 
     def drift(self, rows: Sequence[int]) -> tuple[ColumnDrift, ...]:
-        """Return what was not read, with the number of rows that it concerns; `rows` are those of each set."""
+        """Return what was not read or is not there, with the number of rows that it concerns: `rows` of each set."""
         counts = {name: sum(rows) for name in self.fields}
         for name in self.ignored:
             counts[name] = sum(count for one, count in zip(self.sets, rows, strict=True) if name in one.names)
-        return tuple(ColumnDrift(column=name, change=Drift.IGNORED, rows=count) for name, count in counts.items())
+        nulled: dict[str, int] = {}
+        for names, count in zip(self.lacking_fields, rows, strict=bool(self.lacking_fields)):
+            nulled |= {name: nulled.get(name, 0) + count for name in names}
+        return (
+            *(ColumnDrift(column=name, change=Drift.IGNORED, rows=count) for name, count in counts.items()),
+            *(ColumnDrift(column=name, change=Drift.NULLED, rows=count) for name, count in nulled.items() if count),
+        )
 
 
 def plan_columns(
@@ -112,11 +120,26 @@ def _base(declared: Schema, known: Schema | None) -> Schema:
 
 def _parquet_plan(session: Session, files: FileSet, declared: Schema, policy: SchemaPolicy) -> ReadPlan:
     found = parquet_columns(files)
-    common = common_schema(session, found, policy)
+    schemas = [infer_schema(session, [one.files]) for one in found]
+    common = common_schema(found, schemas, policy)
     cut = narrowing(declared, {column.name.lower(): column.dataType for column in common})
     if cut is not None:
         raise UserError(f"{cut}: values would be cut. Declare the wider type")
-    return ReadPlan(sets=found, schema=_base(declared, common))
+    return ReadPlan(sets=found, schema=_base(declared, common), lacking_fields=_lacking_fields(schemas, common))
+
+
+def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[str, ...], ...]:
+    """Return the dotted names of fields inside of columns that each schema lacks."""
+    kinds = {column.name: column.dataType for column in common}
+    return tuple(
+        tuple(
+            name
+            for column in schema
+            if column.name in kinds
+            for name in new_fields(column.dataType, kinds[column.name], column.name)[1]
+        )
+        for schema in schemas
+    )
 
 
 def _inferred(session: Session, found: Sequence[ColumnSet], spec: TableSpec) -> Schema:
@@ -153,6 +176,8 @@ def _with_new(
             f"new_column in 'ingest' ({NEW_COLUMN}) to add it, or to ignore it",
             column=name,
         )
+    if takes:
+        _check_case(new, base)
     ignored: tuple[str, ...] = () if takes else tuple(sorted(new))
     if takes and new:
         bringing = [one.files for one in found if new.keys() & set(one.names)]
@@ -160,6 +185,20 @@ def _with_new(
     if policy.new_column == "add" or not fields:
         return ReadPlan(sets=found, schema=columns, ignored=ignored)
     return ReadPlan(sets=found, schema=base, ignored=ignored, fields=fields)
+
+
+def _check_case(new: Mapping[str, ColumnSet], base: Schema) -> None:
+    """Raise UserError for a new column that differs from another one in nothing but case: tables cannot have both."""
+    seen = {name.lower(): name for name in base.names}
+    for name, one in sorted(new.items()):
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise UserError(
+                f"column {name!r} of the files, such as {one.files.address(one.files.paths[0])}, differs from "
+                f"{other!r} in nothing but case, and a table cannot have both. Rename it in the files, or set "
+                "new_column: ignore in 'ingest'",
+                column=name,
+            )
 
 
 def _new_fields(session: Session, found: Sequence[ColumnSet], base: Schema) -> tuple[Schema, tuple[str, ...]]:

@@ -194,16 +194,31 @@ class _Reading:
             name: sum(good for names, good in zip(lacking, self._good, strict=True) if name in names)
             for name in columns - absent
         }
+        sparse = self._sparse()
+        if not known.is_stored:
+            counts = {name: counts.get(name, 0) + sparse.get(name, 0) for name in (*counts, *sparse)}
         keeps = known.policy.missing == "keep" and self._ingest.operation == "upsert"
         groups, bits = grouped([names - absent for names in lacking]) if keeps else ((), ())
         told = BatchColumns(
             rows=rows,
             lacks=groups,
             lacking_rows={name: count for name, count in counts.items() if count},
+            nulled_rows=sparse if known.is_stored else {},
             drift=(*self._plan.drift(self._good), *(() if known.is_stored else _nulled(counts))),
         )
         frame = good_rows(self.marked, without=absent, bits=bits)
         return Batch(frame=frame, rows=rows, bad_records=self.bad, schema=self._plan.schema, columns=told)
+
+    def _sparse(self) -> dict[str, int]:
+        """Return how many rows lack a column that other records of their file have; at most, where records are bad."""
+        found: dict[str, int] = {}
+        keys = {name.split(".")[0] for name in self._spec.record_key}
+        for one, good in zip(self._plan.sets, self._good, strict=True):
+            for name, count in one.absent.items():
+                read = {name} & set(self._plan.schema.names)
+                for column in selected(self._frame, self._ingest.select, read) - keys:
+                    found[column] = found.get(column, 0) + min(count, good)
+        return {name: count for name, count in found.items() if count and name in self.marked.columns}
 
     @property
     def _required(self) -> frozenset[str]:

@@ -66,13 +66,15 @@ class BatchColumns:
     """What a batch is told beside its rows, by a source whose files have different columns.
 
     `lacks` are groups of columns that some rows lack, as the control column of the batch says (see rows.lacks);
-    `lacking_rows` is the number of rows that lack a column, `rows` that of all. `drift` happened before the batch was
-    made, such as columns that were not read.
+    `lacking_rows` is the number of rows that lack a column, `rows` that of all. `nulled_rows` is the number of rows
+    that lack a column and have null there: the batch does not tell them from rows that bring null. `drift` happened
+    before the batch was made, such as columns that were not read.
     """
 
     rows: int
     lacks: tuple[frozenset[str], ...] = ()
     lacking_rows: Mapping[str, int] = field(default_factory=dict)
+    nulled_rows: Mapping[str, int] = field(default_factory=dict)
     drift: tuple[ColumnDrift, ...] = ()
 
 

@@ -82,18 +82,24 @@ class Prepared:
         """Yield the drifts with the rows they concern; `rows` is the number of rows of the batch."""
         columns = self.columns or BatchColumns(rows=rows)
         yield from columns.drift
+        sparse = dict(columns.nulled_rows)
         for one in self.drift:
             name = one.column.split(".")[0]
             if one.change not in (Drift.KEPT, Drift.NULLED) or name != one.column:
-                yield replace(one, rows=columns.rows - columns.lacking_rows.get(name, 0))
+                without = columns.lacking_rows.get(name, 0)
+                if one.change is Drift.ADDED and name == one.column:
+                    without += sparse.pop(name, 0)
+                yield replace(one, rows=columns.rows - without)
                 continue
             lacking = columns.lacking_rows.get(name, columns.rows)
             # New rows have nothing to keep.
             nulled = lacking if one.change is Drift.NULLED else sum(stat.nulled.get(name, 0) for stat in stats)
-            if nulled:
-                yield replace(one, change=Drift.NULLED, rows=nulled)
+            sparse[name] = sparse.get(name, 0) + nulled
             if lacking > nulled:
                 yield replace(one, rows=lacking - nulled)
+        for name, count in sparse.items():
+            if count:
+                yield ColumnDrift(column=name, change=Drift.NULLED, rows=count)
 
     def refuse_if_held(self, held: Mapping[tuple[str, str], str], partition: str, file_id: str) -> None:
         """Raise RetryableError if a pending clustering holds this file group (Hudi's reject strategy)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,11 +30,15 @@ _NAMES = "map<string,string>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSet:
-    """Files that bring the same columns; `valued` are those of `names` that have a value in some record."""
+    """Files that bring the same columns; `valued` are those of `names` that have a value in some record.
+
+    `absent` is the number of records without a column that other records of their file have.
+    """
 
     files: FileSet
     names: tuple[str, ...]
     valued: frozenset[str]
+    absent: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, files: FileSet, names: Sequence[str]) -> ColumnSet:
@@ -48,27 +52,46 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
         return (ColumnSet.of(files, infer_schema(session, [files]).names),)
     lines = lines_of(session, files)
     options = {name: text for name, text in files.options.items() if name.lower() not in ("linesep", "encoding")}
-    record = F.explode(F.from_json("value", _NAMES, options))
+    record = F.from_json("value", _NAMES, options)
     array = F.explode(F.from_json("value", f"array<{_NAMES}>", options))
     # A line is an object or, as Spark allows it, an array of objects.
-    single = lines.where(~F.col("value").startswith("[")).select("file", record.alias("key", "text"))
+    single = lines.where(~F.col("value").startswith("[")).select("file", record.alias("one"))
     several = lines.where(F.col("value").startswith("[")).select("file", array.alias("one"))
-    pairs = single.unionByName(several.select("file", F.explode("one").alias("key", "text")))
-    by_name = pairs.groupBy("file", "key").agg(F.count("text").alias("texts"))
+    # Each record has one pair without a name, so that records are counted, too.
+    unnamed = F.array(F.struct(*(F.lit(None).cast("string").alias(name) for name in ("key", "value"))))
+    entries = F.explode(F.concat(F.map_entries("one"), unnamed)).alias("entry")
+    pairs = single.unionByName(several).select("file", entries).select("file", "entry.key", "entry.value")
+    by_name = pairs.groupBy("file", "key").agg(F.count("value").alias("texts"), F.count(F.lit(1)).alias("records"))
+    counts = F.sort_array(F.collect_list(F.when(F.col("key").isNotNull(), F.struct("key", "records"))))
     by_file = by_name.groupBy("file").agg(
         F.sort_array(F.collect_set("key")).alias("names"),
         F.sort_array(F.collect_set(F.when(F.col("texts") > 0, F.col("key")))).alias("valued"),
+        F.max(F.when(F.col("key").isNull(), F.col("records"))).alias("records"),
+        counts["records"].alias("counts"),
     )
+    lacking = F.transform("counts", lambda count: F.greatest(F.col("records") - count, F.lit(0)))
+    sums = F.aggregate(
+        F.collect_list("absent"),
+        F.array_repeat(F.lit(0).cast("long"), F.size("names")),
+        lambda total, one: F.zip_with(total, one, lambda left, right: left + right),
+    )
+    by_set = by_file.withColumn("absent", lacking).groupBy("names", "valued")
     with spark_failures("reading the files to find their columns"):
-        rows = by_file.groupBy("names", "valued").agg(F.collect_list("file").alias("files")).collect()
+        rows = by_set.agg(F.collect_list("file").alias("files"), sums.alias("absent")).collect()
     places = {files.address(path): path for path in files.paths}
     found = []
     left = set(files.paths)
     for row in rows:
         paths = tuple(sorted(places[address] for address in row["files"]))
         left -= set(paths)
+        missing = {name: count for name, count in zip(row["names"], row["absent"], strict=True) if count}
         found.append(
-            ColumnSet(files=replace(files, paths=paths), names=tuple(row["names"]), valued=frozenset(row["valued"]))
+            ColumnSet(
+                files=replace(files, paths=paths),
+                names=tuple(row["names"]),
+                valued=frozenset(row["valued"]),
+                absent=missing,
+            )
         )
     if left:
         # Files without a record that parses: all that they hold is bad.
@@ -94,12 +117,11 @@ def parquet_columns(files: FileSet) -> tuple[ColumnSet, ...]:
     )
 
 
-def common_schema(session: Session, sets: Sequence[ColumnSet], policy: SchemaPolicy) -> Schema:
-    """Return the columns of all parquet files, in types that hold the values of every file.
+def common_schema(sets: Sequence[ColumnSet], schemas: Sequence[Schema], policy: SchemaPolicy) -> Schema:
+    """Return the columns of all parquet files, in types that hold the values of every file; `schemas` are of each set.
 
     Raises UserError naming the column in which files differ by more than the policy allows.
     """
-    schemas = [infer_schema(session, [one.files]) for one in sets]
     if len(schemas) == 1:
         return schemas[0]
     # Between files a column is neither new nor missing; that is for the table to say.

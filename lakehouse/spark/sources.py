@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.failures import spark_failures
@@ -223,12 +223,36 @@ def _parquet(session: Session, files: FileSet, schema: Schema) -> Frame:
         stored = StructType([*_stored_schema(files).fields, StructField(SOURCE_FILE, StringType())])
         read = partial(_parquet_batches, files.storage, files.paths, to_arrow_schema(stored))
         frame = _per_file(session, files).mapInArrow(read, stored)
-    present = {name.lower() for name in frame.columns}
+    kinds = {column.name.lower(): column.dataType for column in frame.schema}
     wanted = [
-        (F.col(_quoted(c.name)) if c.name.lower() in present else F.lit(None)).cast(c.dataType).alias(c.name)
+        (
+            _cast(F.col(_quoted(c.name)), kinds[c.name.lower()], c.dataType)
+            if c.name.lower() in kinds
+            else F.lit(None).cast(c.dataType)
+        ).alias(c.name)
         for c in schema
     ]
     return frame.select(*wanted, F.lit(None).cast("string").alias(CORRUPT), SOURCE_FILE)
+
+
+def _cast(value: Column, stored: DataType, wanted: DataType) -> Column:
+    """Return a value in another type; fields inside of it that it lacks are null, and none is dropped."""
+    if stored == wanted:
+        return value
+    if isinstance(stored, StructType) and isinstance(wanted, StructType) and {*stored.names} <= {*wanted.names}:
+        kinds = {field.name: field.dataType for field in stored}
+        fields = [
+            (
+                _cast(value.getField(field.name), kinds[field.name], field.dataType)
+                if field.name in kinds
+                else F.lit(None).cast(field.dataType)
+            ).alias(field.name)
+            for field in wanted
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields)).cast(wanted)
+    if isinstance(stored, ArrayType) and isinstance(wanted, ArrayType):
+        return F.transform(value, lambda one: _cast(one, stored.elementType, wanted.elementType)).cast(wanted)
+    return value.cast(wanted)
 
 
 def _inferred(session: Session, files: FileSet) -> Frame:

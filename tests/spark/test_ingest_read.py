@@ -179,6 +179,46 @@ def test_unknown_columns_are_found_in_all_records_and_read_or_counted(landing: L
     assert drift(batch)["s.b"][0] == drift(batch)["late"][0] == "ignored"
 
 
+def test_json_records_without_a_field_of_their_file_are_counted_by_column(landing: Landing) -> None:
+    landing.files.put("a.json", b'{"id": 1, "x": 1}\n{"id": 2, "y": "b"}\n{"id": 3, "x": null, "y": "c"}\nbad\n')
+    landing.files.put("b.json", b'{"id": 4, "x": 4, "y": "d"}\n{"id": 5, "y": "e"}\n')
+    known = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("y", pa.string())])
+    _, batch = landing.read(known, max_bad_records=1)
+    assert batch.columns is not None
+    assert (batch.columns.nulled_rows, batch.columns.lacking_rows) == ({"x": 2, "y": 1}, {})
+    _, batch = landing.read(known, select=("id", "x + 1 as next", "id as other"), max_bad_records=1)
+    assert batch.columns is not None
+    assert batch.columns.nulled_rows == {"next": 2}
+    _, batch = landing.read(schema={"id": "bigint", "x": "bigint", "y": "string"}, max_bad_records=1)
+    assert drift(batch) == {"x": ("nulled", 2), "y": ("nulled", 1)}, "of the first rows of a table, too"
+
+
+def test_a_json_column_that_differs_from_a_known_one_in_case_is_refused_by_name(landing: Landing) -> None:
+    landing.files.put("a.json", b'{"id": 1, "NAME": "x"}\n')
+    known = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    with pytest.raises(UserError, match=r"column 'NAME' of the files, such as .*a\.json, differs from 'name'"):
+        landing.read(known)
+    rows, batch = landing.read(known, SchemaPolicy(new_column="ignore"))
+    assert (rows, drift(batch)) == ([{"id": 1}], {"NAME": ("ignored", 1)})
+
+
+def test_parquet_files_with_other_fields_inside_of_a_column_are_read_together_and_counted(landing: Landing) -> None:
+    for name, table in (
+        ("a.parquet", pa.table({"id": [1], "s": [{"p": 1, "q": "a"}], "l": [[{"p": 1}]]})),
+        ("b.parquet", pa.table({"id": [2, 3], "s": [{"p": 2}, None], "l": [[{"p": 2, "q": "b"}], None]})),
+    ):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        landing.files.put(name, sink.getvalue().to_pybytes())
+    rows, batch = landing.read(format="parquet")
+    assert rows == [
+        {"id": 1, "s": {"p": 1, "q": "a"}, "l": [{"p": 1, "q": None}]},
+        {"id": 2, "s": {"p": 2, "q": None}, "l": [{"p": 2, "q": "b"}]},
+        {"id": 3, "s": None, "l": None},
+    ]
+    assert drift(batch) == {"s.q": ("nulled", 2), "l.element.q": ("nulled", 1)}
+
+
 def test_what_a_selection_makes_of_lacking_columns_is_lacking_too(landing: Landing) -> None:
     landing.files.put("a.json", b'{"id": 1, "name": "a b", "n": 1}\n')
     landing.files.put("b.json", b'{"id": 2, "n": 2}\n')

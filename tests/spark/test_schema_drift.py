@@ -221,6 +221,24 @@ def test_drift_does_what_the_policy_says_and_is_counted(
     assert (report.inserts, report.updates) == (2, 2) or kind == "MERGE_ON_READ"
 
 
+def test_a_json_record_without_a_field_of_its_file_is_told_in_report_and_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = Job(spark, tmp_path, "json", "COPY_ON_WRITE", {})
+    job.fill(pa.int64())
+    job.land("2", [{"id": 1, "n": 10}, {"id": 2, "name": "B", "extra": "x"}, {"id": 4, "name": None, "n": 40}])
+    job.land("3", [{"id": 3, "n": 30}])
+    report = job.run()
+    assert {(one.column, str(one.change), one.rows) for one in report.drift} == {
+        ("extra", "added", 1),
+        ("n", "nulled", 1),
+        ("name", "nulled", 1),
+        ("name", "kept", 1),
+    }
+    assert decode_drift(job.table.commits()[-1][1].extra) == report.drift
+    assert [(row["name"], row["n"]) for row in job.rows()] == [(None, 10), ("B", None), ("c", 30), (None, 40)]
+
+
 @pytest.mark.parametrize("format", ["json", "csv", "parquet"])
 def test_a_key_never_changes_its_text(spark: SparkSession, tmp_path: Path, format: str) -> None:
     job = Job(spark, tmp_path, format, "COPY_ON_WRITE", {"type_change": "any"})
