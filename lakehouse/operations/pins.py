@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from lakehouse.errors import UserError
 from lakehouse.format.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.format.names import parse_base_file, parse_log_file
-from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.operations.load import (
+    Listing,
     LoadedTable,
     archived_writes,
     list_data_files,
@@ -52,19 +52,24 @@ def read_pins(env: Env) -> Pins:
     return Pins(manifests=frozenset[str]().union(*found))
 
 
-def slices_at(
-    table: LoadedTable, completions: Sequence[str], partitions: Sequence[str] | None
-) -> dict[str, tuple[FileSlice, ...]]:
+def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequence[str] | None) -> dict[str, Listing]:
     """Return the newest slices as of each of these completion times; one listing of some partitions, or of all.
 
     A table of layout 1 (version 6) has no completion times; there they are requested times.
     """
     files = list_data_files(table, partitions)
+    sizes = {file.path: file.size_bytes for file in files}
     found = {}
     for completion in dict.fromkeys(completions):
         visible = placed(table, files, load_visible(table, completed_up_to=completion))
         groups = slices_of(table, files, visible)
-        found[completion] = tuple(slices[0] for group, slices in groups.items() if group not in visible.replaced)
+        found[completion] = Listing(
+            slices=tuple(slices[0] for group, slices in groups.items() if group not in visible.replaced),
+            sizes=sizes,
+            visible=visible,
+            partitions=None if partitions is None else tuple(partitions),
+            completed_up_to=completion,
+        )
     return found
 
 

@@ -10,9 +10,10 @@ from lakehouse.errors import UserError
 from lakehouse.model.files import FileSlice
 from lakehouse.model.publication import EventSpan, Publication, PublishedPartition, Stage
 from lakehouse.operations.cleaned import require_uncleaned
+from lakehouse.operations.damage import check_listing
 from lakehouse.operations.event_time import watermark
 from lakehouse.operations.load import LoadedTable, load_visible
-from lakehouse.operations.pins import slices_at, taken_since
+from lakehouse.operations.pins import listings_at, taken_since
 from lakehouse.plan.restore import slice_paths
 from lakehouse.publish.job import PublishJob, versions_of
 from lakehouse.publish.plan import Planned, PublishPlan
@@ -80,7 +81,7 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
         return frozenset()
     # Files of the state as it is loaded here: what a clean takes afterwards is looked up under the lock.
     loaded = loaded.reload()
-    slices = slices_of_versions(loaded, mine.values())
+    slices = slices_of_versions(loaded, mine.values(), skips=job.policies.write.skips_damage)
     chosen = {name: slices[p.version.completion, p.paths] for name, p in mine.items()}
     files = {n: tuple(path for s in found or () for path in slice_paths(s)) for n, found in chosen.items()}
     gone = {name for name, found in chosen.items() if found is None}
@@ -119,16 +120,22 @@ def _is_lost(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition
 
 
 def slices_of_versions(
-    loaded: LoadedTable, partitions: Iterable[PublishedPartition]
+    loaded: LoadedTable, partitions: Iterable[PublishedPartition], *, skips: bool
 ) -> dict[tuple[str, tuple[str, ...] | None], tuple[FileSlice, ...] | None]:
-    """Return the slices of versions, by completion and paths, None where a clean took some; one listing for all."""
+    """Return the slices of versions, by completion and paths, None where a clean took some; one listing for all.
+
+    Raises CorruptTableError if a file of a version is lost or damaged: older rows would be published and pinned. With
+    `skips` that is logged.
+    """
     wanted = {(p.version.completion, p.paths) for p in partitions}
     paths = {path for _, paths in wanted for path in paths or ()}
     whole = any(paths is None for _, paths in wanted)
-    found = slices_at(loaded, sorted({time for time, _ in wanted}), None if whole else sorted(paths))
+    found = listings_at(loaded, sorted({time for time, _ in wanted}), None if whole else sorted(paths))
+    for listing in found.values():
+        check_listing(loaded, listing, skips=skips, completed_after="")
     return {
         (time, paths): _uncleaned(
-            loaded, time, paths, [s for s in found[time] if paths is None or s.partition in paths]
+            loaded, time, paths, [s for s in found[time].slices if paths is None or s.partition in paths]
         )
         for time, paths in wanted
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lakehouse.engine.local import LocalEngine
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import CorruptTableError, RetryableError, UserError
 from lakehouse.metastore.memory import MemoryMetastore
 from lakehouse.metastore.protocol import HivePartition
 from lakehouse.model.publication import Stage
@@ -243,6 +243,22 @@ def test_a_version_that_was_cleaned_before_it_was_published_is_refused_with_the_
     assert shown(job) == {}
     assert run(job, Asked(newest=True)).published == ("dt=2025-03-01",)
     assert shown(job)["dt=2025-03-01"]["a"] == 5
+
+
+def test_a_version_whose_newest_file_is_lost_is_not_published_in_an_older_state() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    env = job.table.refresh().env
+    (path,) = {stat.path for stat in job.table.commits()[1][1].stats}
+    data = env.storage.get(path)
+    env.storage.delete(path)
+    with pytest.raises(CorruptTableError, match=f"{path} is missing"):
+        run(reopened(job))
+    assert shown(job) == {}
+    env.storage.put(path, data)
+    assert run(reopened(job)).published == ("dt=2025-03-01",)
+    assert shown(job) == DAY_ONE
 
 
 def test_a_clean_keeps_what_is_published_and_takes_it_when_it_is_withdrawn() -> None:
