@@ -6,7 +6,7 @@
 Of those who wait, one that lost as often takes the next turn before it goes on: else all would begin at once.
 
 A note asks, it does not exclude: it holds for about as long as the last try took, and half a minute at most. Writers of
-long batches hardly gain by it, and no others have to wait for them.
+long batches hardly gain by it, and no others have to wait for them. What is no note of ours asks for nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Turn:
                 data = self._env.storage.get(PATH)
             except NotFoundError:
                 data = None
-            if data is None or not is_alive(self._env, data):
+            if data is None or not is_alive(self._env, data, expires_ms=0):
                 if lost < _LOST:
                     return
                 self.ask(lost, try_ms)
@@ -65,7 +65,7 @@ class Turn:
                 self._owner = owner
                 return
             found, tag = self._env.storage.get_tagged(PATH)
-            if not is_alive(self._env, found) and self._env.storage.replace_if(PATH, data, tag) is not None:
+            if not is_alive(self._env, found, expires_ms=0) and self._env.storage.replace_if(PATH, data, tag) is not None:
                 self._owner = owner
         except LakehouseError as error:
             logger.info("%s: not asked to go first: %s", self._env.storage.root, error)

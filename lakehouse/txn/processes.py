@@ -69,9 +69,12 @@ class SystemProcesses:
 
     def is_alive(self, process: ProcessId) -> bool:
         """Return False if a process that is comparable with this one is certainly gone."""
+        if process.pid < 1:
+            # To the system these are groups of processes.
+            return False
         try:
             os.kill(process.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
             return False
         except PermissionError:
             pass

@@ -75,6 +75,12 @@ def test_note_of_an_earlier_version_counts_until_its_lease_is_over() -> None:
     assert not is_alive(env, data)
 
 
+@pytest.mark.parametrize("pid", [0, -1, -(10**30), 10**30])
+def test_number_that_no_process_can_have_is_dead(pid: int) -> None:
+    # 0 and -1 stand for groups of processes, which live.
+    assert not SystemProcesses().is_alive(replace(SystemProcesses().me(), pid=pid))
+
+
 def test_own_number_of_an_earlier_process_is_dead() -> None:
     env = make_env()
     earlier = note(replace(env, processes=Neighbours(pid=1, started="1")), "owner", LEASE_MS)

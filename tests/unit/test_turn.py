@@ -65,3 +65,17 @@ def test_who_waited_and_had_lost_as_often_takes_the_next_turn() -> None:
     assert 1900 < env.clock.now_ms() - began < 4000, "who lost once waits for it"
     second.end()
     assert not storage.list(".hoodie")
+
+
+def test_what_is_no_note_of_a_writer_makes_nobody_wait() -> None:
+    for data in (b"", b"null", b'{"until": "x"}', b"\xff"):
+        storage = MemoryStorage()
+        env = make_env(storage=storage)
+        storage.put(PATH, data)
+        began = env.clock.now_ms()
+        Turn(env, OPTIMISTIC).wait(0, 0)
+        assert env.clock.now_ms() - began < 100
+        loser = Turn(env, OPTIMISTIC)
+        loser.ask(2, 500)
+        loser.end()
+        assert not storage.list(".hoodie")
