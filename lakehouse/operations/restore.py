@@ -37,6 +37,7 @@ from lakehouse.operations.undoable import (
 from lakehouse.plan.restore import instants_to_roll_back
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.state.table_config import require_writable
+from lakehouse.txn.deletions import check_action
 from lakehouse.txn.heartbeat import living_writes
 from lakehouse.txn.lock import table_lock
 
@@ -158,6 +159,8 @@ def _stored(table: LoadedTable, pending: Instant, to: str) -> RestorePlan:
             instant=pending.requested,
             target=plan.target,
         )
+    for _, action in plan.instants:
+        check_action(table.env.storage, action, "a restore plan")
     return plan
 
 

@@ -21,7 +21,13 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timel
 from lakehouse.operations.load import LoadedTable, list_data_files
 from lakehouse.spec.options import TransactionPolicy
 from lakehouse.storage.protocol import FileInfo, NotFoundError, is_temporary
-from lakehouse.txn.deletions import check_data_files, check_instant, delete_data_files, delete_leftovers
+from lakehouse.txn.deletions import (
+    check_action,
+    check_data_files,
+    check_instant,
+    delete_data_files,
+    delete_leftovers,
+)
 from lakehouse.txn.heartbeat import living_writes, remove_heartbeat
 from lakehouse.txn.ownership import is_alive
 
@@ -84,6 +90,7 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
 
 def check_rollback(table: LoadedTable, plan: RollbackPlan) -> None:
     """Raise CorruptTableError if a rollback would delete anything else than files of the write that it undoes."""
+    check_action(table.env.storage, plan.action, "a rollback plan")
     check_undone(table, plan.target, [path for request in plan.requests for path in request.files])
 
 

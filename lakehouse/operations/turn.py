@@ -65,7 +65,10 @@ class Turn:
                 self._owner = owner
                 return
             found, tag = self._env.storage.get_tagged(PATH)
-            if not is_alive(self._env, found, expires_ms=0) and self._env.storage.replace_if(PATH, data, tag) is not None:
+            if (
+                not is_alive(self._env, found, expires_ms=0)
+                and self._env.storage.replace_if(PATH, data, tag) is not None
+            ):
                 self._owner = owner
         except LakehouseError as error:
             logger.info("%s: not asked to go first: %s", self._env.storage.root, error)

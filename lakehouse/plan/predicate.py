@@ -23,6 +23,10 @@ _TOKEN = re.compile(
     r"|(?P<symbol><=|>=|<>|!=|==|=|<|>|\(|\)|,)|(?P<word>[A-Za-z_][\w.]*))"
 )
 _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_MOST_LEVELS = 60
+#: Decimals have 76 of them.
+_MOST_DIGITS = 100
+_SHOWN = 40
 Range = tuple[Any, Any, int]
 
 
@@ -171,15 +175,15 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens: list[tuple[str, str]] = []
-        position = 0
-        while text[position:].strip():
+        position, end = 0, len(text.rstrip())
+        while position < end:
             match = _TOKEN.match(text, position)
             if match is None:
                 raise UserError(f"cannot read the condition {text!r} from {text[position:].strip()[:20]!r} on")
             assert match.lastgroup is not None
             self._tokens.append((match.lastgroup, match.group(match.lastgroup)))
             position = match.end()
-        self._next = 0
+        self._next = self._depth = 0
 
     def parse(self) -> Predicate:
         predicate = self._either()
@@ -200,13 +204,19 @@ class _Parser:
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
     def _negated(self) -> Predicate:
-        if self._take("NOT"):
-            return Not(self._negated())
-        if self._take("("):
-            inner = self._either()
-            self._expect(")")
-            return inner
-        return self._condition()
+        self._depth += 1
+        if self._depth > _MOST_LEVELS:
+            raise UserError(f"the condition {self._text[:_SHOWN]!r}... has more than {_MOST_LEVELS} levels of nesting")
+        try:
+            if self._take("NOT"):
+                return Not(self._negated())
+            if self._take("("):
+                inner = self._either()
+                self._expect(")")
+                return inner
+            return self._condition()
+        finally:
+            self._depth -= 1
 
     def _condition(self) -> Predicate:
         kind, name = self._pop()
@@ -246,6 +256,8 @@ class _Parser:
     def _literal(self) -> Any:
         kind, token = self._pop()
         if kind == "number":
+            if len(token) > _MOST_DIGITS:
+                raise UserError(f"the number {token[:_SHOWN]}... has more than {_MOST_DIGITS} digits")
             return float(token) if any(c in token for c in ".eE") else int(token)
         if kind == "text":
             return token[1:-1].replace("''", "'")

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from lakehouse.errors import CorruptTableError
 from lakehouse.format.names import instant_of, is_data_file, is_partition_metadata
+from lakehouse.model.instant import Action
 from lakehouse.storage.local_links import linked, outside
 from lakehouse.storage.nested import HOODIE
 from lakehouse.storage.protocol import Storage, is_temporary
@@ -99,6 +100,16 @@ def check_instant(storage: Storage, requested: str, source: str) -> None:
             f"{storage.root}: {source} names the instant {requested!r}, which is no time of a timeline. The metadata "
             "is damaged or forged, so nothing of it is carried out.",
             instant=requested,
+        )
+
+
+def check_action(storage: Storage, action: str, source: str) -> None:
+    """Raise CorruptTableError if what `source` calls an action is none."""
+    if action not in tuple(Action):
+        raise CorruptTableError(
+            f"{storage.root}: {source} names the action {action!r}, which there is none of. The metadata is damaged or "
+            "forged, so nothing of it is carried out.",
+            action=action,
         )
 
 

@@ -137,6 +137,23 @@ def test_a_rollback_of_what_is_no_instant_is_refused(target: str) -> None:
     assert paths(table.refresh().env.storage) == before
 
 
+@pytest.mark.parametrize("action", ["", "../x", "COMMIT", "savepoints"])
+def test_a_rollback_or_restore_by_an_action_that_is_none_is_refused(action: str) -> None:
+    table = filled()
+    first, last = (commit[0].requested for commit in table.commits()[:: len(table.commits()) - 1])
+    before = paths(table.refresh().env.storage)
+    plan = RollbackPlan(target=last, action=action, requests=())
+    undo = pending(table, Action.ROLLBACK, encode_rollback_plan(plan, base_path=table.location))
+    with pytest.raises(CorruptTableError, match="names the action"):
+        table.rollback_failed()
+    assert paths(table.refresh().env.storage) == {*before, f".hoodie/timeline/{undo.requested}.rollback.requested"}
+    other = filled()
+    pending(other, Action.RESTORE, encode_restore_plan(RestorePlan(target=first, instants=((last, action),))))
+    with pytest.raises(CorruptTableError, match="names the action"):
+        other.restore(first)
+    assert len(data_rows(other)) == 2
+
+
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_clean_plan_deletes_nothing_when_it_names_what_is_no_data_file(forged: str) -> None:
     table = filled()

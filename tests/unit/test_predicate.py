@@ -186,3 +186,10 @@ def test_a_range_of_one_value_excludes_its_negation_but_for_floats() -> None:
     assert not may_match(parse_predicate("n != 2"), ranges, schema)
     # NaN is in no range and differs from 2.
     assert may_match(parse_predicate("f != 2"), ranges, schema)
+
+
+@pytest.mark.parametrize("text", ["(" * 5_000 + "n = 1" + ")" * 5_000, "not " * 5_000 + "n = 1", "n = " + "9" * 5_000])
+def test_condition_without_bound_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"more than \d+ (levels of nesting|digits)"):
+        parse_predicate(text)
+    assert parse_predicate("(" * 50 + "not n = 1" + ")" * 50) == Not(Comparison("n", "=", 1))
