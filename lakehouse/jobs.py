@@ -21,6 +21,7 @@ from types import FrameType
 
 from lakehouse.errors import JobStoppedError, LakehouseError, UserError
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.private_files import make_parents
 from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,8 @@ def _kinds(root: type[LakehouseError]) -> list[type[LakehouseError]]:
 
 def write_report(path: Path, report: JobReport) -> None:
     """Write the report under its name in one step: who reads it never sees half of it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_parents(path.parent)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     # A new file of mode 0600 under a name that nobody can take before.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

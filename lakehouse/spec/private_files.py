@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lakehouse.errors import UserError
 
-_FOLDER, _FILE = 0o700, 0o600
+_FOLDER, _FILE, _ABOVE = 0o700, 0o600, 0o755
 _WRITABLE_BY_OTHERS = stat.S_IWOTH
 
 
@@ -23,8 +23,7 @@ def private_folder(root: Path, *parts: str) -> Path:
     `root` may exist with a mode of its own, of this user or of root, as long as not everybody can replace what is in
     it. Raises UserError naming a folder that is another user's, or no folder.
     """
-    if not os.path.lexists(root):
-        root.parent.mkdir(parents=True, exist_ok=True)
+    make_parents(root)
     folder = root
     _make(folder)
     _check_root(folder)
@@ -33,6 +32,16 @@ def private_folder(root: Path, *parts: str) -> Path:
         _make(folder)
         _check_own(folder)
     return folder
+
+
+def make_parents(path: Path) -> None:
+    """Make the folders above a path that are missing, such that nobody else may replace what is in them.
+
+    `Path.mkdir(parents=True)` leaves their mode to the umask alone, and under some everybody may write to them.
+    """
+    missing = [folder for folder in path.parents if not os.path.lexists(folder)]
+    for folder in reversed(missing):
+        folder.mkdir(mode=_ABOVE, exist_ok=True)
 
 
 def own_folder(folder: Path) -> Path:

@@ -145,7 +145,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             )
         mapped = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
         run_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}{mapped}"
-        report = _reports() / Path(*(re.sub(r"[^\w.:+@-]", "_", part) for part in run_id.split("/"))) / "report.json"
+        report = _reports() / Path(*map(_folder_name, run_id.split("/"))) / "report.json"
         given = params.get("options") or {}
         if not isinstance(given, Mapping):
             raise UserError(f"the run's params give options={given!r}: expected a mapping of option to value")
@@ -239,6 +239,11 @@ def _read_report(path: Path) -> JobReport | None:
 def _reports() -> Path:
     named = os.environ.get(REPORTS)
     return Path(named).absolute() if named else Path(tempfile.gettempdir()) / f"lakehouse-reports-{os.geteuid()}"
+
+
+def _folder_name(part: str) -> str:
+    """Return the folder that a part of a job's id has; `..` is a legal id of a run."""
+    return re.sub(r"[^\w.:+@-]|^\.+$", "_", part)
 
 
 def _make_reports(report: Path) -> None:

@@ -172,6 +172,16 @@ def test_a_secret_among_the_options_of_a_run_fails_before_spark_starts(submit: F
     assert "hunter2" not in str(error.value) and not (submit.directory / "call.json").exists()
 
 
+def test_run_named_like_the_folder_above_leaves_its_report_in_a_folder_of_its_own(submit: FakeSubmit) -> None:
+    submit.plan(report=COMMITTED.to_json())
+    task = operator()
+    context = run_context(task)
+    context["ti"].run_id = ".."
+    report = task._command(context).report
+    assert report is not None and ".." not in Path(report).parts
+    assert Path(report).parts[-4:] == (context["ti"].dag_id, "_", task.task_id, "report.json")
+
+
 def test_a_folder_of_reports_that_another_user_made_is_not_used(
     submit: FakeSubmit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,14 @@ def test_a_folder_is_no_symbolic_link_and_no_file(make: Callable[[Path], Path], 
     assert list((tmp_path / "victim").iterdir()) == []
 
 
+def test_folders_above_a_private_one_are_nobody_elses_whatever_the_umask(tmp_path: Path) -> None:
+    private_folder(tmp_path / "a" / "b" / "root", "c")
+    write_report(tmp_path / "d" / "e" / "f" / "report.json", REPORT)
+    made = sorted(tmp_path.rglob("*"))
+    assert len(made) == 8
+    assert [str(path) for path in made if path.stat().st_mode & 0o022] == []
+
+
 def test_folders_below_a_private_one_are_private_as_well(tmp_path: Path) -> None:
     folder = private_folder(tmp_path / "new" / "reports", "dag", "run")
     assert [mode(path) for path in (folder, folder.parent, folder.parent.parent)] == [0o700] * 3
