@@ -35,7 +35,10 @@ class LocalEngine:
         """Return the schema of a table, batch or reader."""
         if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
             return frame.schema
-        raise UserError(f"expected a pyarrow Table, RecordBatch or RecordBatchReader, not {type(frame).__name__}")
+        way_out = "" if not hasattr(frame, "to_records") else "; pass pyarrow.Table.from_pandas(frame)"
+        raise UserError(
+            f"expected a pyarrow Table, RecordBatch or RecordBatchReader, not {type(frame).__name__}{way_out}"
+        )
 
     def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
         """Run `function` on the frame as one shard: it fits one process, or streams through within the budget."""

@@ -81,7 +81,7 @@ class TableDeclaration:
 
     def __post_init__(self) -> None:
         for name in ("record_key", "partition_by", "ordering"):
-            object.__setattr__(self, name, text_list(getattr(self, name), name, ordered=True))
+            object.__setattr__(self, name, _column_names(text_list(getattr(self, name), name, ordered=True), name))
 
     @property
     def ordering_columns(self) -> tuple[str, ...]:
@@ -98,6 +98,22 @@ class TableDeclaration:
     def call_options(self) -> dict[str, str]:
         """Return the options that are of writes, not of the table."""
         return {key: value for key, value in self.options.items() if key not in CREATE_OPTIONS}
+
+
+def _column_names(texts: Sequence[str], argument: str) -> tuple[str, ...]:
+    """Return the columns of an argument, which may also stand in one text: "id, day", as a spec and Hudi have them.
+
+    Raises UserError for a column that is named twice, or not at all.
+    """
+    names = tuple(name.strip() for text in texts for name in text.split(","))
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{argument}: column {twice!r} stands there twice; name each column once", argument=argument)
+    if "" in names:
+        raise UserError(
+            f"{argument}={','.join(texts)!r} has a column without a name; remove the comma", argument=argument
+        )
+    return names
 
 
 def declared_properties(declaration: TableDeclaration) -> dict[str, str]:

@@ -14,10 +14,11 @@ import lakehouse.publish.run as publish_run
 import lakehouse.publish.status as publish_status
 from lakehouse.catalog.catalog import Catalog
 from lakehouse.catalog.history import History
+from lakehouse.engine.local import LocalEngine
 from lakehouse.errors import UserError
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.model.texts import text_list
-from lakehouse.operations.declare import TableDeclaration
+from lakehouse.operations.declare import TableDeclaration, declared_properties
 from lakehouse.publish.plan import Asked
 from lakehouse.spec.job import JobCommand
 from lakehouse.spec.publish import parse_publish
@@ -207,6 +208,22 @@ def test_publish_section_takes_a_text_or_a_list(ready: Any) -> None:
     assert parse_publish("t", {"database": "d", "ready": ready}).ready == ("signal",)
 
 
+def test_declaration_takes_columns_in_one_text_as_a_spec_does() -> None:
+    one = TableDeclaration(name="t", record_key="id, day", partition_by="p,q", ordering="ts,at")  # type: ignore[arg-type]
+    several = TableDeclaration(name="t", record_key=("id", "day"), partition_by=("p", "q"), ordering=("ts", "at"))
+    assert declared_properties(one) == declared_properties(several)
+    assert declared_properties(one)["hoodie.table.keygenerator.type"] == "COMPLEX"
+
+
+@pytest.mark.parametrize("name", ["record_key", "partition_by", "ordering"])
+def test_declaration_refuses_a_column_that_stands_there_twice_or_has_no_name(name: str) -> None:
+    declared: dict[str, Any] = {"name": "t", "record_key": ("k",)}
+    with pytest.raises(UserError, match=f"{name}: column 'id' stands there twice"):
+        TableDeclaration(**declared | {name: ["id", "id"]})
+    with pytest.raises(UserError, match=f"{name}='id,' has a column without a name"):
+        TableDeclaration(**declared | {name: "id,"})
+
+
 def test_empty_text_is_refused_unless_it_is_a_partition() -> None:
     with pytest.raises(UserError, match="record_key holds the empty text ''"):
         text_list("", "record_key")
@@ -229,3 +246,13 @@ def test_every_public_parameter_that_is_a_list_of_texts_takes_a_text() -> None:
     ]
     assert len(found) > 12, "they are found"
     assert [entry for entry in found if not entry[2].startswith("str | ")] == []
+
+
+def test_rows_of_pandas_are_refused_with_the_way_to_pass_them() -> None:
+    class DataFrame:
+        """Looks like one of pandas."""
+
+        def to_records(self) -> None: ...
+
+    with pytest.raises(UserError, match=r"not DataFrame; pass pyarrow\.Table\.from_pandas\(frame\)"):
+        LocalEngine().schema(DataFrame())
