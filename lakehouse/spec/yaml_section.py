@@ -20,6 +20,8 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL_TAG = "tag:yaml.org,2002:null"
 _KINDS: dict[type, str] = {yaml.SequenceNode: "a list", yaml.MappingNode: "a mapping"}
 _MAX_DEPTH = 64
+#: A spec of a wide table has some thousands; ten aliases of ten aliases, nine times over, are a billion.
+_MAX_VALUES = 200_000
 # Each level takes at least one of them.
 _DEEPER = ("[", "{", "- ", "? ", "\n ", "-\n", "-\t")
 _WHOLE = re.compile(r"[0-9]{1,18}")
@@ -153,7 +155,7 @@ class Section:
 def read_section(text: str, *, source: str, title: str) -> Section:
     """Return the one mapping that `text` holds; raise UserError with file and line if it is not one."""
     try:
-        _refuse_deep(text, source)
+        _refuse_bombs(text, source)
         node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
@@ -167,7 +169,7 @@ def read_section(text: str, *, source: str, title: str) -> Section:
 def read_value(text: str, *, source: str) -> Any:
     """Return a YAML value; raise UserError if `text` is none."""
     try:
-        _refuse_deep(text, source)
+        _refuse_bombs(text, source)
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UserError(f"{source}: {text!r} is not valid YAML: {_problem(error)}", setting=source) from error
@@ -190,19 +192,38 @@ def section_of(node: yaml.Node, source: str, title: str) -> Section:
     return section
 
 
-def _refuse_deep(text: str, source: str) -> None:
-    """Raise UserError for collections inside collections that are too many: the loader's stack ends."""
-    if sum(map(text.count, _DEEPER)) < _MAX_DEPTH:
+def _refuse_bombs(text: str, source: str) -> None:
+    """Raise UserError for collections inside collections that are too many, written out or by aliases of aliases.
+
+    The loader's stack ends with the first ones. The others are small until somebody prints or walks them.
+    """
+    if "*" not in text and sum(map(text.count, _DEEPER)) < _MAX_DEPTH:
         return
-    depth = 0
+    # Values in the collections that are open, the outermost first; and anchor -> values of what it names.
+    sizes, anchors = [0], dict[str | None, int]()
+    opened: list[str | None] = []
     for event in yaml.parse(text, Loader=_Loader):
+        line = event.start_mark.line + 1 if event.start_mark is not None else 1
         if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > _MAX_DEPTH:
-            line = event.start_mark.line + 1 if event.start_mark is not None else 1
-            raise UserError(f"{source}:{line}: more than {_MAX_DEPTH} levels of nesting.", file=source, line=line)
+            sizes.append(1)
+            opened.append(event.anchor)
+            if len(opened) > _MAX_DEPTH:
+                raise UserError(f"{source}:{line}: more than {_MAX_DEPTH} levels of nesting.", file=source, line=line)
+            continue
+        anchor, size = None, 0
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = opened.pop(), sizes.pop()
+        elif isinstance(event, yaml.AliasEvent):
+            size = anchors.get(event.anchor, 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size = event.anchor, 1
+        sizes[-1] += size
+        if anchor is not None:
+            anchors[anchor] = size
+        if sizes[-1] > _MAX_VALUES:
+            raise UserError(
+                f"{source}:{line}: more than {_MAX_VALUES} values, aliases (*name) written out.", file=source, line=line
+            )
 
 
 def _constructed(node: yaml.Node) -> Any:

@@ -201,6 +201,22 @@ def test_spec_that_is_nested_too_deep_is_refused_with_its_line(name: str, deep: 
         parse_spec(f"table: sales.orders\nlocation: x\n{name}:\n  {deep}\n", source="orders.yaml")
 
 
+def laughs(levels: int) -> str:
+    """Return a list in whose last item each level names the one before ten times."""
+    named = [f"&a{n} [{', '.join([f'*a{n - 1}'] * 10 if n else ['x'] * 10)}]" for n in range(levels)]
+    return f"[{', '.join(named)}]"
+
+
+@pytest.mark.parametrize("place", ["services:\n  clean:\n    deadline: ", "record_key: ", "options: ", "services: "])
+def test_spec_of_aliases_that_name_each_other_is_refused_before_it_is_written_out(place: str) -> None:
+    lead = "" if place.startswith("record_key") else "record_key: id\n"
+    with pytest.raises(UserError, match=r"orders\.yaml:\d+: more than 200000 values"):
+        parse_spec(f"table: sales.orders\nlocation: x\n{lead}{place}{laughs(9)}\n", source="orders.yaml")
+    with pytest.raises(UserError, match="more than 200000 values"):
+        read_value(laughs(9), source="commits_retained")
+    assert read_value(laughs(2), source="commits_retained")[1][9] == ["x"] * 10
+
+
 @pytest.mark.parametrize(
     "decode",
     [
