@@ -133,17 +133,20 @@ def _decoded(told: Mapping[str, Any]) -> Publication:
     return Publication(
         partitions={str(name): _decoded_partition(p) for name, p in told["partitions"].items()},
         signals={str(name): int(at_ms) for name, at_ms in told["signals"].items()},
-        retired=tuple(Retired(manifest=r["manifest"], copy=r["copy"], at_ms=int(r["at_ms"])) for r in told["retired"]),
+        retired=tuple(_decoded_retired(r) for r in told["retired"]),
         span=_decoded_span(told.get("span") or {}),
     )
 
 
+def _decoded_retired(told: Mapping[str, Any]) -> Retired:
+    return Retired(manifest=str(told["manifest"]), copy=str(told["copy"]), at_ms=int(told["at_ms"]))
+
+
 def _decoded_span(stored: Mapping[str, Any]) -> EventSpan:
-    first, last = stored.get("first_ms"), stored.get("last_ms")
     return EventSpan(
         up_to=str(stored.get("up_to", "")),
-        first_ms=None if first is None else int(first),
-        last_ms=None if last is None else int(last),
+        first_ms=_time(stored.get("first_ms")),
+        last_ms=_time(stored.get("last_ms")),
     )
 
 
@@ -156,11 +159,15 @@ def _decoded_partition(told: Mapping[str, Any]) -> PublishedPartition:
         copy=str(told.get("copy", "")),
         before=None if before is None else _decoded_partition(before),
         paths=None if paths is None else tuple(map(str, paths)),
-        event_time_ms=told.get("event_time_ms"),
+        event_time_ms=_time(told.get("event_time_ms")),
         ready_ms=int(told["ready_ms"]),
-        published_ms=told.get("published_ms"),
+        published_ms=_time(told.get("published_ms")),
         files=int(told["files"]),
         size_bytes=int(told["bytes"]),
         needs_copy=bool(told.get("needs_copy", False)),
         reason=str(told.get("reason", "")),
     )
+
+
+def _time(told: Any) -> int | None:
+    return None if told is None else int(told)

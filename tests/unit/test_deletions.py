@@ -337,6 +337,29 @@ def test_publication_state_names_only_what_is_in_its_own_folders(manifest: str, 
     assert (paths(storage), paths(job.place)) == (before, beside)
 
 
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("retired", [{"manifest": 5, "copy": "", "at_ms": 0}]),
+        ("retired", [{"manifest": "", "copy": ["x"], "at_ms": 0}]),
+        ("partitions", {"dt=1": {"event_time_ms": "late"}}),
+        ("partitions", {"dt=1": {"published_ms": [1]}}),
+    ],
+)
+def test_publication_state_of_other_types_is_damaged(part: str, wrong: Any) -> None:
+    job = published()
+    storage = job.table.refresh().env.storage
+    told = json.loads(storage.get(STATE))
+    state = told["tables"]["sales.orders"]
+    if isinstance(wrong, dict):
+        known = next(iter(state["partitions"].values()))
+        wrong = {name: {**known, **changed} for name, changed in wrong.items()}
+    state[part] = wrong
+    storage.put(STATE, json.dumps(told).encode())
+    with pytest.raises(CorruptTableError, match=r"state\.json"):
+        publish(job)
+
+
 def test_the_sweep_of_a_publication_leaves_what_is_no_file_of_a_copy() -> None:
     job = published()
     folder = "dt=2025-03-01/20250301000000000-0123abcd"
