@@ -20,12 +20,15 @@ from pathlib import Path
 from types import FrameType
 
 from lakehouse.errors import JobStoppedError, LakehouseError, UserError
+from lakehouse.model.texts import printable
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.private_files import make_parents
 from lakehouse.spec.secrets import redact_text
 
 logger = logging.getLogger(__name__)
 _PR_SET_PDEATHSIG = 1
+#: Control characters of messages of our own.
+_LINES = "\n\t"
 INTERNAL_EXIT_CODE = LakehouseError.exit_code
 
 
@@ -38,10 +41,10 @@ def run_job(command: JobCommand, work: Callable[[JobCommand], JobReport]) -> int
         report = work(command)
         if report.error is not None:
             code = exit_code(report.error)
-            sys.stderr.write(f"{report.error.kind}: {redact_text(report.error.message)}\n")
+            sys.stderr.write(f"{report.error.kind}: {printable(redact_text(report.error.message), keep=_LINES)}\n")
     except LakehouseError as error:
         report, code = _failed(command, error), error.exit_code
-        sys.stderr.write(f"{type(error).__name__}: {redact_text(str(error))}\n")
+        sys.stderr.write(f"{type(error).__name__}: {printable(redact_text(str(error)), keep=_LINES)}\n")
     except RecursionError:
         # Of the libraries that read types and values; of our own, what is nested too deep is refused with its name.
         deep = UserError(

@@ -13,6 +13,7 @@ from types import TracebackType
 
 from lakehouse import __version__
 from lakehouse.errors import LakehouseError, UserError
+from lakehouse.model.texts import printable
 from lakehouse.spec.secrets import redact_text
 from lakehouse.storage.os_errors import translate
 
@@ -53,6 +54,8 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
 """
 
 #: Module and function of each noun, below `lakehouse.cli`.
+#: Control characters that messages of our own hold.
+_LINES = "\n\t"
 _COMMANDS = {
     "ingest": "ingest:ingest",
     "demo": "demo:demo",
@@ -101,12 +104,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{type(failure).__name__}: {failure}", file=sys.stderr)
         return failure.exit_code
     except LakehouseError as error:
-        print(f"{type(error).__name__}: {redact_text(str(error))}", file=sys.stderr)
+        print(f"{type(error).__name__}: {printable(redact_text(str(error)), keep=_LINES)}", file=sys.stderr)
         return error.exit_code
 
 
 class _NoSecrets(logging.Filter):
-    """Passwords are hidden in every line and traceback of the log, those of libraries included."""
+    """Passwords are hidden, and control characters shown, in every line of the log, those of libraries included."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let the record through, without passwords."""
@@ -115,7 +118,7 @@ class _NoSecrets(logging.Filter):
         except (TypeError, ValueError):
             # The handler says what is wrong with the record.
             return True
-        redacted = redact_text(message)
+        redacted = printable(redact_text(message), keep=_LINES)
         if redacted != message:
             record.msg, record.args = redacted, ()
         if record.exc_info and not record.exc_text:

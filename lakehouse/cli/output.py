@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lakehouse.model.texts import printable
+
 
 def show(value: Any, output: str) -> None:
     """Print a mapping or a list of mappings as JSON, or as text: `name  value` lines, tables for lists."""
@@ -42,5 +44,5 @@ def _text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_text(part)}" for name, part in value.items()) or "-"
-    return (", ".join(map(_text, value)) or "-") if isinstance(value, list | tuple) else str(value)
+        return ", ".join(f"{_text(name)}={_text(part)}" for name, part in value.items()) or "-"
+    return (", ".join(map(_text, value)) or "-") if isinstance(value, list | tuple) else printable(str(value))

@@ -1,4 +1,4 @@
-"""Arguments that are lists of texts, such as columns or partitions: a text alone is a list of one, not of letters."""
+"""Texts: arguments that are lists of them, where a text alone is a list of one; and texts that a terminal may get."""
 
 from __future__ import annotations
 
@@ -48,3 +48,13 @@ def text_list(value: Any, argument: str, *, ordered: bool = False, allow_empty: 
 
 def _kind(value: object) -> str:
     return "nothing" if value is None else f"of type {type(value).__name__}"
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Return a text without control characters, which are written as escapes, but for those to `keep`.
+
+    Names of tables, partitions and columns come from whoever wrote the table; a terminal obeys what they hold.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

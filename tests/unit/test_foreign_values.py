@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from lakehouse.catalog.existing import spec_of
+from lakehouse.cli.main import main
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.format.history import parse_history_file, parse_manifest_name
 from lakehouse.format.names import parse_base_file, parse_instant
@@ -157,3 +159,20 @@ def test_partitions_at_the_end_of_time_are_chosen_like_others() -> None:
     partitions = ["p=9999-12-31", "9999/12", "2026-01-01"]
     assert days_of(partitions, day) == ["2026-01-01"]
     assert days_of(partitions, end) == ["p=9999-12-31", "9999/12"]
+
+
+def test_control_characters_of_a_foreign_table_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Table.create(str(tmp_path), name="t", record_key="id", partition_by="p")
+    table.upsert(pa.table({"id": ["1"], "p": ["a"]}))
+    properties = tmp_path / PROPERTIES
+    raw = parse_properties(properties.read_bytes())
+    properties.write_bytes(render_properties(raw | {"hoodie.table.name": "x\x1b]0;title\x07\nlocation  /forged"}))
+    assert main(["table", "describe", "--table", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "x\\x1b]0;title\\x07\\nlocation  /forged" in shown and "\x1b" not in shown
+    properties.write_bytes(render_properties(raw | {"hoodie.table.type": "\x1b[31mred\x9b"}))
+    assert main(["table", "describe", "--table", str(tmp_path)]) == UnsupportedError.exit_code
+    refused = capsys.readouterr().err
+    assert "\\x1b[31MRED\\x9b" in refused and not set("\x1b\x9b") & set(refused)
