@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 
 from lakehouse.errors import LakehouseError
+from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.protocol import FileInfo, NotFoundError, Storage
 
 logger = logging.getLogger(__name__)
@@ -34,8 +36,14 @@ def nested_tables(files: Iterable[FileInfo]) -> tuple[str, ...]:
 def table_above(storage: Storage) -> str | None:
     """Return the root of the table in whose folder a store lies, None if there is none: a request for each level.
 
-    At most 16 levels are looked at. A level that may not be read is passed over, and the log says so.
+    At most 16 levels are looked at. A level that may not be read is passed over, and the log says so. Where the path of
+    a local store leads through symbolic links, the place that they lead to is looked at, too.
     """
+    real = os.path.realpath(storage.root) if storage.root.startswith("/") else storage.root
+    return _table_above(storage) or (_table_above(LocalStorage(real)) if real != storage.root else None)
+
+
+def _table_above(storage: Storage) -> str | None:
     above = storage.above()
     for _ in range(_MAX_LEVELS):
         if above is None:

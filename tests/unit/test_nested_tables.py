@@ -54,6 +54,17 @@ def test_no_table_is_made_inside_another_one(lake: str, place: str) -> None:
     assert not [path for path in paths(open_storage(outer.location)) if path.startswith(f"{place}/")]
 
 
+def test_no_table_is_made_inside_another_one_by_way_of_a_link(tmp_path: Path) -> None:
+    outer = made(str(tmp_path / "outer"))
+    (tmp_path / "link").symlink_to(tmp_path / "outer" / "a")
+    with pytest.raises(UserError, match=r"link/inner lies inside the table .*outer"):
+        made(str(tmp_path / "link" / "inner"))
+    assert not (tmp_path / "outer" / "a" / "inner").exists()
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "lake").symlink_to(tmp_path / "beside")
+    assert len(data_rows(made(str(tmp_path / "lake" / "t")))) == len(data_rows(outer))
+
+
 def test_no_table_is_made_around_another_one(lake: str) -> None:
     made(f"{lake}/_inner")
     with pytest.raises(UserError, match=r"holds the table .*_inner"):
