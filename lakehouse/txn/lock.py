@@ -88,13 +88,16 @@ class TableLock:
         deadline = deadline_ms or self._env.clock.now_ms() + self._policy.lock_wait_ms
         is_near = self._policy.lock_provider in _NEAR_PROVIDERS and "://" not in self._env.storage.root
         pause, longest = _NEAR_POLL_SECONDS if is_near else _FAR_POLL_SECONDS
+        # A clock that is set back must not prolong the wait, so what was slept counts, too.
+        left_s = (deadline - self._env.clock.now_ms()) / 1000
         while isinstance(answer := self._ask(), Held):
-            if self._env.clock.now_ms() > deadline:
+            if self._env.clock.now_ms() > deadline or left_s < 0:
                 raise RetryableError(
                     f"{self._env.storage.root}: the table lock {self._lock.name} is held by {answer.by} for more than "
                     f"{self._policy.lock_wait_ms} ms; try again later"
                 )
             self._env.clock.sleep(pause)
+            left_s -= pause
             pause = min(pause * _POLL_GROWTH, longest)
         self.token = answer
         if self._lock.renew_ms:

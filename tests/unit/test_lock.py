@@ -16,7 +16,7 @@ from lakehouse.storage.faults import FaultMode, FaultyStorage
 from lakehouse.txn.env import Env
 from lakehouse.txn.lock import TableLock, table_lock
 from lakehouse.txn.processes import ProcessId
-from tests.support.tables import SeededIds, make_env
+from tests.support.tables import SeededIds, SteadyClock, make_env
 
 LOCK_PATH, HOLDER_PATH = ".hoodie/lock", ".hoodie/holder.json"
 STORAGE_PATH = ".hoodie/.locks/table_lock.json"
@@ -74,6 +74,28 @@ def test_a_second_holder_waits_and_then_names_the_first() -> None:
     assert raised.value.retryable
     assert env.clock.now - before >= POLICY.lock_wait_ms
     assert env.storage.get(LOCK_PATH), "the lock of another is not ours to release"
+
+
+class SetBackClock(SteadyClock):
+    """A clock that is set back by an hour whenever somebody has slept for the fifth time."""
+
+    sleeps = 0
+
+    def sleep(self, seconds: float) -> None:
+        """Move on, or back."""
+        self.sleeps += 1
+        assert self.sleeps < 1_000, "the wait does not end"
+        super().sleep(seconds - (3_600 if self.sleeps % 5 == 0 else 0))
+
+
+@pytest.mark.parametrize("provider", ["filesystem", "storage"])
+def test_a_wait_ends_although_the_clock_is_set_back(provider: str) -> None:
+    env, policy = make_env(), replace(POLICY, lock_provider=provider)
+    TableLock(other(env, host="elsewhere", pid=7), policy).acquire()
+    clock = SetBackClock()
+    with pytest.raises(RetryableError, match=r"elsewhere|owner"):
+        TableLock(replace(env, clock=clock), policy).acquire()
+    assert 5 < clock.sleeps < 100
 
 
 def test_a_lock_of_a_dead_process_of_this_host_is_taken_over() -> None:
