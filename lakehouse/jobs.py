@@ -77,7 +77,7 @@ def write_report(path: Path, report: JobReport) -> None:
     """Write the report under its name in one step: who reads it never sees half of it."""
     make_parents(path.parent)
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    # A new file of mode 0600 under a name that nobody can take before.
+    # A new file of mode 0600 under a name that no other process can predict.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(report.to_json())

@@ -122,7 +122,7 @@ class _NoSecrets(logging.Filter):
         if redacted != message:
             record.msg, record.args = redacted, ()
         if record.exc_info and not record.exc_text:
-            # Where it is set, formatters do not make it anew.
+            # Formatters reuse a text that is already set.
             record.exc_text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
         if record.exc_text:
             record.exc_text = redact_text(record.exc_text)
@@ -130,7 +130,7 @@ class _NoSecrets(logging.Filter):
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error that nobody expected, as Python does, without passwords."""
+    """Print an unexpected error with its traceback, without passwords."""
     sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
 
 

@@ -90,7 +90,7 @@ def _foreign(path: str, target: str, kind: str, name: str) -> CorruptTableError:
     return CorruptTableError(
         f"{path}: the publication {target} names the {kind} {name!r}, which is not in its own folder. The file is "
         "damaged or forged, so nothing is published or deleted by it. Find out who wrote it; then put back an earlier "
-        "version of it, or delete it and publish anew.",
+        "version of it, or delete it and publish again.",
         path=path,
         named=name,
     )

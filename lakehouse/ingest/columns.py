@@ -2,7 +2,7 @@
 
     known     the spec's `schema`; of columns that it does not have, what earlier runs read
     new       names in files that are not known: their types are inferred from all records, or they are not read
-    lacking   known names that files of the run do not have: those of each set of files are told to the write
+    lacking   known names that files of the run do not have: the write gets those of each set of files
 
 Parquet files bring their types along, so there all columns are read, and the table says which are new.
 """
@@ -143,10 +143,10 @@ def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[st
 
 
 def _inferred(session: Session, found: Sequence[ColumnSet], spec: TableSpec) -> Schema:
-    """Return the columns of a table that nobody has declared yet."""
+    """Return the columns of a table without a declared schema."""
     schema = infer_schema(session, [one.files for one in found])
     if _ingest(spec).format == "json" and not _ingest(spec).select:
-        # Of a column without any value nobody knows the type. It is added with its first value.
+        # The type of a column without any value is unknown. It is added with its first value.
         valued = {name for one in found for name in one.valued} | set(spec.record_key)
         schema = schema_of([column for column in schema if column.name in valued])
     log.warning(

@@ -283,7 +283,7 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
     elsewhere = nulls = 0
     values = KeyValues(context.read.keys, context.compares_paths)
     try:
-        # What is damaged is told above; the rest is looked at all the same.
+        # Damaged files are reported above; the others are checked all the same.
         read = replace(context.read, skips_damage=True)
         for entries in read_entries(read, [log], context.read.table, ColumnSets()):
             keys = entries.column(KEY)

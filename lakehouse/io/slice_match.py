@@ -3,7 +3,7 @@
 Hits have the shape that io.match gives them; `base_row` numbers the rows of the merged slice, and behind them the keys
 that a log deletes as of an ordering value. An incoming row of such a key goes to the same group, where it is shown only
 if it is not older than the delete. Hudi's simple index does so too, because it finds the key in the base file; its
-global index asks whether the row is still there, and inserts it anew if not.
+global index asks whether the row is still there, and inserts it again if not.
 """
 
 from __future__ import annotations

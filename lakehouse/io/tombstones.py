@@ -41,7 +41,7 @@ _TOMBSTONE_BYTES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDeletes:
-    """What tasks are told of remembered deletes: the files, and which of their deletes count at `now_ms`."""
+    """Remembered deletes as tasks get them: the files, and which of their deletes count at `now_ms`."""
 
     known: Tombstones
     now_ms: int
@@ -58,7 +58,7 @@ class KeptRun:
 
 
 def drop_late(context: WriteContext, deletes: KnownDeletes, attempt: Attempt, run: StagedRun) -> KeptRun:
-    """Write the run anew without the rows that are older than a remembered delete of their key, if there are any."""
+    """Rewrite the run without the rows that are older than a remembered delete of their key, if there are any."""
     late = late_rows(context, deletes, run)
     if not len(late):
         return KeptRun(run=run, late=0)

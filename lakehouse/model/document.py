@@ -11,7 +11,7 @@ def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text; raise ValueError if it is none.
 
     Beside what is no JSON these are values nested deeper than Python recurses, and numbers that are not finite (NaN,
-    Infinity and 1e999 are): whoever makes an int of one would fail later, and otherwise.
+    Infinity and 1e999 are): converting one to an int would fail later, with another error.
     """
     try:
         return json.loads(text, parse_float=_finite, parse_constant=_refused)

@@ -63,7 +63,7 @@ class ColumnDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchColumns:
-    """What a batch is told beside its rows, by a source whose files have different columns.
+    """What a source whose files have different columns says of a batch.
 
     `lacks` are groups of columns that some rows lack, as the control column of the batch says (see rows.lacks);
     `lacking_rows` is the number of rows that lack a column, `rows` that of all. `nulled_rows` is the number of rows

@@ -53,7 +53,7 @@ def _kind(value: object) -> str:
 def printable(text: str, *, keep: str = "") -> str:
     """Return a text without control characters, which are written as escapes, but for those to `keep`.
 
-    Names of tables, partitions and columns come from whoever wrote the table; a terminal obeys what they hold.
+    Names of tables, partitions and columns come from the writer of the table; terminals obey control characters.
     """
     if text.isprintable():
         return text

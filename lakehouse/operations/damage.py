@@ -191,7 +191,7 @@ def _confirmed(
             break
         cleaned = _cleaned(now, min(damage.instant for damage in damaged))
         damaged = tuple(damage for damage in damaged if damage.path not in cleaned)
-        # Whoever removes files of a completed write changes the timeline first.
+        # An operation that removes files of a completed write changes the timeline first.
         if now.reload().timeline == now.timeline:
             return damaged
     raise ChangedWhileListedError(

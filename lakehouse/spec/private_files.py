@@ -45,7 +45,7 @@ def make_parents(path: Path) -> None:
 
 
 def own_folder(folder: Path) -> Path:
-    """Make a folder whose name everybody can predict, for this user alone; UserError if somebody else was first."""
+    """Make a folder with a predictable name for this user alone; UserError if it belongs to another user."""
     _make(folder)
     _check_own(folder)
     return folder
@@ -100,7 +100,7 @@ def _make(folder: Path) -> None:
 def _check_root(folder: Path) -> None:
     link = os.lstat(folder)
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
-        raise _refused(folder, "it is a symbolic link of another user, which may lead to files of somebody else")
+        raise _refused(folder, "it is a symbolic link of another user, which may lead to files of another user")
     # A link of one's own, or of root, is the way in which a deployment moves a folder to another disk.
     found = _folder(folder.resolve())
     exposed = bool(found.st_mode & _WRITABLE_BY_OTHERS) and not found.st_mode & stat.S_ISVTX
@@ -121,7 +121,7 @@ def _check_own(folder: Path) -> None:
 def _folder(folder: Path) -> os.stat_result:
     found = os.lstat(folder)
     if stat.S_ISLNK(found.st_mode):
-        raise _refused(folder, "it is a symbolic link, which may lead to files of somebody else")
+        raise _refused(folder, "it is a symbolic link, which may lead to files of another user")
     if not stat.S_ISDIR(found.st_mode):
         raise _refused(folder, "it is no folder")
     return found

@@ -1,6 +1,6 @@
 """Opening files and directories of a local store without leaving it.
 
-Whoever can write into a table can put a symbolic link there, and a reader with more rights would follow it anywhere.
+A user who can write into a table can put a symbolic link there, and a reader with more rights would follow it.
 So below the root of a table no link is followed: listing, reading or writing through one raises CorruptTableError
 naming it. The root itself may be a link, for the caller named it. Only regular files are opened to be read: a pipe
 would block the reader.
@@ -71,7 +71,7 @@ def read_whole(descriptor: int, size: int, root: str, path: str) -> bytes:
 def refused_link(root: str, link: str) -> CorruptTableError:
     """Return the error for a link below the root of a store."""
     return CorruptTableError(
-        f"{root}: {link!r} is reached through a symbolic link, and what it leads to may belong to somebody else. Links "
+        f"{root}: {link!r} is reached through a symbolic link, and its target may belong to another user. Links "
         "below a table are not followed: put the files there themselves, or mount their directory there.",
         path=link,
     )

@@ -6,7 +6,7 @@
 B did not see the commit of A. Where the lock is a file of a store that can compare it, A's create is refused (see
 `Storage.create_guarded`). Elsewhere the file exists, and A looks what happened before it says anything:
 
-    nobody had the lock meanwhile              the commit counts: whoever takes the lock later sees it
+    no other process had the lock meanwhile    the commit counts: the next holder of the lock sees it
     others had it and completed nothing        it counts as well, once the lock is held again
     the instant was rolled back or completed   the completed file is deleted, RetryableError: its files are gone
     another instant completed                  CommitStateUnknownError names it: either may hide rows of the other

@@ -135,7 +135,7 @@ class TableLock:
         raise RetryableError(f"{self.name}: the table lock changed {_GUARDED_TRIES} times; nothing was committed")
 
     def confirm(self) -> None:
-        """Raise RetryableError unless nobody else can have had the lock since it was taken.
+        """Raise RetryableError if another process may have had the lock since it was taken.
 
         A lease that is over and was not taken over is renewed: who takes the lock later sees what was done before.
         """
@@ -148,7 +148,7 @@ class TableLock:
 
     @contextmanager
     def again(self) -> Iterator[TableLock]:
-        """Hold the lock anew after it was lost, with another fencing token."""
+        """Take the lock again after it was lost, with another fencing token."""
         lock = TableLock(self._env, self._policy)
         try:
             lock.acquire()

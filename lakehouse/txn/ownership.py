@@ -2,7 +2,7 @@
 
 A note is JSON {"owner", "host", "pid", "boot", "namespace", "started", "until"}; `until` is UTC milliseconds, and what
 is between names the process (see `txn.processes`). A note of a dead process of this PID namespace, or one whose time is
-over, belongs to nobody. A process that cannot be looked for from here, as one in another container or one that wrote no
+over, has no owner. A process that cannot be looked for from here, as one in another container or one that wrote no
 start time, is judged by the time alone. A note that does not parse was left by another implementation and is judged
 by nothing but its age where that is known; where it is not, it counts as alive.
 """

@@ -44,7 +44,7 @@ def read_publications(env: Env) -> dict[str, Publication]:
 def change_publication(env: Env, target: str, change: Callable[[Publication], Publication]) -> Publication:
     """Replace one publication by what `change` makes of it, and return that.
 
-    `change` may be called again, where somebody else was first; what it returns unchanged is not written. Raises
+    `change` may be called again, where another process was faster; what it returns unchanged is not written. Raises
     RetryableError if others are first again and again.
     """
     for number in range(_TRIES):

@@ -45,7 +45,7 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
     if skew_ms is not None and abs(skew_ms) * 2 > allowed_ms:
         text = (
             f"the clock of this host is {abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} that of "
-            f"{lock.name}; leases allow {allowed_ms / 1000:.1f} s at most, or living writers are taken for dead. "
+            f"{lock.name}; leases allow {allowed_ms / 1000:.1f} s at most, or leases of running writers look expired. "
             "Synchronise the clock (NTP), or raise the lease of the lock"
         )
         if abs(skew_ms) > allowed_ms:

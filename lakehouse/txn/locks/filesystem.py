@@ -122,7 +122,7 @@ class FilesystemLock:
                 )
             tag = swap_once(sign, data, found_tag)
         if tag is None:
-            # Hudi's writers make and delete it: whoever waits for the lock sleeps before the next try.
+            # Hudi's writers make and delete it: a waiting process sleeps before the next try.
             self._signed = None
             return Held(f"{self.name}, which changes all the time,")
         self._signed = data, tag

@@ -79,7 +79,7 @@ class FileRegister:
 def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
     """Swap, and settle a lost reply by reading back: bytes that hold a fresh id are ours or nobody's.
 
-    Raises what the store said where the version is unchanged: then nobody else was faster, and the store is at fault.
+    Raises what the store said where the version is unchanged: no other process was faster, the store failed.
     """
     try:
         return register.swap(data, tag)
