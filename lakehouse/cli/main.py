@@ -125,8 +125,22 @@ class _NoSecrets(logging.Filter):
             # Formatters reuse a text that is already set.
             record.exc_text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
         if record.exc_text:
-            record.exc_text = redact_text(record.exc_text)
+            shown = redact_text(record.exc_text)
+            if shown != record.exc_text and record.exc_info:
+                record.exc_info = _without_secrets(*record.exc_info)
+            record.exc_text = shown
         return True
+
+
+def _without_secrets(
+    kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """Return an exception of the same name with a message without passwords.
+
+    Formatters that ignore the text of the traceback, such as the JSON one that pyspark sets, read the exception itself.
+    """
+    named: type[BaseException] = type(kind.__name__ if kind else "Exception", (Exception,), {})
+    return named, named(redact_text(str(error))), trace
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
