@@ -11,6 +11,7 @@ import os
 from typing import BinaryIO
 
 from lakehouse.errors import UserError
+from lakehouse.spec.location import HOME
 
 #: `lakehouse.storage.fsync` of storage options, or this variable of the environment for all local tables.
 FSYNC_OPTION, FSYNC_VARIABLE = "lakehouse.storage.fsync", "LAKEHOUSE_STORAGE_FSYNC"
@@ -20,8 +21,13 @@ _SPELLINGS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 def parse_fsync(text: str | None) -> bool:
-    """Return whether files are synced; None asks the environment, where the default is not to."""
-    value = os.environ.get(FSYNC_VARIABLE, "") if text is None else text
+    """Return whether files are synced.
+
+    None asks the environment. Its default is to sync where LAKEHOUSE_HOME is set: a deployment on one machine, whose
+    local disk has the only copy.
+    """
+    default = "true" if os.environ.get(HOME) else "false"
+    value = os.environ.get(FSYNC_VARIABLE, default) if text is None else text
     try:
         return _SPELLINGS[value.strip().lower()]
     except KeyError:

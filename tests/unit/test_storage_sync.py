@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import UserError
+from lakehouse.spec.location import HOME
 from lakehouse.storage import local
 from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.local_sync import FSYNC_VARIABLE, outlives_write
@@ -85,6 +86,7 @@ def test_fsync_is_off_unless_an_option_or_the_environment_asks_for_it(
     tmp_path: Path, steps: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(FSYNC_VARIABLE, raising=False)
+    monkeypatch.delenv(HOME, raising=False)
     write(tmp_path / "plain", {})
     assert not [path for what, path in steps if what == "sync"]
     monkeypatch.setenv(FSYNC_VARIABLE, "true")
@@ -92,6 +94,19 @@ def test_fsync_is_off_unless_an_option_or_the_environment_asks_for_it(
     assert [path for what, path in steps if what == "sync"]
     steps.clear()
     write(tmp_path / "overridden", {"lakehouse.storage.fsync": "false"})
+    assert not [path for what, path in steps if what == "sync"]
+
+
+def test_fsync_is_on_in_a_deployment_on_one_machine_unless_turned_off(
+    tmp_path: Path, steps: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(FSYNC_VARIABLE, raising=False)
+    monkeypatch.setenv(HOME, str(tmp_path))
+    write(tmp_path / "synced", {})
+    assert [path for what, path in steps if what == "sync"]
+    steps.clear()
+    monkeypatch.setenv(FSYNC_VARIABLE, "false")
+    write(tmp_path / "plain", {})
     assert not [path for what, path in steps if what == "sync"]
 
 
