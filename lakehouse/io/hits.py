@@ -181,7 +181,7 @@ def stream_hits(context: WriteContext, path: str) -> Iterator[Hits]:
 def without_held(context: WriteContext, hits: Hits, others: Sequence[tuple[str, bool]]) -> Hits:
     """Return the matches without those of kind DELETED whose row has a better place in another file's hits.
 
-    `others` are (hits file, whether it goes first): a stored row is a better place than a delete, and of two deletes
+    `others` are (hits file, whether it has priority): a stored row is a better place than a delete, and of two deletes
     the first is.
     """
     keep = np.ones(len(hits), bool)

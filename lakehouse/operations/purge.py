@@ -25,7 +25,7 @@ def purge_table(storage: Storage) -> tuple[str, ...]:
     if paths and not any(path.startswith(PROPERTIES) for path in paths):
         raise UserError(
             f"{storage.root} is no table any more, and {len(paths)} files are there, such as {min(paths)}. They may be "
-            "somebody else's, so they are not deleted. Drop the table without purge, and delete them by hand.",
+            "files of another owner, so they are not deleted. Drop the table without purge, and delete them by hand.",
             location=storage.root,
         )
     nested = nested_tables(files)

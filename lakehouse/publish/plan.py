@@ -303,7 +303,7 @@ def _ready(
     candidate: Candidate,
     told: PublishedPartition | None,
 ) -> tuple[int, str, bool] | Waiting:
-    """Return since when a partition is ready to be published (again), why, and whether somebody asked for it.
+    """Return since when a partition is ready to be published (again), why, and whether a signal or a user asked for it.
 
     Otherwise return what it waits for.
     """

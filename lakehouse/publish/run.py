@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReport:
-    """What a run did, by names of partitions; `repaired` had been changed in the metastore by somebody else.
+    """What a run did, by names of partitions; `repaired` had been changed in the metastore by another program.
 
     `lost` are all that are not published because their versions were cleaned before, of earlier runs, too; `expired`
     counts those that are older than `max_age`.

@@ -1,6 +1,6 @@
 """Which columns the files of a run bring, and in which types: looked up before their rows are read.
 
-csv      the header of each file; types of columns that nobody knows yet are inferred from all their records
+csv      the header of each file; types of unknown columns are inferred from all their records
 json     the names in all records of each file, by one pass over the records; types as for CSV. Records that span
          lines are looked at together, not file by file
 parquet  the schema in the footer of each file

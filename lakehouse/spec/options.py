@@ -457,7 +457,7 @@ POLICIES: dict[str, type[Any]] = {
 
 
 def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> Policies:
-    """Return the policies that `options` describe; `also_known` are keys that somebody else parses.
+    """Return the policies that `options` describe; `also_known` are keys that another module parses.
 
     Options may need each other, such as a lock provider and its address, so all of a table are given together.
     """
@@ -466,7 +466,7 @@ def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = fr
 
 
 def check_known(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> None:
-    """Raise UserError for a key that nobody declared, naming the nearest; values are not looked at."""
+    """Raise UserError for an undeclared key, naming the nearest; values are not looked at."""
     known = _declared_keys() | also_known
     for key in options:
         if key not in known:

@@ -35,7 +35,7 @@ def private_folder(root: Path, *parts: str) -> Path:
 
 
 def make_parents(path: Path) -> None:
-    """Make the folders above a path that are missing, such that nobody else may replace what is in them.
+    """Make the folders above a path that are missing, such that no other user may replace what is in them.
 
     `Path.mkdir(parents=True)` leaves their mode to the umask alone, and under some everybody may write to them.
     """
