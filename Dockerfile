@@ -21,7 +21,7 @@ COPY --chown=airflow:0 pyproject.toml constraints-spark.txt README.md LICENSE ./
 COPY --chown=airflow:0 lakehouse ./lakehouse
 RUN python -m venv /opt/spark-env \
     && /opt/spark-env/bin/pip install --no-cache-dir --constraint constraints-spark.txt '.[spark,hive,metrics,postgresql]' \
-    && /opt/spark-env/bin/python -c "import lakehouse.table, pyspark, pyarrow"
+    && /opt/spark-env/bin/python -c "import lakehouse.core.table.table, pyspark, pyarrow"
 # --no-deps: the base image has what the provider and the light core need, but for pyspark-client, which must not come
 # in, and the engine of patterns.
 RUN pip install --no-cache-dir --no-deps "apache-airflow-providers-apache-spark==${SPARK_PROVIDER_VERSION}" . \

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakehouse.catalog.catalog import Catalog, load_catalog
-    from lakehouse.table import Table
+    from lakehouse.core.table.table import Table
+    from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 
 __all__ = ["Catalog", "Table", "__version__", "load_catalog"]
 __version__ = "0.1.0"
@@ -17,11 +17,11 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     if name == "Table":
-        from lakehouse.table import Table
+        from lakehouse.core.table.table import Table
 
         return Table
     if name in ("Catalog", "load_catalog"):
-        from lakehouse.catalog import catalog
+        from lakehouse.platform.catalog import catalog
 
         return getattr(catalog, name)
     raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")

@@ -14,7 +14,7 @@ repeated days do no harm.
     FROM retention GROUP BY day
 
 retention.yaml declares such a table. A merger is any function of this shape: tables of pairs in, a table of merged rows
-out; it works on columns, never row by row (lakehouse.rows.merger says what it must keep).
+out; it works on columns, never row by row (lakehouse.core.rows.custom_merger says what it must keep).
 """
 
 from __future__ import annotations

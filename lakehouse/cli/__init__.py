@@ -1,1 +1,1 @@
-"""Where people and spark-submit come in."""
+"""The command line, for people and for spark-submit."""

@@ -10,12 +10,12 @@ from typing import Any
 
 from sqlalchemy import create_engine
 
-from lakehouse.catalog.catalog import load_catalog
-from lakehouse.catalog.connect import DEFAULT, catalog_url, upgrade
 from lakehouse.cli.arguments import catalog_argument
 from lakehouse.cli.output import show
 from lakehouse.cli.specs import author, drift_warnings, specs_command
 from lakehouse.errors import UserError, nearest
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.catalog.connect import DEFAULT, catalog_url, upgrade
 from lakehouse.spec.services import SERVICES
 from lakehouse.spec.table import load_spec
 from lakehouse.spec.yaml_section import read_value

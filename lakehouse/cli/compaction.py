@@ -13,8 +13,8 @@ from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
 from lakehouse.cli.service_job import run_service_job, service_parser
 from lakehouse.cli.table import open_table
+from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.errors import UserError, nearest
-from lakehouse.operations.results import NothingToDo
 
 _VERBS = {"compaction": ("due", "plan", "run"), "logcompaction": ("plan", "run")}
 

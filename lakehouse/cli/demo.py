@@ -28,9 +28,9 @@ from lakehouse.cli.output import show
 from lakehouse.cli.services import services_command
 from lakehouse.cli.table import open_table
 from lakehouse.errors import LakehouseError, UserError
-from lakehouse.ingest.ride_hailing import generate
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant
+from lakehouse.platform.ingest.sample_data import generate
 from lakehouse.spec.table import load_spec
 
 _ROOT = Path(__file__).resolve().parents[2]

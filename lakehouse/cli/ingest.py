@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lakehouse.catalog.catalog import Catalog, load_catalog
-from lakehouse.catalog.connect import is_configured
 from lakehouse.cli.specs import author, specs_in_force, with_warning
 from lakehouse.cli.sync import synced
 from lakehouse.cli.table import catalog_name
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.ingest.run import run_ingest
-from lakehouse.jobs import describe, run_job
-from lakehouse.metastore.open import open_metastore
-from lakehouse.services.metrics import Metrics, metrics
-from lakehouse.services.run import record_end
+from lakehouse.platform.catalog.catalog import Catalog, load_catalog
+from lakehouse.platform.catalog.connect import is_configured
+from lakehouse.platform.ingest.run import run_ingest
+from lakehouse.platform.jobs.run import describe, run_job
+from lakehouse.platform.metastore.open import open_metastore
+from lakehouse.platform.services.metrics import Metrics, metrics
+from lakehouse.platform.services.run import record_end
 from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import Session, storage_options_of
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus

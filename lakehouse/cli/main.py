@@ -12,10 +12,10 @@ from importlib import import_module
 from types import TracebackType
 
 from lakehouse import __version__
+from lakehouse.core.storage.os_errors import translate
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.texts import printable
 from lakehouse.spec.secrets import redact_text
-from lakehouse.storage.os_errors import translate
 
 _HELP = """\
 lakehouse: tables in the Apache Hudi format, written and read natively on Spark and Arrow

@@ -13,29 +13,29 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from lakehouse.catalog.catalog import load_catalog
 from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
 from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.specs import specs_in_force
 from lakehouse.cli.table import catalog_name, open_table, spec_of
+from lakehouse.core.planning.event_time import milliseconds
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.services import engine_of
+from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
-from lakehouse.jobs import describe, run_job
-from lakehouse.metastore.open import open_metastore
-from lakehouse.plan.event_time import milliseconds
-from lakehouse.publish.job import PublishJob
-from lakehouse.publish.plan import Asked
-from lakehouse.publish.run import due, run, signal, withdraw
-from lakehouse.publish.status import status
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.jobs.run import describe, run_job
+from lakehouse.platform.metastore.open import open_metastore
+from lakehouse.platform.publish.job import PublishJob
+from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.publish.run import due, run, signal, withdraw
+from lakehouse.platform.publish.status import status
 from lakehouse.spark.session import job_session
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.location import resolve
 from lakehouse.spec.options import Policies, parse_options
 from lakehouse.spec.publish import PublishSpec
 from lakehouse.spec.table import TableSpec
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
-from lakehouse.table_services import engine_of
 
 logger = logging.getLogger(__name__)
 _VERBS = ("due", "plan", "run", "status", "signal", "withdraw")

@@ -8,17 +8,17 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from lakehouse.catalog.catalog import Catalog, load_catalog
-from lakehouse.catalog.connect import DEFAULT
-from lakehouse.catalog.history import Decision, Run
 from lakehouse.cli.arguments import catalog_argument
 from lakehouse.cli.output import show
 from lakehouse.cli.specs import spec_in_force, specs_in_force
 from lakehouse.errors import LakehouseError, UserError, nearest
-from lakehouse.services.choose import Choice, Limits, batches
-from lakehouse.services.metrics import metrics
-from lakehouse.services.run import lease_key, state_of
-from lakehouse.services.schedule import decide
+from lakehouse.platform.catalog.catalog import Catalog, load_catalog
+from lakehouse.platform.catalog.connect import DEFAULT
+from lakehouse.platform.catalog.run_history import Decision, Run
+from lakehouse.platform.services.choose import Choice, Limits, batches
+from lakehouse.platform.services.metrics import metrics
+from lakehouse.platform.services.run import lease_key, state_of
+from lakehouse.platform.services.schedule import decide
 from lakehouse.spec.quantities import duration_text, parse_duration, parse_size
 from lakehouse.spec.services import SERVICES
 

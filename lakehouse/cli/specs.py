@@ -17,11 +17,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lakehouse.catalog.catalog import Catalog, document_of, load_catalog
-from lakehouse.catalog.connect import DEFAULT
-from lakehouse.catalog.spec_sync import SpecState, SpecStatus, compare, recorded_files, synchronise, warnings_of
 from lakehouse.cli.output import show
 from lakehouse.errors import UserError
+from lakehouse.platform.catalog.catalog import Catalog, document_of, load_catalog
+from lakehouse.platform.catalog.connect import DEFAULT
+from lakehouse.platform.catalog.spec_sync import (
+    SpecState,
+    SpecStatus,
+    compare,
+    recorded_files,
+    synchronise,
+    warnings_of,
+)
 from lakehouse.spec.changes import spec_changes
 from lakehouse.spec.folder import SpecFolder, read_specs, spec_paths
 from lakehouse.spec.job import JobReport

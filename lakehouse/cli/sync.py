@@ -12,12 +12,12 @@ from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
 from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import open_table
+from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, UserError, nearest
-from lakehouse.metastore.open import open_metastore
-from lakehouse.publish.sync import plan, report_of, sync
-from lakehouse.publish.sync_plan import TablePlan
+from lakehouse.platform.metastore.open import open_metastore
+from lakehouse.platform.publish.sync import plan, report_of, sync
+from lakehouse.platform.publish.sync_plan import TablePlan
 from lakehouse.spec.job import JobReport
-from lakehouse.table import Table
 
 logger = logging.getLogger(__name__)
 _VERBS = ("plan", "run")

@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lakehouse.catalog.catalog import load_catalog
-from lakehouse.catalog.connect import DEFAULT
 from lakehouse.cli.arguments import catalog_argument, option_pairs
 from lakehouse.cli.catalog import CATALOG_VERBS, catalog_command
 from lakehouse.cli.output import show
 from lakehouse.cli.specs import author
-from lakehouse.declared import create_declared
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError, nearest
-from lakehouse.operations.results import Committed
+from lakehouse.platform.catalog.catalog import load_catalog
+from lakehouse.platform.catalog.connect import DEFAULT
+from lakehouse.platform.catalog.declared_tables import create_declared
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TABLE_TYPES, TableSpec, load_spec
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 
 _SPECS = (".yaml", ".yml")
 # What is neither a path nor a URL.

@@ -14,9 +14,9 @@ from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.output import show
 from lakehouse.cli.service_job import run_service_job, service_parser
 from lakehouse.cli.table import open_table
+from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.ttl import Expiry, TtlPlan
-from lakehouse.table import Table
 
 _VERBS = ("due", "plan", "run", "policy")
 _EDITS = ("set", "remove", "list")

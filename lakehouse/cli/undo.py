@@ -10,10 +10,10 @@ from typing import Any
 
 from lakehouse.cli.output import show
 from lakehouse.cli.table import open_table
+from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.commit import RollbackPlan
 from lakehouse.model.restore import Savepoint
-from lakehouse.operations.results import NothingToDo
 
 
 def undo_command(words: Sequence[str]) -> int:

@@ -1,4 +1,1 @@
-"""Nouns: frozen values of the Hudi format. Nothing here opens, decides or formats bytes.
-
-The standard library is all they need, but for patterns, which are RE2's.
-"""
+"""Frozen values with the names of the Hudi format. Standard library only."""

@@ -1,1 +1,1 @@
-"""The only room that imports pyspark: engine, data source, streaming, schemas."""
+"""The adapter to Spark: engine, data source, streaming, reading of files. The only package that imports pyspark."""

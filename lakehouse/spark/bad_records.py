@@ -12,11 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.core.rows.absent_columns import LACKS
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
-from lakehouse.rows.lacks import LACKS
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import CORRUPT, FILE_SET, INTERNAL, SOURCE_FILE, Frame
-from lakehouse.storage.protocol import Storage
 
 REASON = "_lakehouse_reason"
 _ROWS_PER_PART = 50_000

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.operations.cdc import ChangeScan
+from lakehouse.core.operations.read.cdc import ChangeScan
 from lakehouse.spark.engine import own_workers
 from lakehouse.spark.scan import spark_schema
 

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from lakehouse.core.planning.schema import evolve, normalise
 from lakehouse.errors import UserError
-from lakehouse.plan.schema import evolve, normalise
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import FileSet, Schema, Session, infer_schema, lines_of
 from lakehouse.spec.schema_options import SchemaPolicy

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse.engine.protocol import R, ShardFunction, T, TaskFunction
+from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.failures import spark_failures
 

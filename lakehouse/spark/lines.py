@@ -1,4 +1,4 @@
-"""Text files line by line through lakehouse.storage, in a Spark worker; knows nothing of Spark."""
+"""Text files line by line through lakehouse.core.storage, in a Spark worker; knows nothing of Spark."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
-from lakehouse.storage.protocol import Storage
 
 BLOCK_BYTES = 8 << 20
 

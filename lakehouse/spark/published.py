@@ -15,13 +15,13 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from lakehouse.metastore.open import open_metastore
-from lakehouse.metastore.protocol import HivePartition, HiveTable
-from lakehouse.metastore.published import published_table, shown_partitions
+from lakehouse.core.planning.predicate import to_arrow
+from lakehouse.core.storage.locate import open_storage
 from lakehouse.model.predicate import Predicate, columns_of
-from lakehouse.plan.predicate import to_arrow
+from lakehouse.platform.metastore.open import open_metastore
+from lakehouse.platform.metastore.protocol import HivePartition, HiveTable
+from lakehouse.platform.metastore.published import published_table, shown_partitions
 from lakehouse.spec.sync_options import METASTORE_URIS, SyncPolicy
-from lakehouse.storage.locate import open_storage
 
 PUBLISHED = "published"
 _FILES_PER_PART = 4

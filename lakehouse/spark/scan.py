@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from lakehouse.format.avro_schema import with_meta_fields
+from lakehouse.core.format.avro.schema import with_meta_fields
+from lakehouse.core.operations.read.scan import Scan, read_rows, stored_data_schema
+from lakehouse.core.planning.predicate import literal
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
-from lakehouse.operations.scan import Scan, read_rows, stored_data_schema
-from lakehouse.plan.predicate import literal
 from lakehouse.spark.engine import own_workers
 
 _TASKS_PER_CORE = 2

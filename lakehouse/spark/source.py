@@ -38,12 +38,10 @@ from pyspark.sql.datasource import In as InFilter
 from pyspark.sql.datasource import Not as NotFilter
 from pyspark.sql.types import StructType
 
-from lakehouse.errors import UserError, nearest
-from lakehouse.format.avro_schema import with_meta_fields
-from lakehouse.model.files import FileSlice
-from lakehouse.model.predicate import And, Comparison, In, Not, Predicate, StartsWith
-from lakehouse.model.predicate import IsNull as IsNullPredicate
-from lakehouse.operations.cdc import (
+from lakehouse.core.format.avro.schema import with_meta_fields
+from lakehouse.core.operations.create.declare import require_merger
+from lakehouse.core.operations.load.table import LoadedTable, load_table, table_schema
+from lakehouse.core.operations.read.cdc import (
     CDC,
     JSON_SCHEMA,
     LATEST_STATE,
@@ -53,16 +51,18 @@ from lakehouse.operations.cdc import (
     check_format,
     plan_change_read,
 )
-from lakehouse.operations.declare import require_merger
-from lakehouse.operations.event_time import event_time_bound
-from lakehouse.operations.load import LoadedTable, load_table, table_schema
-from lakehouse.operations.scan import EARLIEST, Scan, ScanRequest, plan_read, read_rows
-from lakehouse.plan.cdc import Change
+from lakehouse.core.operations.read.event_time import event_time_bound
+from lakehouse.core.operations.read.scan import EARLIEST, Scan, ScanRequest, plan_read, read_rows
+from lakehouse.core.planning.cdc import Change
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.timeline.env import Env
+from lakehouse.errors import UserError, nearest
+from lakehouse.model.files import FileSlice
+from lakehouse.model.predicate import And, Comparison, In, Not, Predicate, StartsWith
+from lakehouse.model.predicate import IsNull as IsNullPredicate
 from lakehouse.spark.published import PUBLISHED, PublishedReader, published_schema
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spec.options import parse_options
-from lakehouse.storage.locate import open_storage
-from lakehouse.txn.env import Env
 
 NAME = "lakehouse"
 _QUERY = "hoodie.datasource.query.type"

@@ -1,7 +1,7 @@
 """Files of a landing zone as DataFrames: every record that does not parse is kept, with its text and its file.
 
 Local files go through Spark's own readers. Files that the JVM cannot open (object stores, for which it would need
-Hadoop's connectors, and local names with a colon) are read by workers through lakehouse.storage: their lines are
+Hadoop's connectors, and local names with a colon) are read by workers through lakehouse.core.storage: their lines are
 parsed by the same Spark parsers, their parquet rows come as Arrow batches.
 
 A record of JSON or CSV is one line; two JSON objects on one line are read as the first alone, as everywhere in Spark.
@@ -25,10 +25,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.lines import line_batches
-from lakehouse.storage.protocol import Storage
 
 #: Names for callers outside this room, which do not import pyspark.
 Session = SparkSession
@@ -140,7 +140,7 @@ def describe(schema: Schema) -> str:
 
 
 def storage_options_of(session: Session) -> dict[str, str]:
-    """Return the session's settings for file systems, `spark.hadoop.fs.*`, which lakehouse.storage understands too."""
+    """Return the session's settings for file systems, `spark.hadoop.fs.*`, which core.storage understands too."""
     settings = session.sparkContext.getConf().getAll()
     return {key: value for key, value in settings if key.startswith("spark.hadoop.fs.")}
 

@@ -1,1 +1,1 @@
-"""What an engineer declares: table specs, options and the argv contract of jobs. Light: no pyarrow, no pyspark."""
+"""What users declare: table specs, options, service descriptors, and the contracts between processes. Light imports."""

@@ -45,7 +45,7 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
         if not path.exists():
             raise UserError(f"{SPARK_HOME}={named}: {path} is missing; install lakehouse[spark] there", path=str(path))
     # spark-submit asks this Python where Spark is. Without a safe path, the script's own folder would come first on
-    # sys.path, and rooms such as lakehouse/io would be found under bare names.
+    # sys.path, and rooms such as lakehouse/core/files would be found under bare names.
     variables = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONSAFEPATH": "1"}
     search = [*_module_folders(environ), *filter(None, [environ.get("PYTHONPATH")])]
     installed = next(iter(sorted(home.glob("lib/python*/site-packages/lakehouse/__main__.py"))), None)

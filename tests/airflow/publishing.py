@@ -34,7 +34,7 @@ for number, time in enumerate(times):
 """
 SHOWN = """
 import json, sys
-from lakehouse.metastore.hive import HiveMetastore
+from lakehouse.platform.metastore.hive import HiveMetastore
 
 metastore = HiveMetastore(sys.argv[1])
 names = metastore.partition_names("shop", sys.argv[2]) if metastore.table("shop", sys.argv[2]) else []

@@ -44,7 +44,7 @@ Table.open(f"{place}/{name}", options=options).upsert(pa.table({"id": ["late"], 
 #: Prints the time at which a partition is in the metastore.
 WATCH = """
 import sys, time
-from lakehouse.metastore.hive import HiveMetastore
+from lakehouse.platform.metastore.hive import HiveMetastore
 
 metastore = HiveMetastore(sys.argv[1])
 print("watching", flush=True)

@@ -1,4 +1,4 @@
-"""Who may delete: files whose names come from metadata go through `lakehouse.txn.deletions`, which checks each name."""
+"""Files whose names come from metadata are deleted by `core.timeline.file_deletions` only, which checks each name."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tests.architecture.sources import Module, modules
 VERBS = ("delete", "delete_many", "delete_if", "rmtree", "rmdir", "removedirs")
 #: Modules that delete by themselves, and why no name from outside can reach them.
 ALLOWED = {
-    "lakehouse/storage": "implements the verbs",
-    "lakehouse/txn/deletions.py": "the checked function itself",
-    "lakehouse/txn/timeline_store.py": "names are made of instants by `instant_name`, which refuses what is no time",
-    "lakehouse/txn/history.py": "names are listed in the archive's folder and parse as its manifests and files",
-    "lakehouse/txn/locks": "a lock's file, whose name is an option of the caller",
-    "lakehouse/txn/publications.py": "manifests and copies, whose paths are checked there",
-    "lakehouse/operations/purge.py": "a whole table, less what a listing shows to be another's; names come from it",
-    "lakehouse/ingest/read.py": "dead letters of a try, in a folder of the run's own outside of every table",
+    "lakehouse/core/storage": "implements the verbs",
+    "lakehouse/core/timeline/file_deletions.py": "the checked function itself",
+    "lakehouse/core/timeline/timeline_store.py": "names come from `instant_name`, which checks instants",
+    "lakehouse/core/timeline/archived_timeline.py": "names are listed in the archive folder and parsed",
+    "lakehouse/core/timeline/locks": "a lock's file, whose name is an option of the caller",
+    "lakehouse/core/timeline/publications.py": "manifests and copies, whose paths are checked there",
+    "lakehouse/core/operations/services/partition_purge.py": "a whole table; names come from a listing",
+    "lakehouse/platform/ingest/read.py": "dead letters of a try, in a folder of the run's own outside of every table",
     "lakehouse/cli/demo.py": "the folder of the demo, which the command made",
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.architecture.sources import ROOT, Module, modules
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas", "sqlalchemy", "fastavro", "obstore", "airflow")
-PURE = tuple(f"lakehouse/{room}" for room in ("model", "format", "rows", "index", "state", "plan"))
+PURE = ("lakehouse/model", *(f"lakehouse/core/{name}" for name in ("format", "rows", "index", "state", "planning")))
 # What a DAG file or the plugin may import, so that parsing stays fast and never needs Spark's environment.
 LIGHT = ("airflow", "lakehouse.errors", "lakehouse.model", "lakehouse.spec", "lakehouse_airflow")
 LIGHT_PACKAGES = ("pendulum", "psutil", "yaml")

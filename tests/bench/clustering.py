@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.io import row_group_copy
-from lakehouse.operations.results import Committed
-from lakehouse.table import Table
+from lakehouse.core.files import row_group_copy
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.table.table import Table
 from tests.bench.data import orders
 from tests.bench.measure import Comparison, Side, compare, interleave
 from tests.bench.setting import CODEC, Setting, create

@@ -16,11 +16,11 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from lakehouse.engine.local import LocalEngine
-from lakehouse.operations import commit as commit_module
-from lakehouse.operations import write as write_module
-from lakehouse.table import Table
-from lakehouse.txn.lock import TableLock, table_lock
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.operations.commit import complete as commit_module
+from lakehouse.core.operations.write import write as write_module
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import Setting
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakehouse.format.log_blocks import scan_blocks
+from lakehouse.core.format.log.blocks import scan_blocks
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.table.table import Table
 from lakehouse.model.files import FileSlice
-from lakehouse.operations.load import load_slices
-from lakehouse.operations.results import Committed
-from lakehouse.table import Table
 from tests.bench.data import KEY
 from tests.bench.measure import Comparison, Side, compare, interleave
 from tests.bench.merge_on_read import loaded, update_set

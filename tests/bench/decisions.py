@@ -15,15 +15,15 @@ from unittest.mock import patch
 
 import numpy as np
 
-from lakehouse.catalog.catalog import Catalog
-from lakehouse.catalog.connect import Database
-from lakehouse.services.schedule import decide
+from lakehouse.core.storage.counting import VERBS, CountingStorage
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import SystemClock
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.connect import Database
+from lakehouse.platform.services.schedule import decide
 from lakehouse.spec.services import SERVICES
-from lakehouse.storage.counting import VERBS, CountingStorage
-from lakehouse.storage.locate import open_storage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import SystemClock
 from tests.bench.data import KEY, ORDERING, PARTITION, orders
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import Setting
@@ -87,5 +87,5 @@ def counted() -> Iterator[list[CountingStorage]]:
         stores.append(CountingStorage(open_storage(location, *options)))
         return stores[-1]
 
-    with patch("lakehouse.table.open_storage", counting):
+    with patch("lakehouse.core.table.table.open_storage", counting):
         yield stores

@@ -14,8 +14,8 @@ from multiprocessing.synchronize import Event
 import numpy as np
 import pyarrow as pa
 
+from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
-from lakehouse.table import Table
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import Setting
 

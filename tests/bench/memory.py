@@ -96,11 +96,6 @@ def _idle_worker_mb() -> float:
     """Return the memory of a worker that has loaded everything and held no rows yet."""
 
     def measure(_: Attempt, __: int) -> float:
-        import lakehouse.io.bulk_writer
-        import lakehouse.io.compactor
-        import lakehouse.io.group_writer
-        import lakehouse.io.log_writer
-        import lakehouse.io.match  # noqa: F401
 
         # Arrow looks for pandas when it sees its first numpy array.
         np.asarray(orders(np.arange(10)).column("seats"))

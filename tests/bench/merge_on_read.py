@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.bench.data import KEY, orders, updates, write_orders
 from tests.bench.measure import Comparison, Side, compare, interleave, show_lines
 from tests.bench.setting import Setting, create, read, spark

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from lakehouse.catalog.catalog import Catalog
-from lakehouse.catalog.connect import Database
-from lakehouse.services.choose import batches
-from lakehouse.services.run import run_tables
-from lakehouse.services.runners import runner
-from lakehouse.services.schedule import decide
+from lakehouse.core.timeline.env import SystemClock
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.connect import Database
+from lakehouse.platform.services.choose import batches
+from lakehouse.platform.services.run import run_tables
+from lakehouse.platform.services.runners import runner
+from lakehouse.platform.services.schedule import decide
 from lakehouse.spec.job import JobCommand, JobStatus
-from lakehouse.txn.env import SystemClock
 from tests.bench.data import orders
 from tests.bench.decisions import register_copies
 from tests.bench.measure import Comparison, show_lines

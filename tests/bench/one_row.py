@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.bench.data import orders
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import Setting, create, spark

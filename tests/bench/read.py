@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.bench.data import KEY
 from tests.bench.measure import Comparison, Side, compare, interleave
 from tests.bench.merge_on_read import loaded, update_set

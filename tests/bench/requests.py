@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.storage.counting import VERBS, CountingStorage
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.model.instant import Instant
-from lakehouse.operations.results import Committed
-from lakehouse.storage.counting import VERBS, CountingStorage
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.bench.data import KEY, ORDERING, PARTITION, ZONES, orders
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import CODEC, Setting

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.bench.data import KEY, ORDERING, PARTITION, write_orders
 
 CODEC = "zstd"

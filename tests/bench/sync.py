@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lakehouse.metastore.hive import HiveMetastore
-from lakehouse.publish.sync import sync
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
+from lakehouse.platform.metastore.hive import HiveMetastore
+from lakehouse.platform.publish.sync import sync
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import Setting
 from tests.support.hive import metastore_at

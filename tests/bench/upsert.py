@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.bench.data import KEY, PARTITION, changes, write_orders
 from tests.bench.measure import Comparison, Side, compare, interleave
 from tests.bench.setting import CODEC, Setting, create, read

@@ -14,14 +14,14 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from lakehouse import load_catalog
-from lakehouse.catalog.catalog import Catalog
-from lakehouse.catalog.connect import Database
-from lakehouse.catalog.history import Decision, RunState
-from lakehouse.catalog.spec_sync import SpecState, synchronise
+from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, UserError
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.connect import Database
+from lakehouse.platform.catalog.run_history import Decision, RunState
+from lakehouse.platform.catalog.spec_sync import SpecState, synchronise
 from lakehouse.spec.folder import read_specs
 from lakehouse.spec.table import TableSpec, parse_spec
-from lakehouse.table import Table
 
 _numbers = itertools.count()
 
@@ -53,7 +53,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     mine = server.set(database=name).render_as_string(hide_password=False)
     with pytest.raises(UserError, match="lakehouse catalog upgrade"):
         Database(mine)
-    from lakehouse.catalog.connect import upgrade
+    from lakehouse.platform.catalog.connect import upgrade
 
     engine = create_engine(mine)
     upgrade(engine)
@@ -283,7 +283,7 @@ def test_the_schema_is_that_of_the_models(catalog: Catalog) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    from lakehouse.catalog.models import Base
+    from lakehouse.platform.catalog.models import Base
 
     with catalog.database.engine.connect() as connection:
         mine = [

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.engine.local import LocalEngine
-from lakehouse.engine.protocol import Engine
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.operations.commit.results import Committed
 from lakehouse.model.attempt import Attempt
-from lakehouse.operations.results import Committed
 from tests.support.model import Model, Verb, apply_verb, read
 from tests.support.tables import Shape, batch, make_env, make_table, row
 

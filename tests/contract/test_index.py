@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.operations.results import Committed
+from lakehouse.core.operations.commit.results import Committed
 from tests.support.model import Model, Shape, Verb, apply_verb, histories, rows, shapes
 from tests.support.tables import batch, data_rows, examples, make_table, row
 

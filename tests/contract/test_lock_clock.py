@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import FileInfo, Level
+from lakehouse.core.timeline import clock_skew as skew
+from lakehouse.core.timeline.env import Env, SystemClock
+from lakehouse.core.timeline.locks.protocol import skew_of
+from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import UserError
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import FileInfo, Level
-from lakehouse.txn import skew
-from lakehouse.txn.env import Env, SystemClock
-from lakehouse.txn.lock import table_lock
-from lakehouse.txn.locks.protocol import skew_of
 from tests.support.locks import LEASE_MS, Place, kinds
 
 MANY = "OPTIMISTIC_CONCURRENCY_CONTROL"

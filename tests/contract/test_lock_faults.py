@@ -19,13 +19,13 @@ from kazoo.client import KazooClient
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.timeline import lock_compatibility as agreement
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
+from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.local import LocalStorage
-from lakehouse.storage.metastore_client import MetastoreClient
-from lakehouse.txn import agreement
-from lakehouse.txn.env import Env
-from lakehouse.txn.lock import table_lock
 from tests.support.locks import Place, kinds
 from tests.support.syscalls import System, failing
 from tests.support.tables import SteadyClock

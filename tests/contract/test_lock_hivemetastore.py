@@ -13,10 +13,10 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
+from lakehouse.core.timeline.locks.hivemetastore import open_lock
+from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.txn.locks.hivemetastore import open_lock
-from lakehouse.txn.locks.protocol import Held, Lock
 from tests.support.hive import TIMEOUT_S
 from tests.support.locks import until
 from tests.support.tables import make_env

@@ -13,11 +13,11 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.locate import open_storage
-from lakehouse.txn.env import Env
-from lakehouse.txn.lock import TableLock
 from tests.support.locks import Place, kinds
 from tests.support.processes import forked
 

@@ -11,10 +11,10 @@ import pytest
 
 from lakehouse.cli.main import main
 from lakehouse.cli.table import open_table
+from lakehouse.core.timeline.lock_compatibility import SHARED_LOCK
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.spec.table import load_spec
-from lakehouse.txn.agreement import SHARED_LOCK
 from tests.support.locks import Place, kinds
 
 PROVIDER = "hoodie.write.lock.provider"

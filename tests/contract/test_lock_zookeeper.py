@@ -9,10 +9,10 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 
+from lakehouse.core.timeline.locks.protocol import Held, Lock
+from lakehouse.core.timeline.locks.zookeeper import open_lock
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.txn.locks.protocol import Held, Lock
-from lakehouse.txn.locks.zookeeper import open_lock
 from tests.support.tables import make_env
 
 QUEUE = "/hudi/orders"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.locks.protocol import Held, Lock
+from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError
 from lakehouse.spec.lock_options import LockPolicy
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
-from lakehouse.txn.lock import table_lock
-from lakehouse.txn.locks.protocol import Held, Lock
 from tests.support.locks import ALL, FILE_KINDS, LEASED, MORTAL, Place, count_up, kinds, until
 from tests.support.processes import forked
 

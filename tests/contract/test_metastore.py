@@ -13,10 +13,10 @@ from pymetastore.hive_metastore import ThriftHiveMetastore
 from thrift.transport.TTransport import TTransportException
 
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.metastore.hive import HiveMetastore
-from lakehouse.metastore.memory import MemoryMetastore
-from lakehouse.metastore.names import partition_name, partition_values, same_location
-from lakehouse.metastore.protocol import Column, Format, HivePartition, HiveTable, Metastore
+from lakehouse.platform.metastore.hive import HiveMetastore
+from lakehouse.platform.metastore.memory import MemoryMetastore
+from lakehouse.platform.metastore.names import partition_name, partition_values, same_location
+from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable, Metastore
 
 PARQUET = Format(
     input_format="org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",

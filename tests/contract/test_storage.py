@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakehouse.core.storage.counting import CountingStorage
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.protocol import NotFoundError, Storage, is_temporary
 from lakehouse.errors import UserError
-from lakehouse.storage.counting import CountingStorage
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.protocol import NotFoundError, Storage, is_temporary
 
 STRANGE_NAMES = (
     "plain/file.parquet",

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.storage.counting import CountingStorage
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import CommitStateUnknownError, RetryableError, UnsupportedError, UserError
-from lakehouse.storage.counting import CountingStorage
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.local import LocalStorage
-from lakehouse.storage.locate import open_storage
-from lakehouse.storage.protocol import NotFoundError, Storage
 from tests.support.processes import forked
 from tests.support.s3 import FaultyProxy, S3Server
 

@@ -14,15 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
+from lakehouse.core.format.file_names import parse_base_file, parse_instant, parse_log_file
+from lakehouse.core.format.parquet.bloom_filter import BloomBuilder, BloomFilter
+from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
+from lakehouse.core.format.properties import parse_properties, render_properties, table_checksum
+from lakehouse.core.format.timeline import schemas
+from lakehouse.core.format.timeline.commit_metadata import (
+    decode_commit,
+    decode_requested_replace,
+    encode_commit,
+    encode_requested_replace,
+)
+from lakehouse.core.format.timeline.rollback import decode_rollback_metadata, decode_rollback_plan
 from lakehouse.errors import UnsupportedError
-from lakehouse.format import schemas
-from lakehouse.format.avro_schema import arrow_to_avro, avro_to_arrow
-from lakehouse.format.bloom import BloomBuilder, BloomFilter
-from lakehouse.format.metadata import decode_commit, decode_requested_replace, encode_commit, encode_requested_replace
-from lakehouse.format.names import parse_base_file, parse_instant, parse_log_file
-from lakehouse.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
-from lakehouse.format.properties import parse_properties, render_properties, table_checksum
-from lakehouse.format.rollback import decode_rollback_metadata, decode_rollback_plan
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Action, Instant, State
 from tests.support.shared import fixtures

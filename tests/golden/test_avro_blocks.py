@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.format.avro_decode import decode_avro_rows
-from lakehouse.format.avro_encode import encode_avro_rows
-from lakehouse.format.log_blocks import BlockType, scan_blocks
-from lakehouse.format.names import parse_cdc_file, parse_log_file
+from lakehouse.core.format.avro.decode import decode_avro_rows
+from lakehouse.core.format.avro.encode import encode_avro_rows
+from lakehouse.core.format.file_names import parse_cdc_file, parse_log_file
+from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from tests.support.fixture_tables import load_fixture_tables
 from tests.support.shared import fixtures
 

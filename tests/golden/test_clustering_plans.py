@@ -11,13 +11,13 @@ from typing import Any
 import fastavro
 import pytest
 
-from lakehouse.format.clustering import decode_clustering_plan, encode_clustering_plan
-from lakehouse.format.metadata import decode_requested_replace
-from lakehouse.format.names import parse_base_file, parse_instant
+from lakehouse.core.format.file_names import parse_base_file, parse_instant
+from lakehouse.core.format.timeline.clustering import decode_clustering_plan, encode_clustering_plan
+from lakehouse.core.format.timeline.commit_metadata import decode_requested_replace
+from lakehouse.core.planning.clustering import LAYOUT_KEY, plan_clustering
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, State
-from lakehouse.plan.clustering import LAYOUT_KEY, plan_clustering
 from lakehouse.spec.clustering_options import ClusteringPolicy
 from tests.support.shared import fixtures
 

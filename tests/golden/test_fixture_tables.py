@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakehouse.core.table.table import Table, TableScan
 from lakehouse.errors import UnsupportedError
-from lakehouse.table import Table, TableScan
 from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables, row_hash
 from tests.support.spark import collected
 

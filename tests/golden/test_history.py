@@ -13,15 +13,21 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.format.clean import decode_clean_metadata
-from lakehouse.format.compaction import decode_compaction_plan
-from lakehouse.format.history import decode_manifest, encode_manifest, read_actions, read_instants, write_actions
-from lakehouse.format.metadata import decode_commit, decode_requested_replace
+from lakehouse.core.format.timeline.archive import (
+    decode_manifest,
+    encode_manifest,
+    read_actions,
+    read_instants,
+    write_actions,
+)
+from lakehouse.core.format.timeline.clean import decode_clean_metadata
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_requested_replace
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.timeline.archived_timeline import History
 from lakehouse.model.archive import ArchivedAction
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import WRITE_ACTIONS, Action
-from lakehouse.storage.local import LocalStorage
-from lakehouse.txn.history import History
 
 HERE = Path(__file__).parent / "history"
 TABLES = ("cow", "mor")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.support.fixture_tables import canonical_rows, load_fixture_tables
 from tests.support.java_deletes import HOLDING, LATE, TRIPS, trips_with_deletes
 

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.format.properties import parse_properties
-from lakehouse.rows.keys import bad_key_mask, partition_paths, record_keys
-from lakehouse.rows.partition_path import parse_partition_path
-from lakehouse.state.table_config import TableConfig, parse_table_config
+from lakehouse.core.format.properties import parse_properties
+from lakehouse.core.rows.keys import bad_key_mask, partition_paths, record_keys
+from lakehouse.core.rows.partition_path import parse_partition_path
+from lakehouse.core.state.table_config import TableConfig, parse_table_config
 from tests.support.shared import fixtures
 
 KEY, PATH = "_hoodie_record_key", "_hoodie_partition_path"

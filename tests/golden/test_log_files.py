@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.format.compaction import decode_compaction_plan, encode_compaction_plan
-from lakehouse.format.delete_block import decode_deletes, encode_deletes
-from lakehouse.format.log_blocks import BlockHeader, BlockType, LogBlock, encode_block, scan_blocks
-from lakehouse.format.log_scan import settle_blocks
-from lakehouse.format.metadata import decode_commit, encode_commit
-from lakehouse.format.names import parse_instant, parse_log_file
-from lakehouse.format.positions import decode_positions, encode_positions
+from lakehouse.core.format.file_names import parse_instant, parse_log_file
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, encode_block, scan_blocks
+from lakehouse.core.format.log.delete_block import decode_deletes, encode_deletes
+from lakehouse.core.format.log.record_positions import decode_positions, encode_positions
+from lakehouse.core.format.log.scan import settle_blocks
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.model.instant import Action
 from tests.support.delete_list import Entry, read_entries
 from tests.support.fixture_tables import load_fixture_tables

@@ -10,11 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from lakehouse.format.compaction import decode_compaction_plan
-from lakehouse.model.compaction import CompactionOperation
-from lakehouse.model.files import FileSlice, LogFile
-from lakehouse.model.instant import Action
-from lakehouse.operations.load import (
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.operations.load.table import (
     LoadedTable,
     list_data_files,
     load_all_slices,
@@ -23,11 +20,14 @@ from lakehouse.operations.load import (
     load_visible,
     pending_compactions,
 )
-from lakehouse.plan.compaction import plan_compaction
+from lakehouse.core.planning.compaction import plan_compaction
+from lakehouse.core.state.file_system_view import read_optimized
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.timeline.env import Env
+from lakehouse.model.compaction import CompactionOperation
+from lakehouse.model.files import FileSlice, LogFile
+from lakehouse.model.instant import Action
 from lakehouse.spec.options import CompactionPolicy
-from lakehouse.state.view import read_optimized
-from lakehouse.storage.local import LocalStorage
-from lakehouse.txn.env import Env
 from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables
 
 SUPPORTED = [

@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
+from lakehouse.core.operations.load.table import LoadedTable, load_slices, load_table
+from lakehouse.core.operations.read.partition_statistics import load_statistics
+from lakehouse.core.state.partition_statistics import fold, partition_statistics
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UnsupportedError
-from lakehouse.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
 from lakehouse.model.statistics import TableStatistics
-from lakehouse.operations.load import LoadedTable, load_slices, load_table
-from lakehouse.operations.statistics import load_statistics
-from lakehouse.state.statistics import fold, partition_statistics
-from lakehouse.storage.local import LocalStorage
-from lakehouse.txn.env import Env
 from tests.support.fixture_tables import FixtureTable, load_fixture_tables
 
 PARQUET = [table for table in load_fixture_tables() if table.entry["base_file_format"] == "PARQUET"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.format.avro_schema import META_COLUMNS
-from lakehouse.table import Table
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.table.table import Table
 from tests.support.fixture_tables import FixtureTable, load_fixture_tables
 
 _, _, KEY, PATH, _ = META_COLUMNS

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.support.fixture_tables import canonical_rows
 from tests.support.hudi_rs import like
 from tests.support.referee import Referee

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.format.log_blocks import LogBlock, scan_blocks
-from lakehouse.format.names import parse_log_file
+from lakehouse.core.format.file_names import parse_log_file
+from lakehouse.core.format.log.blocks import LogBlock, scan_blocks
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.table.table import Table
 from lakehouse.model.merge import MergeMode
-from lakehouse.operations.results import Committed
-from lakehouse.table import Table
 from tests.interop.agreement import assert_same
 from tests.support.referee import Referee
 from tests.support.tables import DELETED, SCHEMA, batch, row

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse.operations.results import Committed
-from lakehouse.table import Table
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.table.table import Table
 from tests.support.referee import Referee
 from tests.support.tables import SCHEMA, batch, row
 

@@ -13,9 +13,9 @@ import pytest
 from pymetastore.hive_metastore import ThriftHiveMetastore
 
 from lakehouse import Table
-from lakehouse.metastore.hive import HiveMetastore
-from lakehouse.publish.sync import plan, sync
-from lakehouse.storage.metastore_client import MetastoreClient
+from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
+from lakehouse.platform.metastore.hive import HiveMetastore
+from lakehouse.platform.publish.sync import plan, sync
 from tests.support.referee import Referee, find_jar
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

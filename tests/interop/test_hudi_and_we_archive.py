@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.operations.services.archive import Archived
+from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action, Instant
-from lakehouse.operations.archive import Archived
-from lakehouse.table import Table
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.interop.test_we_write_hudis import BASE, PARTITIONED, WITHOUT_METADATA_TABLE
 from tests.support import hudi_rs

@@ -9,17 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.format.avro.object_file import read_record
+from lakehouse.core.format.timeline.clean import (
+    decode_clean_metadata,
+    decode_clean_plan,
+    encode_clean_metadata,
+    encode_clean_plan,
+)
+from lakehouse.core.format.timeline.schemas import CLEAN_METADATA, CLEANER_PLAN
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.services.clean import Cleaned
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError
-from lakehouse.format.avro_file import read_record
-from lakehouse.format.clean import decode_clean_metadata, decode_clean_plan, encode_clean_metadata, encode_clean_plan
-from lakehouse.format.schemas import CLEAN_METADATA, CLEANER_PLAN
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.operations.clean import Cleaned
-from lakehouse.operations.results import NothingToDo
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.interop.test_hudi_and_we_clean_up import ON_OURS
 from tests.interop.test_we_write_hudis import BASE, PARTITIONED

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.model.instant import Action, State
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.interop.test_we_write_hudis import BASE, PARTITIONED, WITHOUT_METADATA_TABLE, values
 from tests.support.referee import Referee, RefereeError
@@ -24,8 +24,8 @@ ON_OURS = {"hoodie.table.name": "events", "hoodie.datasource.write.operation": "
 # A writer that dies when its files are written and its commit is not, or when they are only named.
 DYING_WRITER = """
 import os, sys
-from lakehouse.operations import write
-from lakehouse.table import Table
+from lakehouse.core.operations.write import write
+from lakehouse.core.table.table import Table
 from tests.support.tables import batch, row
 location, verb, when, markers = sys.argv[1:]
 setattr(write, {"written": "complete", "named": "_write_task"}[when], lambda *args: os._exit(9))

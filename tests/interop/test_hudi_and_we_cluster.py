@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.format.clustering import decode_clustering_plan
-from lakehouse.io import row_group_copy
+from lakehouse.core.files import row_group_copy
+from lakehouse.core.format.timeline.clustering import decode_clustering_plan
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.table.table import Table
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.operations.results import Committed, NothingToDo
-from lakehouse.table import Table
 from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
 from tests.support import hudi_rs
 from tests.support.referee import Referee

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action, Instant
-from lakehouse.operations.results import Committed
-from lakehouse.table import Table
 from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
 from tests.interop.mor_tables import (
     BUCKETS_BEGIN_IN_LOGS,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
 from tests.interop.mor_tables import (
     BUCKETS,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
-from lakehouse.table import Table
 from tests.support import hudi_rs
 from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables
 from tests.support.model import Model, apply_verb, histories, shapes

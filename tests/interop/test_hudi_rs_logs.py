@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.interop.agreement import assert_same
 from tests.interop.mor_tables import (
     BUCKETS,

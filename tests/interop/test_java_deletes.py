@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
+from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.table.table import Table
 from lakehouse.errors import UnsupportedError
-from lakehouse.format.delete_block import decode_deletes
-from lakehouse.format.log_blocks import BlockHeader, BlockType, encode_block
-from lakehouse.table import Table
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.interop.mor_tables import ORDERED, THEIRS
 from tests.support.fixture_tables import load_fixture_tables

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.operations.results import Committed
-from lakehouse.table import Table
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.table.table import Table
 from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
 from tests.interop.mor_tables import BUCKETS, NO_SMALL_FILES, ORDERED, PARTITIONED, THEIRS
 from tests.support import hudi_rs

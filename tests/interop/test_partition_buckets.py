@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.format.hashing_config import (
+from lakehouse.core.format.hashing_config import (
     HASHING_CONFIGS,
     HashingConfig,
     decode_hashing_config,
     encode_hashing_config,
 )
-from lakehouse.index.bucket import bucket_of
-from lakehouse.operations.load import load_slices
+from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.spec.bucket_rules import EXPRESSIONS
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.support.referee import Referee
 from tests.support.tables import Shape, batch, make_table, row

@@ -10,16 +10,16 @@ from typing import Any
 import fastavro
 import pytest
 
-from lakehouse.format.restore import decode_restore_metadata, decode_restore_plan
-from lakehouse.format.schemas import RESTORE_METADATA, RESTORE_PLAN, SAVEPOINT_METADATA
+from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan
+from lakehouse.core.format.timeline.schemas import RESTORE_METADATA, RESTORE_PLAN, SAVEPOINT_METADATA
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.undo.restore import Restored
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.restore import Savepoint
-from lakehouse.operations.restore import Restored
-from lakehouse.operations.results import Committed
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.interop.mor_tables import ORDERED, PARTITIONED, THEIRS
 from tests.interop.test_we_write_hudis import values

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
-from lakehouse.table import Table
 from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
 from tests.interop.rows import EVERYTHING, everything_writable, nothing
 from tests.support.referee import Referee

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakehouse.format.log_blocks import BlockHeader, BlockType
-from lakehouse.table import Table
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType
+from lakehouse.core.table.table import Table
 from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
 from tests.interop.mor_tables import (
     BUCKETS,

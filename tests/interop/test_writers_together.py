@@ -21,17 +21,17 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError
 from lakehouse.model.commit import COMPACTIONS
 from lakehouse.model.instant import Instant
-from lakehouse.operations.results import Committed
 from lakehouse.spec.options import parse_options
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.locate import open_storage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
-from lakehouse.txn.lock import table_lock
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.support import hudi_rs
 from tests.support.lock_bridge import PROVIDER, compiled, serving

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.services.archive import Archived
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, RetryableError, UserError
-from lakehouse.operations.archive import Archived
-from lakehouse.operations.results import NothingToDo
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
 from tests.support.archived import EAGERLY, assert_same, eager, every_write, seen
 from tests.support.killed import CHANGING, Interrupted, batch, copy_of, create, open_as, points, share_of
 from tests.support.tables import Shape, examples, make_table, row

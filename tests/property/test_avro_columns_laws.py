@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.format.avro.decode import decode_avro_rows
+from lakehouse.core.format.avro.encode import encode_avro_rows
+from lakehouse.core.format.avro.varints import MARGIN, Window, encode_varints
 from lakehouse.errors import CorruptTableError
-from lakehouse.format.avro_decode import decode_avro_rows
-from lakehouse.format.avro_encode import encode_avro_rows
-from lakehouse.format.varints import MARGIN, Window, encode_varints
 from tests.support.tables import examples
 
 I32, I64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)

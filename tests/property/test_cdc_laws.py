@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.format.cdc import CdcMode
-from lakehouse.io import cdc_reader, slice_log
+from lakehouse.core.files import cdc_reader
+from lakehouse.core.files import slice_log_merge as slice_log
+from lakehouse.core.format.log.cdc import CdcMode
+from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.planning.cdc import UNCHANGING
+from lakehouse.core.table.table import Table
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.model.merge import MergeMode
-from lakehouse.operations.scan import slice_context
-from lakehouse.plan.cdc import UNCHANGING
-from lakehouse.table import Table
 from tests.support.model import Model, Verb, apply_verb, rows, shapes, verbs
 from tests.support.tables import KEYS, SCHEMA, Shape, batch, examples, make_env
 

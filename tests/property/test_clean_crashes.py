@@ -7,14 +7,14 @@ from functools import cache
 
 import pytest
 
+from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.format.timeline.clean import decode_clean_metadata
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage, is_temporary
+from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
-from lakehouse.format.clean import decode_clean_metadata
-from lakehouse.format.names import parse_base_file, parse_log_file
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage, is_temporary
-from lakehouse.table import Table
 from tests.support.killed import (
     BASE,
     RECOVERY,

@@ -8,16 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.load.table import LoadedTable, list_data_files
+from lakehouse.core.operations.services.clean import last_clean
+from lakehouse.core.planning.restore import slice_paths
+from lakehouse.core.state.file_system_view import (
+    DataFile,
+    VisibleTimeline,
+    all_slices,
+    latest_slices,
+    replacements,
+    visible_timeline,
+)
+from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.clean import CleanMetadata
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant
-from lakehouse.operations.clean import last_clean
-from lakehouse.operations.load import LoadedTable, list_data_files
-from lakehouse.operations.results import NothingToDo
-from lakehouse.plan.restore import slice_paths
-from lakehouse.state.view import DataFile, VisibleTimeline, all_slices, latest_slices, replacements, visible_timeline
-from lakehouse.table import Table
 from tests.support.merged_run import SERVICES, MergedRun, merged_histories, merged_shapes
 from tests.support.model import Run, histories, read, read_incremental, shapes
 from tests.support.tables import base_files, examples, log_files, make_table, strays

@@ -7,11 +7,11 @@ from functools import cache
 
 import pytest
 
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
-from lakehouse.operations.results import Committed, NothingToDo
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
 from tests.support.killed import (
     BASE,
     RECOVERY,

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.format.clustering import decode_clustering_plan
+from lakehouse.core.format.timeline.clustering import decode_clustering_plan
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Instant, State
-from lakehouse.operations.load import load_slices
-from lakehouse.operations.results import Committed, NothingToDo
-from lakehouse.table import Table
 from tests.support.merged_run import meeting_rows
 from tests.support.model import Model, Row, Verb, apply_verb, shapes
 from tests.support.naive import counted

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.rows.deduplicate import combine
 from lakehouse.model.merge import MergeMode, MergeRule
-from lakehouse.rows.combine import combine
 from tests.support.tables import examples
 
 PLAIN = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.format.compaction import decode_compaction_plan
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Instant, State
-from lakehouse.operations.results import Committed
-from lakehouse.table import Table
 from tests.support.merged_run import meeting_rows, merged_shapes
 from tests.support.model import Model, Row, Verb, apply_verb
 from tests.support.naive import counted

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.rows.curves import bits_of, bounds_of, codes_of, hilbert, z_order
+from lakehouse.core.rows.space_filling_curves import bits_of, bounds_of, codes_of, hilbert, z_order
 from tests.support.tables import examples
 
 GRIDS = [(1, 4), (2, 1), (2, 4), (3, 3), (4, 2), (5, 2)]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.format.log.delete_block import DeletedKeys, decode_deletes
 from lakehouse.errors import CorruptTableError, UnsupportedError
-from lakehouse.format.delete_block import DeletedKeys, decode_deletes
 from tests.support.delete_list import Entry, write_entries
 from tests.support.java_deletes import AVRO_8, AVRO_10, HUDI_0_12, HUDI_0_13, framed, write_objects
 from tests.support.tables import examples

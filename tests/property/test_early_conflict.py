@@ -9,20 +9,20 @@ from functools import cache, partial
 import pyarrow as pa
 import pytest
 
-from lakehouse.engine.local import LocalEngine
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.operations.commit.markers import WriteMarkers
+from lakehouse.core.operations.write.early_conflict import Announced, early_conflict
+from lakehouse.core.operations.write.prepare import prepare
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Action
-from lakehouse.operations.early_conflict import Announced, early_conflict
-from lakehouse.operations.markers import WriteMarkers
-from lakehouse.operations.prepare import prepare
 from lakehouse.spec.options import Policies, parse_options
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
-from lakehouse.txn.heartbeat import Heartbeat
 from tests.support.interleave import orders
 from tests.support.killed import (
     BASE,

@@ -10,9 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.model.commit import CommitMetadata, WriteStat
-from lakehouse.model.instant import Action, Instant, State
-from lakehouse.plan.event_time import (
+from lakehouse.core.planning.event_time import (
     decode_past,
     event_commit,
     event_time_metadata,
@@ -24,7 +22,9 @@ from lakehouse.plan.event_time import (
     time_of,
     watermark_of,
 )
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.instant import Action, Instant, State
 from tests.support.archived import EAGERLY
 from tests.support.tables import SCHEMA, Shape, batch, examples, make_table, row
 

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
-from lakehouse.rows.entries import (
+from lakehouse.core.rows.delta_merge import fold
+from lakehouse.core.rows.final_merge import inserted, settle
+from lakehouse.core.rows.log_entries import (
     COLUMNS,
     CONTROL,
     DEFAULT,
@@ -31,8 +32,7 @@ from lakehouse.rows.entries import (
     delete_entries,
     record_entries,
 )
-from lakehouse.rows.fold import fold
-from lakehouse.rows.settle import inserted, settle
+from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 from tests.support.tables import examples
 
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno", KEY, "_hoodie_partition_path", "_hoodie_file_name")

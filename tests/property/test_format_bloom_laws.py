@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.format.bloom import BloomFilter
+from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 
 KEYS = st.lists(st.text(st.characters(exclude_categories=("Cs",)), max_size=14), min_size=1, max_size=30)
 MASK = 0xFFFFFFFF

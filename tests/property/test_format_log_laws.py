@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock, encode_block, scan_blocks
+from lakehouse.core.format.log.delete_block import decode_deletes, encode_deletes
+from lakehouse.core.format.log.record_positions import decode_positions, encode_positions
+from lakehouse.core.format.log.scan import settle_blocks
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
 from lakehouse.errors import CorruptTableError, UnsupportedError
-from lakehouse.format.compaction import decode_compaction_plan, encode_compaction_plan
-from lakehouse.format.delete_block import decode_deletes, encode_deletes
-from lakehouse.format.log_blocks import BlockHeader, BlockType, LogBlock, encode_block, scan_blocks
-from lakehouse.format.log_scan import settle_blocks
-from lakehouse.format.positions import decode_positions, encode_positions
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from tests.support.delete_list import Entry, read_entries, write_entries
 from tests.support.tables import examples

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakehouse.errors import CorruptTableError
-from lakehouse.format.metadata import decode_commit, encode_commit
-from lakehouse.format.rollback import (
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
+from lakehouse.core.format.timeline.rollback import (
     decode_rollback_metadata,
     decode_rollback_plan,
     encode_rollback_metadata,
     encode_rollback_plan,
 )
+from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import CommitMetadata, RollbackMetadata, RollbackPlan, RollbackRequest, WriteStat
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.format.avro_schema import arrow_to_avro, avro_to_arrow
+from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True)
 LEAVES = st.sampled_from(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.format.names import instant_name, parse_instant
-from lakehouse.format.properties import parse_properties, render_properties
+from lakehouse.core.format.file_names import instant_name, parse_instant
+from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.model.instant import Action, Instant, State
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))

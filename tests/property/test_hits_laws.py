@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.io.hits import IN_PLACE, LOST, MOVED_OUT, FoundHits, Hits, read_hits, stream_hits
-from lakehouse.io.match import entry_parts
+from lakehouse.core.files.key_lookup import entry_parts
+from lakehouse.core.files.key_matches import IN_PLACE, LOST, MOVED_OUT, FoundHits, Hits, read_hits, stream_hits
+from lakehouse.core.planning.write import StagedEntry
+from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile
-from lakehouse.plan.write import StagedEntry
 from lakehouse.spec.options import WritePolicy
-from lakehouse.storage.memory import MemoryStorage
 from tests.support.tables import examples
-from tests.unit.test_staging import context
+from tests.unit.core.files.test_staging import context
 
 BASE = BaseFile(partition="x", file_id="f", write_token="1-0-1", instant="20260101000000000")
 ATTEMPT = Attempt(partition=0, stage=0, number=0)

@@ -17,24 +17,24 @@ import fastavro
 import numpy as np
 import pytest
 
+from lakehouse.core.format.avro import object_file as avro_file
+from lakehouse.core.format.avro.nodes import avro_nodes
+from lakehouse.core.format.avro.schema import MAX_DEPTH, avro_to_arrow
+from lakehouse.core.format.log.blocks import MAGIC, BlockType, scan_blocks
+from lakehouse.core.format.log.record_positions import decode_positions
+from lakehouse.core.format.parquet.bloom_filter import SIMPLE, BloomFilter
+from lakehouse.core.format.parquet.thrift_compact import decode_struct
+from lakehouse.core.format.properties import parse_properties
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
+from lakehouse.core.format.timeline.schemas import COMMIT_METADATA
+from lakehouse.core.planning.conflict import COLUMNS_KEY, change_of
+from lakehouse.core.planning.event_time import PAST_KEY, WATERMARKS_KEY, decode_past, decode_watermarks
+from lakehouse.core.planning.key_ranges import decode_ranges
 from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError, UserError
-from lakehouse.format import avro_file
-from lakehouse.format.avro_nodes import avro_nodes
-from lakehouse.format.avro_schema import MAX_DEPTH, avro_to_arrow
-from lakehouse.format.bloom import SIMPLE, BloomFilter
-from lakehouse.format.log_blocks import MAGIC, BlockType, scan_blocks
-from lakehouse.format.metadata import decode_commit
-from lakehouse.format.positions import decode_positions
-from lakehouse.format.properties import parse_properties
-from lakehouse.format.schemas import COMMIT_METADATA
-from lakehouse.format.thrift_compact import decode_struct
-from lakehouse.ingest.checkpoint import Checkpoint
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.document import parse_json
 from lakehouse.model.drift import DRIFT_KEY, decode_drift
-from lakehouse.plan.conflict import COLUMNS_KEY, change_of
-from lakehouse.plan.event_time import PAST_KEY, WATERMARKS_KEY, decode_past, decode_watermarks
-from lakehouse.plan.ranges import decode_ranges
+from lakehouse.platform.sources.file_checkpoint import Checkpoint
 from lakehouse.spec.table import parse_spec
 from tests.support.fuzz import Defect, bounded, files_of, fuzz_decoder, fuzz_table
 from tests.support.hostile import CROSSED, NESTED, busy_table, decoders

@@ -16,10 +16,10 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.operations.commit import complete as commit
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.operations import commit
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.protocol import Storage
 from tests.support.ingested import Landing
 from tests.support.killed import Interrupted, batch, leftovers, open_as, share_of
 

@@ -7,11 +7,11 @@ import os
 
 import pytest
 
+from lakehouse.core.operations.commit import complete as commit
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import RetryableError
-from lakehouse.ingest import run as run_module
-from lakehouse.operations import commit
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.protocol import Storage
+from lakehouse.platform.ingest import run as run_module
 from tests.support.ingested import Landing
 from tests.support.killed import Interrupted
 
@@ -79,7 +79,7 @@ def test_a_file_that_never_rests_is_told_after_a_few_tries(monkeypatch: pytest.M
         rewrite(landing)
         return complete(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("lakehouse.operations.write.complete", changing)
+    monkeypatch.setattr("lakehouse.core.operations.write.write.complete", changing)
     with pytest.raises(RetryableError, match=r"x\.json changed while being read; nothing was committed, run again"):
         landing.run()
     assert len(tries) == 3

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.format.json_text import json_objects
+from lakehouse.core.format.json_rows import json_objects
 from tests.support.tables import examples
 
 FINITE = {"allow_nan": False, "allow_infinity": False}

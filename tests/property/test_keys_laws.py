@@ -6,13 +6,13 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakehouse.index.bucket import bucket_file_id, bucket_ids, bucket_of
-from lakehouse.index.java_hash import string_hashes
+from lakehouse.core.index.bucket import bucket_file_id, bucket_ids, bucket_of
+from lakehouse.core.index.java_hash import string_hashes
+from lakehouse.core.rows.joda_patterns import compile_pattern, parse, render
+from lakehouse.core.rows.key_values import value_text
+from lakehouse.core.rows.keys import bad_key_mask, partition_paths, record_keys
+from lakehouse.core.rows.partition_path import escape, parse_partition_path, unescape
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
-from lakehouse.rows.joda import compile_pattern, parse, render
-from lakehouse.rows.key_values import value_text
-from lakehouse.rows.keys import bad_key_mask, partition_paths, record_keys
-from lakehouse.rows.partition_path import escape, parse_partition_path, unescape
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.lists(st.none() | TEXT, max_size=20)

@@ -14,10 +14,10 @@ from typing import TypeVar
 
 import pytest
 
-from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
-from lakehouse.storage.local import LocalStorage, temporary_name
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
+from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.local import LocalStorage, temporary_name
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
 from tests.reliability.kills import TABLES, case_of, kill, moments, operations_of
 from tests.support.killed import (
     BASE,

@@ -18,16 +18,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.operations.commit.complete import Candidate
+from lakehouse.core.operations.commit.results import Committed, Conflict
+from lakehouse.core.operations.write import write
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError
-from lakehouse.operations import write
-from lakehouse.operations.commit import Candidate
-from lakehouse.operations.results import Committed, Conflict
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.support.killed import Host
 from tests.support.tables import DELETED, Shape, batch, data_rows, examples, make_env, make_table, row
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.expiry import is_alive, note, owner_of
+from lakehouse.core.timeline.locks.protocol import Held, Lock
+from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import NotFoundError, Storage
-from lakehouse.txn.env import Env
-from lakehouse.txn.lock import open_lock
-from lakehouse.txn.locks.protocol import Held, Lock
-from lakehouse.txn.ownership import is_alive, note, owner_of
 from tests.support.interleave import Actor, orders
 from tests.support.killed import Host
 

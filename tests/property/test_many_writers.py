@@ -9,12 +9,12 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import LakehouseError, RetryableError, UserError
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.support.killed import (
     BASE,
     CALLS,

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import LakehouseError
-from lakehouse.format.log_blocks import BlockType, LogBlock, scan_blocks
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.support.killed import copy_of
 from tests.support.merged_run import COLUMNS
 from tests.support.model import Read, read

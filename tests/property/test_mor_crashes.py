@@ -10,15 +10,15 @@ from typing import TypeVar
 
 import pytest
 
+from lakehouse.core.format.file_names import parse_log_file
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.timeline import table_lock as lock
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
-from lakehouse.format.compaction import decode_compaction_plan
-from lakehouse.format.names import parse_log_file
 from lakehouse.model.instant import Action, State
-from lakehouse.operations.results import Committed
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.txn import lock
 from tests.support.killed import (
     BASE,
     LOGGED,

@@ -13,12 +13,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.engine.local import LocalEngine
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.operations.commit.results import Committed
 from lakehouse.errors import UserError
-from lakehouse.operations.results import Committed
-from lakehouse.publish.job import PublishJob
-from lakehouse.publish.plan import Asked
-from lakehouse.publish.run import run, signal, withdraw
+from lakehouse.platform.publish.job import PublishJob
+from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.publish.run import run, signal, withdraw
 from tests.support.publishing import OPTIONS, make_job, rows_of, shown
 from tests.support.tables import examples
 

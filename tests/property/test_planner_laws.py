@@ -8,9 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.index.bucket import bucket_file_id, bucket_of
-from lakehouse.model.files import BaseFile, FileSlice
-from lakehouse.plan.write import (
+from lakehouse.core.index.bucket import bucket_file_id, bucket_of
+from lakehouse.core.planning.write import (
     GroupTask,
     Sizing,
     StagedEntry,
@@ -19,6 +18,7 @@ from lakehouse.plan.write import (
     plan_groups,
     plan_tags,
 )
+from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.spec.bucket_rules import BucketRules
 from tests.support.tables import SeededIds, examples
 

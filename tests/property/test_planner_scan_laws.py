@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.io.base_reader import align
-from lakehouse.io.base_writer import column_ranges
+from lakehouse.core.files.base_reader import align
+from lakehouse.core.files.base_writer import column_ranges
+from lakehouse.core.planning.key_ranges import decode_ranges, encode_ranges
+from lakehouse.core.planning.predicate import Range, parse_predicate, to_arrow
+from lakehouse.core.planning.scan import plan_scan
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
 from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith
-from lakehouse.plan.predicate import Range, parse_predicate, to_arrow
-from lakehouse.plan.ranges import decode_ranges, encode_ranges
-from lakehouse.plan.scan import plan_scan
 from tests.support.tables import examples
 
 KEYS = KeyConfig(

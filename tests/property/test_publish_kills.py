@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakehouse import Table
 from lakehouse.cli.main import main
 from lakehouse.cli.publish import open_publication
-from lakehouse.publish.run import due
+from lakehouse.platform.publish.run import due
 from tests.support.processes import forked
 from tests.support.publishing import OPTIONS, rows_of, shown
 

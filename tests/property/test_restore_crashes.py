@@ -9,12 +9,12 @@ from functools import cache
 
 import pytest
 
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.model.instant import Action, State
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
 from tests.support.killed import (
     BASE,
     INDEXES,

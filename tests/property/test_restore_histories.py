@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.operations.undo.restore import Restored
 from lakehouse.errors import UserError
 from lakehouse.model.instant import Action, Instant
-from lakehouse.operations.restore import Restored
 from tests.support.merged_run import SERVICES, MergedRun, merged_histories, merged_shapes
 from tests.support.model import Run, Shape, Verb, histories, read, rows, shapes
 from tests.support.tables import base_files, batch, check_storage, examples, log_files, make_table

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.io import run_sorter
-from lakehouse.io.run_sorter import RunSorter
+from lakehouse.core.files import external_sort as run_sorter
+from lakehouse.core.files.external_sort import RunSorter
 from tests.support.tables import examples
 
 BY = ["a", "b"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
 from tests.support.tables import examples, make_env
 
 #: Per column the types it may grow through, and a value as each of them has it. Promotions that a rewrite could round

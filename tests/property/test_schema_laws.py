@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.files.base_reader import convert
+from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
+from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.errors import UserError
-from lakehouse.format.avro_schema import arrow_to_avro, avro_to_arrow
-from lakehouse.io.base_reader import convert
-from lakehouse.plan.schema import normalise, plan_schema
 from lakehouse.spec.schema_options import SchemaPolicy
 from tests.support.tables import examples
 

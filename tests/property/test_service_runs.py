@@ -23,14 +23,14 @@ import pyarrow as pa
 import pytest
 
 from lakehouse import Table, load_catalog
-from lakehouse.catalog import connect
-from lakehouse.catalog.catalog import Catalog
-from lakehouse.catalog.history import Run, RunState
 from lakehouse.cli.main import main
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.storage.protocol import TEMPORARY_SUFFIX
 from lakehouse.model.commit import Operation
-from lakehouse.services import run as runs
-from lakehouse.storage.local import LocalStorage
-from lakehouse.storage.protocol import TEMPORARY_SUFFIX
+from lakehouse.platform.catalog import connect
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.run_history import Run, RunState
+from lakehouse.platform.services import run as runs
 from tests.support.killed import leftovers
 from tests.support.postgresql import Server, server
 from tests.support.processes import forked

@@ -17,20 +17,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.format.partition_statistics import decode_statistics, encode_statistics
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.load.table import load_slices, load_table
+from lakehouse.core.operations.read.partition_statistics import STATISTICS, load_statistics
+from lakehouse.core.state.partition_statistics import partition_statistics
+from lakehouse.core.storage.counting import CountingStorage
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.format.statistics import decode_statistics, encode_statistics
 from lakehouse.model.commit import REWRITES
 from lakehouse.model.statistics import TableStatistics
-from lakehouse.operations.load import load_slices, load_table
-from lakehouse.operations.results import Committed
-from lakehouse.operations.statistics import STATISTICS, load_statistics
-from lakehouse.state.statistics import partition_statistics
-from lakehouse.storage.counting import CountingStorage
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.support.interleave import Actor, orders
 from tests.support.killed import copy_of
 from tests.support.tables import PATH, SeededIds, Shape, SteadyClock, batch, examples, make_env, make_table, row

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.storage.protocol import is_temporary
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
-from lakehouse.storage.local import LocalStorage
-from lakehouse.storage.protocol import is_temporary
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.support.killed import (
     BASE,
     CALLS,

@@ -8,15 +8,15 @@ from functools import cache
 
 import pytest
 
+from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.read.partition_statistics import load_statistics
+from lakehouse.core.state.partition_statistics import partition_statistics
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CommitStateUnknownError, RetryableError
-from lakehouse.operations.load import load_slices
-from lakehouse.operations.statistics import load_statistics
-from lakehouse.state.statistics import partition_statistics
-from lakehouse.storage.faults import FaultMode, FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.support.killed import (
     BASE,
     LOGGED,

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.planning.partition_time import partition_time
+from lakehouse.core.planning.ttl import Now, plan_ttl
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
 from lakehouse.model.statistics import PartitionStatistics
 from lakehouse.model.ttl import LIMITS, TtlPlan, TtlRule
-from lakehouse.plan.partition_time import partition_time
-from lakehouse.plan.ttl import Now, plan_ttl
 from tests.support.tables import examples
 
 KEYS = KeyConfig(generator=KeyGeneratorType.SIMPLE, record_key_fields=("id",), partition_fields=("day",))

@@ -8,19 +8,19 @@ from functools import cache
 
 import pytest
 
-from lakehouse.engine.local import LocalEngine
-from lakehouse.engine.protocol import R, T, TaskFunction
-from lakehouse.format.names import parse_instant
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.engine.protocol import R, T, TaskFunction
+from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.operations.create.declare import stored_options
+from lakehouse.core.operations.load.table import PROPERTIES, load_slices
+from lakehouse.core.operations.validate.validate import validate
+from lakehouse.core.planning.restore import slice_paths
+from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.instant import Instant
 from lakehouse.model.restore import Savepoint
-from lakehouse.operations.declare import stored_options
-from lakehouse.operations.load import PROPERTIES, load_slices
-from lakehouse.operations.validate import validate
-from lakehouse.plan.restore import slice_paths
 from lakehouse.spec.options import parse_options
-from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
 from tests.support.archived import eager
 from tests.support.killed import (
     INDEXES,

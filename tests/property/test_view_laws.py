@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.state.file_system_view import all_slices, latest_slices, read_optimized, visible_timeline
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.state.view import all_slices, latest_slices, read_optimized, visible_timeline
 from tests.support.merged_groups import MergedGroups
 from tests.support.tables import examples
 

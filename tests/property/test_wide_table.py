@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError
 from lakehouse.model.instant import Action
-from lakehouse.table import Table
 from tests.support.processes import forked
 
 WRITERS, COLUMNS_EACH, ROUNDS, KEYS = 8, 25, 4, 60

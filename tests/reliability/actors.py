@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, RetryableError, UserError
-from lakehouse.table import Table
 from tests.simulation.actors import NON_BLOCKING, OPTIMISTIC, PARTIAL
 from tests.simulation.invariants import rows_of
 from tests.simulation.model import Change, Rows
@@ -97,8 +97,8 @@ def stored_change(fact: Mapping[str, Any]) -> Change:
 def _write_on(number: int, kind: str, place: str, notes: Journal, random: Random) -> None:
     _, _, ordered, mode = KINDS[kind]
     lost = _LostTries()
-    logging.getLogger("lakehouse.operations.write").addHandler(lost)
-    logging.getLogger("lakehouse.operations.write").setLevel(logging.INFO)
+    logging.getLogger("lakehouse.core.operations.write.write").addHandler(lost)
+    logging.getLogger("lakehouse.core.operations.write.write").setLevel(logging.INFO)
     mine: list[tuple[str, str]] = []
     while True:
         value = time.time_ns() // 1000 * 16 + number

@@ -37,65 +37,85 @@ class Mutant:
         return f"{self.file}: {self.text.strip().splitlines()[0]}"
 
 
-CONFLICT, VIEW, CLEAN = "tests/unit/test_conflict.py", "tests/unit/test_view.py", "tests/unit/test_plan_clean.py"
-ARCHIVE, DAMAGE, SWEEP = "tests/unit/test_plan_archive.py", "tests/unit/test_damage.py", "tests/unit/test_sweep.py"
-CHECKPOINT, LOCK = "tests/unit/test_ingest_checkpoint.py", "tests/unit/test_lock.py"
-INSTANTS, HEARTBEAT = "tests/unit/test_instants.py", "tests/unit/test_heartbeat.py"
-TIMELINE, ROLLBACK = "tests/unit/test_timeline.py", "tests/unit/test_rollback.py"
-BLOCKS, RESTORE = "tests/unit/test_format_log_blocks.py", "tests/unit/test_restore.py"
-CLAIMS, BOUNDARY = "tests/unit/test_claims.py", "tests/unit/test_archive_boundary.py"
+CONFLICT = "tests/unit/core/planning/test_conflict.py"
+VIEW = "tests/unit/core/state/test_file_system_view.py"
+CLEAN = "tests/unit/core/planning/test_clean.py"
+ARCHIVE = "tests/unit/core/planning/test_archive.py"
+DAMAGE = "tests/unit/core/operations/test_damage.py"
+SWEEP = "tests/unit/core/operations/test_sweep.py"
+CHECKPOINT = "tests/unit/platform/sources/test_file_checkpoint.py"
+LOCK = "tests/unit/core/timeline/test_table_lock.py"
+INSTANTS = "tests/unit/core/timeline/test_instants.py"
+HEARTBEAT = "tests/unit/core/timeline/test_heartbeat.py"
+TIMELINE = "tests/unit/model/test_timeline.py"
+ROLLBACK = "tests/unit/core/operations/test_rollback.py"
+BLOCKS = "tests/unit/core/format/test_log_blocks.py"
+RESTORE = "tests/unit/core/operations/test_restore.py"
+CLAIMS = "tests/unit/core/timeline/test_claims.py"
+BOUNDARY = "tests/unit/core/state/test_archive_boundary.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     # Conflict check.
     Mutant(
-        "plan/conflict.py", "        both = ours.groups & theirs.groups\n", "        both = frozenset()\n", CONFLICT
+        "core/planning/conflict.py",
+        "        both = ours.groups & theirs.groups\n",
+        "        both = frozenset()\n",
+        CONFLICT,
     ),
     Mutant(
-        "plan/conflict.py", "both = ours.rewritten & theirs.groups\n    elif", "both = frozenset()\n    elif", CONFLICT
+        "core/planning/conflict.py",
+        "both = ours.rewritten & theirs.groups\n    elif",
+        "both = frozenset()\n    elif",
+        CONFLICT,
     ),
     Mutant(
-        "plan/conflict.py",
+        "core/planning/conflict.py",
         "        if reason is not None:\n            return Overlap",
         "        if reason:\n            continue\n            return Overlap",
         CONFLICT,
     ),
-    Mutant("plan/conflict.py", "and not ours.columns & theirs.columns", "and True", CONFLICT),
+    Mutant("core/planning/conflict.py", "and not ours.columns & theirs.columns", "and True", CONFLICT),
     Mutant(
-        "plan/conflict.py",
+        "core/planning/conflict.py",
         "both = theirs.partitions if ours.wiped is None else ours.wiped & theirs.partitions",
         "both = frozenset[str]()",
         CONFLICT,
     ),
     Mutant(
-        "plan/conflict.py",
+        "core/planning/conflict.py",
         "return global_keys or bool(ours.inserted & theirs.inserted)",
         "return global_keys",
         CONFLICT,
     ),
     # Blocks that a rollback undid.
-    Mutant("format/log_scan.py", "if earlier.instant != target]", "if True]", BLOCKS),
+    Mutant("core/format/log/scan.py", "if earlier.instant != target]", "if True]", BLOCKS),
     # Slices are cut by completion time.
     Mutant(
-        "state/view.py",
+        "core/state/file_system_view.py",
         "position = log.instant if layout == LAYOUT_V6 else visible.completion(log.instant)",
         "position = log.instant",
         VIEW,
     ),
     Mutant(
-        "state/view.py",
+        "core/state/file_system_view.py",
         'start = next((start for start in starts if start <= position), "")',
         'start = starts[0] if starts else ""',
         VIEW,
     ),
-    Mutant("state/view.py", "if group not in visible.replaced)", "if group)", VIEW),
+    Mutant("core/state/file_system_view.py", "if group not in visible.replaced)", "if group)", VIEW),
     Mutant(
-        "state/view.py",
+        "core/state/file_system_view.py",
         "return instant < self.archived_before and (self.up_to is None or instant <= self.up_to)",
         "return instant < self.archived_before",
         VIEW,
     ),
-    Mutant("state/view.py", "if known is None or file.write_token > known.write_token:", "if known is None:", VIEW),
-    Mutant("state/view.py", "rest = times - timeline.savepoints()", "rest = times", BOUNDARY),
+    Mutant(
+        "core/state/file_system_view.py",
+        "if known is None or file.write_token > known.write_token:",
+        "if known is None:",
+        VIEW,
+    ),
+    Mutant("core/state/file_system_view.py", "rest = times - timeline.savepoints()", "rest = times", BOUNDARY),
     # Timeline.
     Mutant("model/instant.py", "if int(state) != before + 1:", "if int(state) < before:", TIMELINE),
     Mutant(
@@ -110,89 +130,106 @@ MUTANTS: tuple[Mutant, ...] = (
         'for t in (i.requested,)), default="")',
         TIMELINE,
     ),
-    Mutant("txn/timeline_store.py", "return now if now > latest else _next(latest)", "return now", INSTANTS),
+    Mutant("core/timeline/timeline_store.py", "return now if now > latest else _next(latest)", "return now", INSTANTS),
     Mutant(
-        "txn/timeline_store.py",
+        "core/timeline/timeline_store.py",
         "        if current is None or current.is_completed:\n",
         "        if current is None:\n",
         INSTANTS,
     ),
     # Locks, leases, heartbeats and fencing tokens.
-    Mutant("txn/locks/lease.py", "is_free or self._codec.is_over(data, found)", "True", LOCK),
+    Mutant("core/timeline/locks/lease.py", "is_free or self._codec.is_over(data, found)", "True", LOCK),
     Mutant(
-        "txn/locks/lease.py",
+        "core/timeline/locks/lease.py",
         "if found is None or not is_ours or self._env.clock.now_ms() > found.until_ms:",
         "if found is None or self._env.clock.now_ms() > found.until_ms:",
         CLAIMS,
     ),
-    Mutant("txn/locks/lease.py", "        if found == data:\n            return found_tag\n", "", CLAIMS),
+    Mutant("core/timeline/locks/lease.py", "        if found == data:\n            return found_tag\n", "", CLAIMS),
     Mutant(
-        "txn/claim.py",
+        "core/timeline/claims.py",
         "return _highest(env, instant) == number",
         "return True",
         CLAIMS,
     ),
-    Mutant("txn/claim.py", "number = _highest(env, instant) + 1", "number = 1 + 0 * _highest(env, instant)", CLAIMS),
     Mutant(
-        "txn/heartbeat.py",
+        "core/timeline/claims.py",
+        "number = _highest(env, instant) + 1",
+        "number = 1 + 0 * _highest(env, instant)",
+        CLAIMS,
+    ),
+    Mutant(
+        "core/timeline/heartbeat.py",
         "lease = self._policy.heartbeat_interval_ms * (self._policy.heartbeat_misses + 1)",
         "lease = 1 << 50",
         HEARTBEAT,
     ),
-    Mutant("txn/heartbeat.py", "                living.add(file.name)\n", "                pass\n", HEARTBEAT),
+    Mutant(
+        "core/timeline/heartbeat.py", "                living.add(file.name)\n", "                pass\n", HEARTBEAT
+    ),
     # Clean retention.
     Mutant(
-        "plan/clean.py",
+        "core/planning/clean.py",
         "return requested < self.requested and completion <= self.completed",
         "return requested <= self.requested",
         CLEAN,
     ),
     Mutant(
-        "plan/clean.py",
+        "core/planning/clean.py",
         "count = len(writes) - policy.commits_retained",
         "count = len(writes) - policy.commits_retained + 1",
         CLEAN,
     ),
     Mutant(
-        "plan/clean.py",
+        "core/planning/clean.py",
         "older = () if anchor is None else slices[anchor + 1 :]",
         "older = () if anchor is None else slices[anchor:]",
         CLEAN,
     ),
     Mutant(
-        "plan/clean.py", "return [s for s in dead if state.kept.isdisjoint(slice_paths(s))]", "return list(dead)", CLEAN
+        "core/planning/clean.py",
+        "return [s for s in dead if state.kept.isdisjoint(slice_paths(s))]",
+        "return list(dead)",
+        CLEAN,
     ),
     Mutant(
-        "plan/clean.py",
+        "core/planning/clean.py",
         "free = [s for s in slices if held is None or s.base_instant < held]",
         "free = list(slices)",
         CLEAN,
     ),
-    Mutant("plan/clean.py", "    return not gone and before", "    return before", CLEAN),
+    Mutant("core/planning/clean.py", "    return not gone and before", "    return before", CLEAN),
     # Archive order.
-    Mutant("plan/archive.py", "and c.requested not in saved]", "]", ARCHIVE),
-    Mutant("plan/archive.py", "        if commit.completion == latest:\n", "        if False:\n", ARCHIVE),
-    Mutant("plan/archive.py", "free = chosen[: len(commits) - least]", "free = chosen", ARCHIVE),
+    Mutant("core/planning/archive.py", "and c.requested not in saved]", "]", ARCHIVE),
+    Mutant("core/planning/archive.py", "        if commit.completion == latest:\n", "        if False:\n", ARCHIVE),
+    Mutant("core/planning/archive.py", "free = chosen[: len(commits) - least]", "free = chosen", ARCHIVE),
     # Rollback and sweep.
     Mutant(
-        "operations/tidy.py",
+        "core/operations/commit/cleanup.py",
         "        if rollback_of(table, timeline, requested) is None:\n            return\n",
         "",
         SWEEP,
     ),
     Mutant(
-        "operations/tidy.py",
+        "core/operations/commit/cleanup.py",
         "[path for path in marked if path not in named]",
         "list(marked)",
-        "tests/unit/test_sweep.py tests/unit/test_markers.py",
+        "tests/unit/core/operations/test_sweep.py tests/unit/core/operations/test_markers.py",
     ),
     # Checkpoint of ingestion.
-    Mutant("ingest/checkpoint.py", "if len(entries) > limit:", "if len(entries) > limit + 1:", CHECKPOINT),
-    Mutant("ingest/checkpoint.py", "floor = entries[-limit - 1]", "floor = entries[-limit]", CHECKPOINT),
-    # Damage.
-    Mutant("plan/damage.py", "    if same or not belongs:\n", "    if same or not belongs or size is None:\n", DAMAGE),
     Mutant(
-        "format/log_scan.py",
+        "platform/sources/file_checkpoint.py", "if len(entries) > limit:", "if len(entries) > limit + 1:", CHECKPOINT
+    ),
+    Mutant("platform/sources/file_checkpoint.py", "floor = entries[-limit - 1]", "floor = entries[-limit]", CHECKPOINT),
+    # Damage.
+    Mutant(
+        "core/planning/damage.py",
+        "    if same or not belongs:\n",
+        "    if same or not belongs or size is None:\n",
+        DAMAGE,
+    ),
+    Mutant(
+        "core/format/log/scan.py",
         "        return [(number, block) for _, number, block in corrupt]\n",
         "        return []\n",
         DAMAGE,

@@ -19,9 +19,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.model.commit import Operation
-from lakehouse.table import Table
 from tests.reliability.actors import KINDS, OPTIONS, SERVICES, STORED, act, digest, stored_change
 from tests.simulation.actors import OPTIMISTIC
 from tests.simulation.invariants import rows_of

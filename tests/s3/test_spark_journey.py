@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
 from tests.support.killed import leftovers
 from tests.support.s3 import S3Server
 from tests.support.spark import S3A_JARS

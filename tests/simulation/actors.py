@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
-from lakehouse.operations.results import Committed
-from lakehouse.storage.protocol import NotFoundError, Storage
-from lakehouse.table import Table
 from tests.simulation.invariants import Checker, rows_of
 from tests.simulation.model import Change, Key, Rows
 from tests.simulation.tables import CALLS, STORED, Shape, batch, row_of

@@ -20,17 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from lakehouse.format.metadata import decode_commit
-from lakehouse.format.names import parse_instant
-from lakehouse.format.restore import decode_restore_plan, decode_savepoint
-from lakehouse.format.rollback import decode_rollback_plan
+from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.format.timeline.commit_metadata import decode_commit
+from lakehouse.core.format.timeline.restore import decode_restore_plan, decode_savepoint
+from lakehouse.core.format.timeline.rollback import decode_rollback_plan
+from lakehouse.core.operations.services.ttl import RULES_KEY
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.archived_timeline import History
+from lakehouse.core.timeline.env import Env
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
-from lakehouse.operations.ttl import RULES_KEY
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
-from lakehouse.txn.history import History
 from tests.simulation.model import Change, Key, Row, Rows, after
 from tests.simulation.world import Process, Violation, World
 

@@ -10,15 +10,19 @@ from typing import Any
 
 import pytest
 
-from lakehouse.engine import local
-from lakehouse.operations import archive, clean, load
+from lakehouse.core.engine import local
+from lakehouse.core.operations.load import table as load
+from lakehouse.core.operations.services import archive, clean
+from lakehouse.core.timeline import archived_timeline as history
+from lakehouse.core.timeline import heartbeat, timeline_store
+from lakehouse.core.timeline import lock_compatibility as agreement
+from lakehouse.core.timeline import table_lock as lock
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock
+from lakehouse.core.timeline.locks.lease_files import NoteCodec
+from lakehouse.core.timeline.locks.protocol import Lock
+from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.spec.lock_options import LockPolicy
-from lakehouse.txn import agreement, heartbeat, history, lock, timeline_store
-from lakehouse.txn.env import Env
-from lakehouse.txn.lock import open_lock
-from lakehouse.txn.locks.lease import FileRegister, LeaseLock
-from lakehouse.txn.locks.notes import NoteCodec
-from lakehouse.txn.locks.protocol import Lock
 from tests.simulation.world import THREADING, here
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.read.partition_statistics import STATISTICS
+from lakehouse.core.timeline.locks.storage import LOCK_PATH
 from lakehouse.model.instant import Action
-from lakehouse.operations.results import NothingToDo
-from lakehouse.operations.statistics import STATISTICS
-from lakehouse.txn.locks.storage import LOCK_PATH
 from tests.simulation.actors import (
     CLUSTERING,
     COMPACTING,

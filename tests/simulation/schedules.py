@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from lakehouse.storage.faults import SimulatedCrash
+from lakehouse.core.storage.fault_injection import SimulatedCrash
 from tests.simulation.actors import Setting
 from tests.simulation.invariants import Checker
 from tests.simulation.processes import simulated

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
 
+from lakehouse.core.storage.atomic_output import PassingOutput
+from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.local import temporary_name
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import FileInfo, Files, Level, NotFoundError, OutputFile
+from lakehouse.core.timeline.locks.storage import LOCK_PATH
 from lakehouse.errors import CommitStateUnknownError, RetryableError
-from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
-from lakehouse.storage.local import temporary_name
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.output import PassingOutput
-from lakehouse.storage.protocol import FileInfo, Files, Level, NotFoundError, OutputFile
-from lakehouse.txn.locks.storage import LOCK_PATH
 from tests.simulation.world import BEGIN_MS, Process, World
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from functools import cache
 
 import pyarrow as pa
 
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.table import Table
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.table.table import Table
 from tests.simulation.model import ORDERING, Key, Row, Rows
 from tests.simulation.processes import simulated
 from tests.simulation.store import HEARTBEAT_MS, LOCK_LEASE_MS, MISSES

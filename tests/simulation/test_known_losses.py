@@ -22,10 +22,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CommitStateUnknownError
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
 from tests.simulation.schedules import Pair, schedules
 from tests.simulation.tables import Shape
 from tests.simulation.test_pairs import A0, NEW, brings, serves

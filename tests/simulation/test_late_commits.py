@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import pytest
 
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env, SystemClock
+from lakehouse.core.timeline.locks.filesystem import HOLDER
+from lakehouse.core.timeline.locks.lease import LeaseLock
 from lakehouse.errors import CommitStateUnknownError, RetryableError
 from lakehouse.model.instant import Action
-from lakehouse.operations.results import Committed
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env, SystemClock
-from lakehouse.txn.locks.filesystem import HOLDER
-from lakehouse.txn.locks.lease import LeaseLock
 from tests.support.killed import BASE, Host, Interrupted, base_table, batch, copy_of, logged_table, open_as, rows_of
 
 ONE, OTHER = 201, 202

@@ -11,18 +11,23 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.operations.commit import complete as commit
+from lakehouse.core.operations.commit.cleanup import marked_files
+from lakehouse.core.operations.load.table import LoadedTable, load_slices
+from lakehouse.core.operations.read import damage
+from lakehouse.core.operations.services import clean, compaction
+from lakehouse.core.operations.services import plan_executor as executor
+from lakehouse.core.operations.undo import restore, rollback
+from lakehouse.core.operations.write import prepare, write
+from lakehouse.core.state.file_system_view import VisibleTimeline
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.timeline.heartbeat import Heartbeat
+from lakehouse.core.timeline.locks.lease import LeaseLock
+from lakehouse.core.timeline.process_identity import ProcessId
+from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.operations import clean, commit, compaction, damage, executor, prepare, restore, rollback, write
-from lakehouse.operations.load import LoadedTable, load_slices
-from lakehouse.operations.tidy import marked_files
 from lakehouse.spec.options import WritePolicy
-from lakehouse.state.view import VisibleTimeline
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.txn.heartbeat import Heartbeat
-from lakehouse.txn.lock import TableLock, table_lock
-from lakehouse.txn.locks.lease import LeaseLock
-from lakehouse.txn.processes import ProcessId
-from lakehouse.txn.timeline_store import TimelineStore
 from tests.simulation.run import Run, failure_in
 from tests.simulation.store import Plan
 from tests.simulation.tables import prepared, shapes

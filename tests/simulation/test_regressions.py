@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.local import temporary_name
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Files, Storage
+from lakehouse.core.timeline.claims import check_claim, claim
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
-from lakehouse.storage.local import temporary_name
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Files, Storage
-from lakehouse.txn.claim import check_claim, claim
-from lakehouse.txn.env import Env
-from lakehouse.txn.heartbeat import Heartbeat
 from tests.support.archived import EAGERLY
 from tests.support.killed import (
     BASE,

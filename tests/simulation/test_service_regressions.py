@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.load.table import load_table
+from lakehouse.core.operations.services import clustering
+from lakehouse.core.operations.services.clean import Cleaned
+from lakehouse.core.operations.undo.rollback import roll_back
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError
 from lakehouse.model.instant import Action
-from lakehouse.operations import clustering
-from lakehouse.operations.clean import Cleaned
-from lakehouse.operations.load import load_table
-from lakehouse.operations.results import Committed
-from lakehouse.operations.rollback import roll_back
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.simulation import invariants
 from tests.simulation.actors import NON_BLOCKING, OPTIMISTIC, SERVING
 from tests.simulation.tables import CALLS, INDEXES, Shape, prepared

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.lock_compatibility import SHARED_LOCK
+from lakehouse.core.timeline.locks.filesystem import HOLDER
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action
-from lakehouse.operations.results import NothingToDo
-from lakehouse.storage.faults import FaultyStorage, SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.agreement import SHARED_LOCK
-from lakehouse.txn.env import Env
-from lakehouse.txn.locks.filesystem import HOLDER
 from tests.simulation import invariants
 from tests.simulation.actors import NON_BLOCKING, OPTIMISTIC, PARTIAL
 from tests.simulation.model import Row
@@ -99,7 +99,7 @@ def test_a_rollback_whose_lock_is_lost_takes_nothing_back() -> None:
     storage = base_table(MemoryStorage(), "SIMPLE")
     newest = open_as(storage, ONE).timeline.writes().by_completion()[-1].requested
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakehouse.txn.lock._in_process", _Unlocked())
+        patch.setattr("lakehouse.core.timeline.table_lock._in_process", _Unlocked())
         with pytest.raises(RetryableError, match="lost"):
             open_as(Slow(storage), ONE, **OPTIMISTIC).rollback(newest)
     expected = {**BASE, ("a", "a1"): 3}
@@ -170,7 +170,7 @@ def test_who_lost_the_lock_before_it_has_an_instant_takes_no_time_that_another_o
     storage = base_table(MemoryStorage(), "SIMPLE")
     slow = Slow(storage)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakehouse.txn.lock._in_process", _Unlocked())
+        patch.setattr("lakehouse.core.timeline.table_lock._in_process", _Unlocked())
         with pytest.raises(RetryableError, match="lost"):
             open_as(slow, ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 3}))
     assert not any(step.endswith("commit.requested") for step in slow.trace)

@@ -17,10 +17,10 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from lakehouse.storage.faults import SimulatedCrash
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.txn.env import Env
-from lakehouse.txn.processes import ProcessId
+from lakehouse.core.storage.fault_injection import SimulatedCrash
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.process_identity import ProcessId
 
 #: Long before it, prepared tables were made.
 BEGIN_MS = 1_750_000_000_000

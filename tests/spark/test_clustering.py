@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakehouse import Table
-from lakehouse.operations.results import Committed
+from lakehouse.core.operations.commit.results import Committed
 from tests.spark.test_merge_on_read import SCHEMA, TINY, batch, row
 from tests.support.fixture_tables import canonical_rows
 

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame
 
+from lakehouse.core.table.table import Table
 from lakehouse.spark.source import register
-from lakehouse.table import Table
 from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables, row_hash
 from tests.support.spark import collected
 

@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.core.rows.absent_columns import LACKS
+from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
-from lakehouse.ingest.read import REFUSED, Batch, DeadLetterBox, Known, open_batch
-from lakehouse.ingest.source import list_source
-from lakehouse.rows.lacks import LACKS
+from lakehouse.platform.ingest.read import REFUSED, Batch, DeadLetterBox, Known, open_batch
+from lakehouse.platform.sources.files import list_source
 from lakehouse.spark.sources import schema_of_arrow
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.schema_options import SchemaPolicy
 from lakehouse.spec.table import TableSpec
-from lakehouse.storage.locate import open_storage
 from tests.support.s3 import S3Server
 
 pytestmark = pytest.mark.spark

@@ -17,15 +17,24 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.core.planning.event_time import Watermark
+from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
-from lakehouse.ingest import run as run_module
-from lakehouse.ingest.ride_hailing import generate
-from lakehouse.ingest.run import BAD_RECORDS, CHECKPOINT, DEAD_LETTERS, FILES, INTERVAL, RUN_ID, SCHEMA, run_ingest
-from lakehouse.plan.event_time import Watermark
+from lakehouse.platform.ingest import run as run_module
+from lakehouse.platform.ingest.run import (
+    BAD_RECORDS,
+    CHECKPOINT,
+    DEAD_LETTERS,
+    FILES,
+    INTERVAL,
+    RUN_ID,
+    SCHEMA,
+    run_ingest,
+)
+from lakehouse.platform.ingest.sample_data import generate
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.table import PartitionField, TableSpec, load_spec
-from lakehouse.table import Table
 from tests.support.s3 import S3Server
 from tests.support.shared import shared_dir
 
@@ -378,7 +387,7 @@ def test_the_same_runs_on_s3(spark: SparkSession, s3_server: S3Server, tmp_path:
         record_key=("id",),
         ingest=IngestSpec(path=f"{root}/landing/", max_bad_records=1),
     )
-    from lakehouse.storage.locate import open_storage
+    from lakehouse.core.storage.locate import open_storage
 
     landing = open_storage(f"{root}/landing", s3_server.options)
     landing.put("a.json", b'{"id": 1, "name": "a"}\nnonsense\n')

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.ingest.run import DEAD_LETTERS
-from lakehouse.table import Table
+from lakehouse.core.table.table import Table
+from lakehouse.platform.ingest.run import DEAD_LETTERS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -35,9 +35,9 @@ ingest: {path: landing, operation: insert, max_bad_records: 9}
 RUN = """
 import re, sys
 from lakehouse.cli.main import main
-from lakehouse.ingest import run
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.local import LocalStorage
+from lakehouse.platform.ingest import run
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.local import LocalStorage
 
 mode, since, pattern, spec = sys.argv[1:]
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.functions import col, lit
 
 from lakehouse import Table
-from lakehouse.operations.results import Committed
+from lakehouse.core.operations.commit.results import Committed
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spark.source import register
 from tests.support.fixture_tables import canonical_rows

@@ -16,13 +16,13 @@ import pytest
 from pyspark.sql.functions import lit
 
 from lakehouse.cli.main import main
+from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
-from lakehouse.ingest.ride_hailing import generate
-from lakehouse.ingest.run import run_ingest
+from lakehouse.platform.ingest.run import run_ingest
+from lakehouse.platform.ingest.sample_data import generate
 from lakehouse.spark.source import register
 from lakehouse.spec.job import JobCommand, JobReport
 from lakehouse.spec.table import load_spec
-from lakehouse.table import Table
 
 pytestmark = pytest.mark.spark
 

@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.engine.local import LocalEngine
-from lakehouse.metastore.hive import HiveMetastore
-from lakehouse.publish.job import PublishJob
-from lakehouse.publish.plan import Asked
-from lakehouse.publish.run import run, signal
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.platform.metastore.hive import HiveMetastore
+from lakehouse.platform.publish.job import PublishJob
+from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.publish.run import run, signal
 from lakehouse.spec.options import parse_options
 from lakehouse.spec.publish import parse_publish
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
 from tests.support.hive_spark import HiveSpark
 
 pytestmark = pytest.mark.spark

@@ -19,17 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.declared import create_declared
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError
-from lakehouse.format.avro_schema import META_COLUMNS
-from lakehouse.ingest.run import run_ingest
 from lakehouse.model.drift import decode_drift
+from lakehouse.platform.catalog.declared_tables import create_declared
+from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.job import JobCommand, JobReport
 from lakehouse.spec.table import TableSpec
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 
 pytestmark = pytest.mark.spark
 

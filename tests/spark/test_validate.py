@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.storage.locate import open_storage
-from lakehouse.table import Table
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
 from tests.support.killed import BASE, batch, create
 
 

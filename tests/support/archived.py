@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
-from lakehouse.format.avro_schema import META_COLUMNS
 from lakehouse.model.instant import Instant, Timeline
-from lakehouse.table import Table
 
 #: An archive that leaves little: two commits stay, files of the archive are merged by twos.
 EAGERLY = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lakehouse.format.metadata import decode_commit, encode_commit
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, encode_commit
+from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.commit import CommitMetadata, WriteStat
-from lakehouse.storage.protocol import Storage
 
 _TIMELINE = ".hoodie/timeline"
 

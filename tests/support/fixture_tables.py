@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.core.format.avro.schema import META_COLUMNS
 from tests.support.shared import fixtures, shared_dir
 
 KEPT_META = ("_hoodie_commit_time", "_hoodie_record_key", "_hoodie_partition_path")

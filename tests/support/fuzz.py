@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
 from lakehouse.errors import LakehouseError
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 
 #: What a case may take beside what the process has; the seeds are a few kilobytes.
 MEMORY_BYTES = 2 << 30

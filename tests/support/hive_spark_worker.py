@@ -12,9 +12,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakehouse.metastore.hive import HiveMetastore
+from lakehouse.platform.metastore.hive import HiveMetastore
+from lakehouse.platform.publish.spark_views import create_view
 from lakehouse.spark.source import register
-from lakehouse.spark.views import create_view
 
 
 def start(uri: str, home: str) -> SparkSession:

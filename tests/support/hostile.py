@@ -11,32 +11,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.core.format.avro.decode import decode_avro_rows
+from lakehouse.core.format.avro.encode import encode_avro_rows
+from lakehouse.core.format.avro.nodes import avro_nodes
+from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
+from lakehouse.core.format.hashing_config import HashingConfig, decode_hashing_config, encode_hashing_config
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block, scan_blocks
+from lakehouse.core.format.log.delete_block import decode_deletes, encode_deletes
+from lakehouse.core.format.log.record_positions import decode_positions, encode_positions
+from lakehouse.core.format.parquet.bloom_filter import DYNAMIC, SIMPLE, BloomBuilder, BloomFilter
+from lakehouse.core.format.parquet.thrift_compact import decode_struct
+from lakehouse.core.format.partition_statistics import decode_statistics, encode_statistics
+from lakehouse.core.format.properties import parse_properties
+from lakehouse.core.format.publication import decode_publications, encode_publications
+from lakehouse.core.format.timeline.archive import decode_manifest, read_instants
+from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
+from lakehouse.core.format.timeline.clustering import decode_clustering_plan
+from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_requested_replace
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan, decode_savepoint
+from lakehouse.core.format.timeline.rollback import decode_rollback_metadata, decode_rollback_plan
+from lakehouse.core.format.ttl_rules import decode_base, decode_edit
+from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
-from lakehouse.format.avro_decode import decode_avro_rows
-from lakehouse.format.avro_encode import encode_avro_rows
-from lakehouse.format.avro_nodes import avro_nodes
-from lakehouse.format.avro_schema import arrow_to_avro, avro_to_arrow
-from lakehouse.format.bloom import DYNAMIC, SIMPLE, BloomBuilder, BloomFilter
-from lakehouse.format.clean import decode_clean_metadata, decode_clean_plan
-from lakehouse.format.clustering import decode_clustering_plan
-from lakehouse.format.compaction import decode_compaction_plan
-from lakehouse.format.delete_block import decode_deletes, encode_deletes
-from lakehouse.format.hashing_config import HashingConfig, decode_hashing_config, encode_hashing_config
-from lakehouse.format.history import decode_manifest, read_instants
-from lakehouse.format.log_blocks import BlockHeader, BlockType, encode_block, scan_blocks
-from lakehouse.format.metadata import decode_commit, decode_requested_replace
-from lakehouse.format.positions import decode_positions, encode_positions
-from lakehouse.format.properties import parse_properties
-from lakehouse.format.publication import decode_publications, encode_publications
-from lakehouse.format.restore import decode_restore_metadata, decode_restore_plan, decode_savepoint
-from lakehouse.format.rollback import decode_rollback_metadata, decode_rollback_plan
-from lakehouse.format.statistics import decode_statistics, encode_statistics
-from lakehouse.format.thrift_compact import decode_struct
-from lakehouse.format.ttl_rules import decode_base, decode_edit
-from lakehouse.ingest.checkpoint import Checkpoint
 from lakehouse.model.publication import Publication
 from lakehouse.model.statistics import TableStatistics
-from lakehouse.table import Table
+from lakehouse.platform.sources.file_checkpoint import Checkpoint
 from tests.support.fuzz import files_of
 from tests.support.tables import Shape, batch, make_table, row
 

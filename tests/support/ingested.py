@@ -1,4 +1,4 @@
-"""Ingestion without Spark: the walk of `lakehouse.ingest.run` over files of JSON lines that Arrow reads, in memory.
+"""Ingestion without Spark: `lakehouse.platform.ingest.run` over files of JSON lines that Arrow reads, in memory.
 
 Every record has a name of its own, and so has every line that does not parse: what landed can be counted.
 """
@@ -15,18 +15,18 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from lakehouse.ingest.checkpoint import SourceFile
-from lakehouse.ingest.read import Batch, DeadLetterBox
-from lakehouse.ingest.run import DEAD_LETTERS, IngestContext, ingest
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.platform.ingest.read import Batch, DeadLetterBox
+from lakehouse.platform.ingest.run import DEAD_LETTERS, IngestContext, ingest
+from lakehouse.platform.sources.file_checkpoint import SourceFile
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.job import JobCommand, JobReport
 from lakehouse.spec.table import PartitionField, TableSpec
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.locate import open_storage
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
 from tests.support.killed import Host
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from lakehouse.storage.faults import FaultyStorage
-from lakehouse.storage.protocol import Storage
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.protocol import Storage
 
 T = TypeVar("T")
 Actor = Callable[[Storage], None]

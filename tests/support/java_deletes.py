@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from lakehouse.format.log_blocks import BlockHeader, BlockType, encode_block
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_block
 from tests.support.delete_list import Entry
 from tests.support.fixture_tables import FixtureTable
 

@@ -14,17 +14,17 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage, is_temporary
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline import table_lock as lock
+from lakehouse.core.timeline.env import Env, SystemClock
+from lakehouse.core.timeline.process_identity import ProcessId
 from lakehouse.errors import CommitStateUnknownError, RetryableError
-from lakehouse.format.names import parse_base_file, parse_log_file
 from lakehouse.model.instant import Timeline
-from lakehouse.storage.faults import FaultMode, FaultyStorage
-from lakehouse.storage.local import LocalStorage
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage, is_temporary
-from lakehouse.table import Table
-from lakehouse.txn import lock
-from lakehouse.txn.env import Env, SystemClock
-from lakehouse.txn.processes import ProcessId
 from tests.support.processes import forked
 
 T = TypeVar("T")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.storage.protocol import NotFoundError, Storage
-from lakehouse.txn.locks.storage import LOCK_PATH
+from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.timeline.locks.storage import LOCK_PATH
 from tests.support.referee import JARS, ROOT
 
 SOURCE = Path(__file__).with_name("BridgedStorageLockProvider.java")

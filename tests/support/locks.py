@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.timeline.env import Clock, Env, SystemClock
+from lakehouse.core.timeline.locks.protocol import Lock
+from lakehouse.core.timeline.table_lock import TableLock, open_lock
 from lakehouse.spec.options import TransactionPolicy
-from lakehouse.storage.locate import open_storage
-from lakehouse.storage.protocol import Storage
-from lakehouse.txn.env import Clock, Env, SystemClock
-from lakehouse.txn.lock import TableLock, open_lock
-from lakehouse.txn.locks.protocol import Lock
 from tests.support import hive
 from tests.support.killed import Host
 from tests.support.stores import make_store

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lakehouse.core.planning.compaction import plan_compaction
+from lakehouse.core.state.file_system_view import DataFile, latest_slices, visible_timeline
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.plan.compaction import plan_compaction
 from lakehouse.spec.options import CompactionPolicy
-from lakehouse.state.view import DataFile, latest_slices, visible_timeline
 
 UNBOUNDED = CompactionPolicy(strategy="UnBounded")
 

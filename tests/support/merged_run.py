@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import strategies as st
 
-from lakehouse.index.bucket import bucket_of
-from lakehouse.io import slice_log
+from lakehouse.core.files import slice_log_merge as slice_log
+from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.table import pending_compactions
+from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.model.instant import Instant
-from lakehouse.operations.load import pending_compactions
-from lakehouse.operations.results import Committed, NothingToDo
-from lakehouse.operations.scan import slice_context
 from tests.support.layers import BucketLogs
 from tests.support.model import VERBS, Model, Read, Row, Run, Verb, as_read, read, read_incremental, rows, shapes, verbs
 from tests.support.naive import COMMIT_TIME, KEY, PATH, NaiveReader, counted

@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from lakehouse.format.avro_schema import META_COLUMNS
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Instant
-from lakehouse.operations.results import Committed, NothingToDo
-from lakehouse.table import Table
 from tests.support.tables import DELETED, KEYS, SCHEMA, Shape, batch, check_storage
 
 COMMIT_TIME, _, KEY, PATH, _ = META_COLUMNS

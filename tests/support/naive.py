@@ -15,15 +15,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.format.avro_schema import META_COLUMNS
-from lakehouse.format.delete_block import decode_deletes
-from lakehouse.format.log_blocks import BlockType, LogBlock, scan_blocks
-from lakehouse.format.names import parse_base_file, parse_log_file
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
+from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.table.table import Table
 from lakehouse.model.commit import Operation
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.model.instant import Instant
 from lakehouse.model.merge import MergeMode
-from lakehouse.table import Table
 
 COMMIT_TIME, _, KEY, PATH, _ = META_COLUMNS
 Row = dict[str, Any]

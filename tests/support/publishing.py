@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.metastore.memory import MemoryMetastore
-from lakehouse.metastore.protocol import Metastore
-from lakehouse.publish.job import PublishJob
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.platform.metastore.memory import MemoryMetastore
+from lakehouse.platform.metastore.protocol import Metastore
+from lakehouse.platform.publish.job import PublishJob
 from lakehouse.spec.options import parse_options
 from lakehouse.spec.publish import parse_publish
-from lakehouse.storage.locate import open_storage
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
 from tests.support.tables import make_env
 
 OPTIONS = {"hoodie.payload.event.time.field": "at"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.storage.locate import open_storage
-from lakehouse.storage.protocol import Storage
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.protocol import Storage
 
 KINDS = ("local", "memory", "s3")
 _numbers = itertools.count(1)

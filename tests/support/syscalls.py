@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.storage import local, local_links, local_lock, local_reads
+from lakehouse.core.storage import local, local_links, local_lock, local_reads
 
 _CALLS = ("open", "link", "replace", "unlink", "scandir", "stat", "fstat", "makedirs", "pread", "rmdir")
 #: Calls that a full disk refuses.

@@ -22,24 +22,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from hypothesis import Phase, settings
 
-from lakehouse.format.avro_schema import META_COLUMNS
-from lakehouse.format.bloom import BloomFilter
-from lakehouse.format.delete_block import decode_deletes
-from lakehouse.format.hashing_config import INITIAL_INSTANT, hashing_config_path
-from lakehouse.format.log_blocks import BlockType, scan_blocks
-from lakehouse.format.names import parse_base_file, parse_instant, parse_log_file
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.file_names import parse_base_file, parse_instant, parse_log_file
+from lakehouse.core.format.hashing_config import INITIAL_INSTANT, hashing_config_path
+from lakehouse.core.format.log.blocks import BlockType, scan_blocks
+from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.format.parquet.bloom_filter import BloomFilter
+from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.planning.key_ranges import RANGES_KEY, decode_ranges
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.files import BaseFile, LogFile
 from lakehouse.model.instant import State
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.model.merge import MergeMode
-from lakehouse.operations.load import load_slices
-from lakehouse.plan.ranges import RANGES_KEY, decode_ranges
-from lakehouse.storage.locate import open_storage
-from lakehouse.storage.protocol import Storage
-from lakehouse.table import Table
-from lakehouse.txn.env import Env
-from lakehouse.txn.lock import TableLock
 
 COMMIT_TIME, _, KEY, PATH, FILE_NAME = META_COLUMNS
 DELETED = "_hoodie_is_deleted"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.protocol import Storage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.protocol import Storage
 
 
 class UnconditionalStorage(MemoryStorage):

@@ -1,1 +1,0 @@
-"""The history of the catalog's schema, for Alembic."""

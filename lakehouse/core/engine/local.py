@@ -1,0 +1,60 @@
+"""The engine of tests and small tables: threads and Arrow, no JVM."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
+from lakehouse.errors import UserError
+from lakehouse.model.attempt import Attempt
+
+
+class LocalEngine:
+    """Runs tasks in threads of this process; frames are pyarrow tables, batches or readers."""
+
+    def __init__(self, parallelism: int | None = None) -> None:
+        self._parallelism = parallelism or os.cpu_count() or 1
+        self._stages = itertools.count()
+
+    @property
+    def parallelism(self) -> int:
+        """Number of threads."""
+        return self._parallelism
+
+    def repeats(self, frame: Any) -> bool:
+        """Whether this is rows in memory; a reader is read once."""
+        return not isinstance(frame, pa.RecordBatchReader)
+
+    def schema(self, frame: Any) -> pa.Schema:
+        """Return the schema of a table, batch or reader."""
+        if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+            return frame.schema
+        way_out = "" if not hasattr(frame, "to_records") else "; pass pyarrow.Table.from_pandas(frame)"
+        raise UserError(
+            f"expected a pyarrow Table, RecordBatch or RecordBatchReader, not {type(frame).__name__}{way_out}"
+        )
+
+    def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
+        """Run `function` on the frame as one shard: it fits one process, or streams through within the budget."""
+        return list(function(Attempt(partition=0, stage=next(self._stages), number=0), _batches(frame)))
+
+    def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
+        """Run tasks in threads, which start at once: `light` changes nothing."""
+        stage = next(self._stages)
+        attempts = [Attempt(partition=i, stage=stage, number=0, first=True) for i in range(len(tasks))]
+        if len(tasks) <= 1 or self._parallelism == 1:
+            return [function(attempt, task) for attempt, task in zip(attempts, tasks, strict=True)]
+        with ThreadPoolExecutor(self._parallelism) as pool:
+            return list(pool.map(function, attempts, tasks))
+
+
+def _batches(frame: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    if isinstance(frame, pa.RecordBatch):
+        return iter([frame])
+    return iter(frame.to_batches(max_chunksize=131_072)) if isinstance(frame, pa.Table) else iter(frame)

@@ -1,0 +1,154 @@
+"""Base files straight from an incoming shard, nothing looked up: bulk_insert and the overwrites.
+
+Rows are set apart by partition; each partition has one open file, rolled over at the maximum size, or sooner if the
+filters of all open files outgrow their share of the budget.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from lakehouse.core.files.base_writer import BaseFileWriter
+from lakehouse.core.files.markers import TaskMarkers, base_marker
+from lakehouse.core.files.memory_budget import MIN_KEYS_PER_FILE, give_back
+from lakehouse.core.files.staging import KEY, PATH, keyed
+from lakehouse.core.files.write_context import Batches, WriteContext
+from lakehouse.core.rows.record_merge import says_deleted
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import WriteStat
+
+_GATHERED_ROWS = 131_072
+
+
+def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[WriteStat]:
+    """Write the rows of one shard into new file groups and yield the stat of each file."""
+    writers: dict[str, BaseFileWriter] = {}
+    files = _NewFiles(context, attempt)
+    taken = 0
+    try:
+        for gathered in _gathered(context, batches):
+            taken += gathered.nbytes
+            names, parts = _by_partition(context, gathered)
+            files.expect(name for name in names if name not in writers)
+            for partition, rows in parts:
+                writer = writers.get(partition)
+                if writer is None:
+                    writer = writers[partition] = files.open(partition)
+                writer.events.add(rows)
+                writer.write_new(rows, rows.column(KEY))
+                if writer.estimated_bytes >= context.policy.max_file_bytes:
+                    yield _close(writers.pop(partition))
+            for full in _relieve(context, writers):
+                yield _close(writers.pop(full))
+            if taken > context.budget.encode_bytes:
+                give_back()
+                taken = 0
+        for partition in list(writers):
+            yield _close(writers.pop(partition))
+    except BaseException as error:
+        for writer in writers.values():
+            writer.__exit__(type(error), error, error.__traceback__)
+        raise
+
+
+def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
+    """Join batches until there is enough to be worth setting apart by partition."""
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        pending.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _GATHERED_ROWS or size > context.budget.gathered_bytes:
+            yield pa.Table.from_batches(pending)
+            pending, rows, size = [], 0, 0
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def _by_partition(context: WriteContext, gathered: pa.Table) -> tuple[list[str], Iterator[tuple[str, pa.Table]]]:
+    """Return the partitions of the rows, and the rows of each, which are copied when it is their turn."""
+    rows = keyed(context, gathered)
+    deleted = says_deleted(rows, context.rule, context.schema)
+    if deleted.any():
+        rows = rows.filter(pa.array(~deleted))
+    paths = rows.column(PATH).combine_chunks().dictionary_encode()
+    paths = paths.chunk(0) if isinstance(paths, pa.ChunkedArray) else paths
+    data, names = rows.drop_columns([PATH]), paths.dictionary.to_pylist()
+    if len(names) == 1:
+        return names, iter([(names[0], data)])
+    return names, _parted(data, paths.indices.to_numpy(zero_copy_only=False), names)
+
+
+def _parted(data: pa.Table, codes: np.ndarray, names: list[str]) -> Iterator[tuple[str, pa.Table]]:
+    order = np.argsort(codes, kind="stable")
+    data = data.combine_chunks()
+    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    for code, name in enumerate(names):
+        if bounds[code + 1] > bounds[code]:
+            # A copy for each: a slice of one copy would keep the rows of all partitions until the last is encoded.
+            yield name, data.take(pa.array(order[bounds[code] : bounds[code + 1]]))
+
+
+class _NewFiles:
+    """The files that a try opens, one file group each; they are named many at a time, before the first is opened."""
+
+    def __init__(self, context: WriteContext, attempt: Attempt) -> None:
+        self._context, self._attempt = context, attempt
+        self._markers = TaskMarkers(context, attempt)
+        self._opened: dict[str, int] = {}
+
+    def expect(self, partitions: Iterable[str]) -> None:
+        """Say that each of these partitions is about to get a file."""
+        wanted = {name: self._opened.get(name, 0) for name in partitions}
+        # Partitions that have files fill up alike: as many again are named of each.
+        ahead = (
+            self._marker(name, number) for name, count in self._opened.items() for number in range(count, 2 * count)
+        )
+        self._markers.mark(*(self._marker(name, count) for name, count in wanted.items()), ahead=ahead)
+
+    def open(self, partition: str) -> BaseFileWriter:
+        """Open the next file of this partition."""
+        self.expect([partition])
+        number = self._opened.get(partition, 0)
+        self._opened[partition] = number + 1
+        writer = BaseFileWriter(
+            self._context, self._attempt, self._markers, partition, self._file_id(partition, number)
+        )
+        writer.__enter__()
+        return writer
+
+    def _marker(self, partition: str, number: int) -> str:
+        file_id = self._file_id(partition, number)
+        return base_marker(self._context, self._attempt, partition, file_id, is_new=True)
+
+    def _file_id(self, partition: str, number: int) -> str:
+        # A worker has no source of ids of its own: instant and attempt are unique, so what is derived from them is too.
+        context, token = self._context, self._attempt.token
+        text = f"{context.storage.root}|{context.instant}|{token}|{partition}|{number}"
+        return f"{uuid.UUID(bytes=hashlib.md5(text.encode()).digest(), version=4)}-0"
+
+
+def _close(writer: BaseFileWriter) -> WriteStat:
+    writer.__exit__(None, None, None)
+    return writer.stat(inserts=writer.rows, updates=0, deletes=0)
+
+
+def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> Iterator[str]:
+    """Free memory of the open files down to its share; yield the partitions whose file must be closed for that."""
+    budget = context.budget
+    while sum(writer.pending_bytes for writer in writers.values()) > budget.open_files_bytes:
+        max(writers.values(), key=lambda writer: writer.pending_bytes).flush()
+    while sum(writer.bloom.held_bytes for writer in writers.values()) > budget.held_key_bytes:
+        max(writers.values(), key=lambda writer: writer.bloom.held_bytes).bloom.hash_held()
+    while sum(writer.bloom.filter_bytes for writer in writers.values()) > budget.filter_bytes:
+        partition = max(writers, key=lambda name: writers[name].bloom.filter_bytes)
+        if writers[partition].rows < MIN_KEYS_PER_FILE:
+            return
+        yield partition

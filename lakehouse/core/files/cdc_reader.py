@@ -1,0 +1,327 @@
+"""Reading the changes of one commit in one file group: from its change log, from files, from the slices around it.
+
+    change log       before slice   after slice
+    op, key, images       │              │
+        └─ keys ──────────┴── rows of ───┴─► pairs by key: both and different = u, only after = i, only before = d
+
+Rows to pair stay in memory while they fit a share of the budget; more are split by key hash through local files, and
+paired part by part. Of rows that share a key the first one before meets the first one after, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.files.base_reader import align
+from lakehouse.core.files.log_reader import KEY, SliceContext, read_entries
+from lakehouse.core.files.slice_log_merge import HashSplit
+from lakehouse.core.files.slice_reader import read_slice
+from lakehouse.core.format.avro.decode import decode_avro_rows
+from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
+from lakehouse.core.format.json_rows import json_objects
+from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
+from lakehouse.core.format.log.cdc import AFTER, BEFORE, OP, RECORD_KEY, Op, change_schema, image, image_type, rows_of
+from lakehouse.core.planning.cdc import Change, ChangeCase
+from lakehouse.core.rows.log_entries import ColumnSets
+from lakehouse.core.storage.os_errors import scratch_directory
+from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.errors import CorruptTableError, UserError
+from lakehouse.model.files import FileSlice, LogFile
+
+_COMMIT_TIME, _SEQNO = META_COLUMNS[0], META_COLUMNS[1]
+#: What tells a row that was written again from one that was kept.
+_VERSION = (_COMMIT_TIME, _SEQNO)
+_MIN_SIDE_BYTES = 64 * 1024
+_MIN_ROWS, _MAX_ROWS = 1_024, 65_536
+_BYTES_PER_VALUE = 24
+_WAYS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeContext:
+    """What reading changes takes; small and picklable. `images` are the data columns of rows before and after."""
+
+    slices: SliceContext
+    images: pa.Schema
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The columns to read of slices: key and version of each row, then those of its image."""
+        table = self.slices.table
+        return pa.schema([*(table.field(name) for name in (KEY, *_VERSION)), *self.images])
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows of a piece of the answer, within a share of the budget."""
+        width = 2 * len(self.images) * _BYTES_PER_VALUE
+        return min(max(self.slices.budget_bytes // 16 // width, _MIN_ROWS), _MAX_ROWS)
+
+
+def read_changes(context: ChangeContext, change: Change) -> Iterator[pa.Table]:
+    """Yield the changes as tables of `change_schema(context.images)`, within the memory budget.
+
+    Raises UserError if files that the changes are told by were cleaned, CorruptTableError for a broken change log.
+    """
+    if change.case is ChangeCase.AS_IS:
+        yield from _logged(context, change)
+    elif change.case is ChangeCase.BASE_FILE_INSERT:
+        for rows in _rows(context, change.after):
+            yield _changes(context, change, Op.INSERT, after=rows)
+    elif change.case in (ChangeCase.BASE_FILE_DELETE, ChangeCase.REPLACE_COMMIT):
+        for rows in _rows(context, change.before):
+            yield _changes(context, change, Op.DELETE, before=rows)
+    else:
+        keys = _keys_of_logs(context, change.logs) if change.case is ChangeCase.LOG_FILE else None
+        before, after = _rows(context, change.before), _rows(context, change.after)
+        yield from _paired(context, change, keys, before, after)
+
+
+def _logged(context: ChangeContext, change: Change) -> Iterator[pa.Table]:
+    blocks = _blocks(context, change.change_logs)
+    held = {name for _, block in blocks for name in avro_to_arrow(block.schema or "").names}
+    if AFTER in held or not blocks:
+        for path, block in blocks:
+            yield from _whole_records(context, change, path, block)
+        return
+    if change.after is None or (BEFORE not in held and change.before is None):
+        raise UserError(
+            f"the change log of {change.instant} in file group {change.file_id} of partition {change.partition!r} "
+            "leaves out images, and the files that have them were cleaned. Begin after that commit, let the cleaner "
+            "retain more of them, or let tables log DATA_BEFORE_AFTER",
+            instant=change.instant,
+        )
+    keys = (records.column(RECORD_KEY) for records in _records(context, blocks, [RECORD_KEY]))
+    before = _images_before(context, blocks) if BEFORE in held else _rows(context, change.before)
+    yield from _paired(context, change, keys, before, _rows(context, change.after), always=True)
+
+
+def _whole_records(context: ChangeContext, change: Change, path: str, block: LogBlock) -> Iterator[pa.Table]:
+    schema = change_schema(context.images)
+    for records in _records(context, [(path, block)], [OP, BEFORE, AFTER]):
+        images = []
+        for name in (BEFORE, AFTER):
+            column = records.column(name)
+            position = np.cumsum(np.asarray(pc.is_valid(column))) - 1
+            rows = align(rows_of(column), context.images)
+            taken = pa.array(position, mask=np.asarray(pc.is_null(column)))
+            images.append(image(rows, schema.field(name).type, taken))
+        times = pa.repeat(change.instant, records.num_rows)
+        made = pa.Table.from_arrays([records.column(OP), times, *images], schema=schema)
+        for start in range(0, made.num_rows, context.rows_at_once):
+            yield made.slice(start, context.rows_at_once)
+
+
+def _images_before(context: ChangeContext, blocks: list[tuple[str, LogBlock]]) -> Iterator[pa.Table]:
+    """Yield the rows that a log of before images says were there, without versions."""
+    for records in _records(context, blocks, [RECORD_KEY, BEFORE]):
+        there = records.filter(pc.is_valid(records.column(BEFORE)))
+        rows = rows_of(there.column(BEFORE)).append_column(KEY, there.column(RECORD_KEY))
+        yield align(rows, context.stored)
+
+
+def _blocks(context: ChangeContext, logs: Iterable[LogFile]) -> list[tuple[str, LogBlock]]:
+    found = []
+    for log in logs:
+        try:
+            with context.slices.storage.open_input(log.path) as source:
+                blocks = scan_blocks(source)
+        except NotFoundError as error:
+            raise UserError(
+                f"change log {log.path} was cleaned, so the changes of {log.instant} cannot be told any more. Begin "
+                "after that commit, or let the cleaner retain more of them",
+                instant=log.instant,
+            ) from error
+        for block in blocks:
+            if block.kind is not BlockType.CDC_DATA or block.schema is None:
+                raise CorruptTableError(
+                    f"{context.slices.storage.root}/{log.path}: a {block.kind.name} block at byte {block.offset} is no "
+                    "whole block of changes",
+                    path=log.path,
+                )
+            found.append((log.path, block))
+    return found
+
+
+def _records(context: ChangeContext, blocks: list[tuple[str, LogBlock]], columns: list[str]) -> Iterator[pa.Table]:
+    """Yield the records of each block; the whole block is in memory, as its writer had it."""
+    for path, block in blocks:
+        assert block.schema is not None, "blocks without schema were refused"
+        with context.slices.storage.open_input(path) as source:
+            source.seek(block.offset)
+            content = source.read(block.length)
+        yield decode_avro_rows(content, block.schema, columns)
+
+
+def _rows(context: ChangeContext, file_slice: FileSlice | None) -> Iterator[pa.Table]:
+    if file_slice is None:
+        return
+    for _, rows in read_slice(context.slices, file_slice, context.stored):
+        yield rows
+
+
+def _keys_of_logs(context: ChangeContext, logs: tuple[LogFile, ...]) -> Iterator[pa.ChunkedArray]:
+    slices = context.slices
+    columns = slices.merging(pa.schema([slices.table.field(KEY)]))
+    for entries in read_entries(slices, logs, columns, ColumnSets()):
+        yield entries.column(KEY)
+
+
+def _changes(
+    context: ChangeContext, change: Change, op: Op, *, before: pa.Table | None = None, after: pa.Table | None = None
+) -> pa.Table:
+    schema = change_schema(context.images)
+    known = after if after is not None else before
+    assert known is not None, "a change has a row before or a row after"
+    count = known.num_rows
+    kind = schema.field(BEFORE).type
+    images = [pa.nulls(count, kind) if rows is None else image(rows, kind) for rows in (before, after)]
+    return pa.Table.from_arrays([pa.repeat(op.value, count), pa.repeat(change.instant, count), *images], schema=schema)
+
+
+def _paired(
+    context: ChangeContext,
+    change: Change,
+    keys: Iterator[pa.ChunkedArray] | None,
+    before: Iterator[pa.Table],
+    after: Iterator[pa.Table],
+    *,
+    always: bool = False,
+) -> Iterator[pa.Table]:
+    """Yield how rows of `keys` (all, if None) differ; with `always` a row that is there twice was updated."""
+    limit = max(context.slices.budget_bytes // 16, _MIN_SIDE_BYTES)
+    with scratch_directory("lakehouse-changes-") as directory:
+        wanted = _Side(Path(directory), "keys", pa.schema([pa.field(KEY, pa.string())]), limit)
+        for piece in keys or ():
+            wanted.add(pa.table({KEY: piece}))
+        known = None if keys is None else wanted.in_memory()
+        sides = [_Side(Path(directory), name, context.stored, limit) for name in (BEFORE, AFTER)]
+        for side, rows in zip(sides, (before, after), strict=True):
+            for piece in rows:
+                side.add(piece if known is None else _of_keys(piece, known))
+        is_split = any(side.is_split for side in (wanted, *sides))
+        for part, old, new in zip(*(side.parts(split=is_split) for side in (wanted, *sides)), strict=True):
+            if keys is not None and known is None:
+                old, new = _of_keys(old, part), _of_keys(new, part)
+            yield from _pairs(context, change, old, new, always=always)
+
+
+def _of_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    return rows.filter(pc.is_in(rows.column(KEY), value_set=keys.column(KEY).combine_chunks()))
+
+
+class _Side:
+    """Rows that wait to be paired: in memory up to `limit` bytes, then in local files by the hash of their keys."""
+
+    def __init__(self, directory: Path, name: str, schema: pa.Schema, limit: int) -> None:
+        self._place, self._schema, self._limit = (directory, name), schema, limit
+        self._held: list[pa.Table] = []
+        self._bytes = 0
+        self._split: HashSplit | None = None
+
+    @property
+    def is_split(self) -> bool:
+        """Whether there were too many rows for memory."""
+        return self._split is not None
+
+    def add(self, rows: pa.Table) -> None:
+        """Append rows."""
+        if self._split is not None:
+            self._split.add(rows)
+        elif rows.num_rows:
+            self._held.append(rows)
+            self._bytes += rows.nbytes
+            if self._bytes > self._limit:
+                self._spill()
+
+    def in_memory(self) -> pa.Table | None:
+        """Return all rows, or None if they are in files."""
+        return None if self._split is not None else self._all()
+
+    def parts(self, *, split: bool) -> Iterator[pa.Table]:
+        """Yield the rows, with `split` in as many parts as every other side that is split."""
+        if not split:
+            yield self._all()
+            return
+        self._spill()
+        assert self._split is not None
+        for path in self._split.finish():
+            if path is None:
+                yield self._schema.empty_table()
+                continue
+            with pa.OSFile(str(path)) as source:
+                rows = pa.ipc.open_stream(source).read_all()
+            path.unlink()
+            yield rows
+
+    def _all(self) -> pa.Table:
+        return pa.concat_tables([self._schema.empty_table(), *self._held])
+
+    def _spill(self) -> None:
+        if self._split is None:
+            self._split = HashSplit(*self._place, _WAYS)
+            for rows in self._held:
+                self._split.add(rows)
+            self._held, self._bytes = [], 0
+
+
+def _pairs(context: ChangeContext, change: Change, old: pa.Table, new: pa.Table, *, always: bool) -> Iterator[pa.Table]:
+    """Yield the changes that make the rows `new` of the rows `old`: first what is there after, then what is gone."""
+    ids = _identities(old.column(KEY), new.column(KEY))
+    _, old_row, new_row = np.intersect1d(ids[: old.num_rows], ids[old.num_rows :], True, True)
+    came_from = np.full(new.num_rows, -1)
+    came_from[new_row] = old_row
+    shows = np.ones(new.num_rows, bool)
+    if not always:
+        shows[new_row] = _differ(context, old.take(pa.array(old_row)), new.take(pa.array(new_row)))
+    gone = np.ones(old.num_rows, bool)
+    gone[old_row] = False
+    after = np.concatenate([np.flatnonzero(shows), np.full(int(gone.sum()), -1)])
+    before = np.concatenate([came_from[shows], np.flatnonzero(gone)])
+    schema = change_schema(context.images)
+    ops = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
+    for start in range(0, len(after), context.rows_at_once):
+        rows = [side[start : start + context.rows_at_once] for side in (before, after)]
+        op = ops.take(pa.array(np.where(rows[1] < 0, 2, np.where(rows[0] < 0, 0, 1))))
+        images = [
+            image(side, schema.field(BEFORE).type, pa.array(row, mask=row < 0))
+            for side, row in zip((old, new), rows, strict=True)
+        ]
+        yield pa.Table.from_arrays([op, pa.repeat(change.instant, len(op)), *images], schema=schema)
+
+
+def _identities(old: pa.ChunkedArray, new: pa.ChunkedArray) -> np.ndarray:
+    """Return a number for each row, old ones first: equal for the n-th rows of one key on both sides."""
+    whole = pa.concat_arrays([pa.array([], pa.string()), *old.chunks, *new.chunks])
+    codes = whole.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    count = len(old)
+    nth = np.concatenate([_occurrences(codes[:count]), _occurrences(codes[count:])])
+    identities: np.ndarray = codes * (int(nth.max(initial=0)) + 1) + nth
+    return identities
+
+
+def _occurrences(codes: np.ndarray) -> np.ndarray:
+    """Return for each code how many equal ones stand before it."""
+    order = np.argsort(codes, kind="stable")
+    ranked = codes[order]
+    starts = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]])) if len(codes) else np.array([], int)
+    lengths = np.diff(np.append(starts, len(codes)))
+    nth = np.empty(len(codes), np.int64)
+    nth[order] = np.arange(len(codes)) - np.repeat(starts, lengths)
+    return nth
+
+
+def _differ(context: ChangeContext, old: pa.Table, new: pa.Table) -> np.ndarray:
+    """Return which rows were written again: their versions tell, and their values where rows take some of others."""
+    differ = np.zeros(old.num_rows, bool)
+    for name in _VERSION:
+        differ |= np.asarray(pc.fill_null(pc.not_equal(old.column(name), new.column(name)), True))
+    if context.slices.mixes_versions:
+        kind = image_type(context.images)
+        differ |= np.asarray(pc.not_equal(json_objects(image(old, kind)), json_objects(image(new, kind))))
+    return differ

@@ -1,0 +1,75 @@
+"""Compaction of one file slice: base and logs become the next base file (format: data.md 5.2; timeline.md 9.1)."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from lakehouse.core.files.base_reader import BaseFileReader
+from lakehouse.core.files.base_writer import BaseFileWriter, kept_schema
+from lakehouse.core.files.log_reader import SliceContext
+from lakehouse.core.files.markers import TaskMarkers, compaction_markers
+from lakehouse.core.files.slice_reader import Origin, SliceCounts, read_slice
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import WriteStat
+from lakehouse.model.compaction import CompactionOperation
+from lakehouse.model.files import FileSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionContext:
+    """What the tasks of one compaction are told: how to write, and how to read."""
+
+    write: WriteContext
+    read: SliceContext
+
+
+def compact_slice(context: CompactionContext, attempt: Attempt, operation: CompactionOperation) -> WriteStat:
+    """Write the base file that the operation asks for and return its stat.
+
+    The new file has the compaction's instant; rows keep the commit that wrote them. Raises CorruptTableError for a plan
+    whose names are not those of data files.
+    """
+    file_slice, counts = slice_of(operation), SliceCounts()
+    markers = TaskMarkers(context.write, attempt, compaction_markers(context.write, attempt, operation, logs=False))
+    with ExitStack() as stack:
+        base = None
+        if file_slice.base is not None:
+            base = BaseFileReader(context.write.storage, file_slice.base.path)
+            stack.callback(base.close)
+        writer = stack.enter_context(
+            BaseFileWriter(context.write, attempt, markers, operation.partition, operation.file_id, file_slice.base)
+        )
+        merged = read_slice(context.read, file_slice, kept_schema(context.write.schema), counts, base)
+        for number, (origin, rows) in enumerate(merged):
+            if number == 0 and base is not None and writer.bloom.enabled:
+                # By now the logs are matched, and it is known how many keys the filter must still take.
+                writer.bloom.inherit(base.bloom_filter(), counts.unmatched)
+            writer.write_kept(rows, known=origin is not Origin.INSERTED)
+    stat = writer.stat(inserts=counts.inserted, updates=counts.updated, deletes=counts.deleted)
+    return replace(
+        stat,
+        log_records=counts.log_entries,
+        log_files_compacted=len(file_slice.logs),
+        log_blocks=counts.log_blocks,
+        corrupt_blocks=counts.corrupt_blocks,
+        updated_compacted=counts.updated,
+        log_bytes_compacted=int(operation.metrics.get("TOTAL_LOG_FILES_SIZE", 0)),
+    )
+
+
+def slice_of(operation: CompactionOperation) -> FileSlice:
+    """Return the slice that an operation of a plan names."""
+    partition, file_id = operation.partition, operation.file_id
+    base = None if operation.data_file is None else parse_base_file(operation.data_file, partition, 0)
+    sizes = operation.log_sizes or (0,) * len(operation.log_files)
+    logs = [parse_log_file(name, partition, size) for name, size in zip(operation.log_files, sizes, strict=True)]
+    known = [log for log in logs if log is not None]
+    if (operation.data_file is not None and base is None) or len(known) < len(logs):
+        raise CorruptTableError(f"the plan for file group {file_id} of {partition!r} names what is no data file")
+    return FileSlice(
+        partition=partition, file_id=file_id, base_instant=operation.base_instant, base=base, logs=tuple(known)
+    )

@@ -1,0 +1,227 @@
+"""Finding incoming keys in base files: one pass over the key column, hashed against the staged keys.
+
+The answer stays where the data is, in a hits file per base file; only counts go back to the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.files.base_reader import BaseFileReader, convert
+from lakehouse.core.files.key_matches import IN_PLACE, LOST, MOVED_OUT, FoundHits, Hits, read_hits
+from lakehouse.core.files.memory_budget import Budget, give_back
+from lakehouse.core.files.staging import StagedReader
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.planning.write import StagedEntry, TagResult, TagTask
+from lakehouse.core.rows.keys import record_keys
+from lakehouse.core.rows.record_merge import incoming_wins
+from lakehouse.errors import UnsupportedError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.files import BaseFile, FileSlice
+
+__all__ = ["IN_PLACE", "KEY", "LOST", "MOVED_OUT", "Hits", "read_hits"]
+
+KEY = META_COLUMNS[2]
+_KEY_BYTES = 64
+_SAMPLE_KEYS = 1_000
+_VALUES_BATCH = 131_072
+Entries = tuple[StagedEntry, ...]
+
+
+def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
+    """Look the task's keys up in its base files; write the hits of each beside the staged rows."""
+    with ExitStack() as stack:
+        readers = [BaseFileReader(context.storage, base.path) for base in task.bases]
+        for reader in readers:
+            stack.callback(reader.close)
+        found = [stack.enter_context(FoundHits(context, task.entries)) for _ in task.bases]
+        for part in _parts(context, task.entries):
+            keys = staged_keys(context, part)
+            bounds = pc.min_max(keys)
+            for base, reader, hits in zip(task.bases, readers, found, strict=True):
+                if _may_hold(reader, bounds):
+                    hits.add(find(context, base, reader, part, keys))
+        return [hits.write(attempt, base) for base, hits in zip(task.bases, found, strict=True)]
+
+
+def match_file(
+    context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, hits: FoundHits
+) -> None:
+    """Look the keys of `entries` up in one open base file and add what is found to `hits`."""
+    for part in _parts(context, entries):
+        hits.add(find(context, base, reader, part, staged_keys(context, part)))
+
+
+def write_hits(
+    context: WriteContext, attempt: Attempt, base: BaseFile | FileSlice, entries: Entries, parts: Iterable[Hits]
+) -> TagResult:
+    """Write what was found of a file, or of a slice with logs, part by part of the batch, beside the staged rows."""
+    with FoundHits(context, entries) as found:
+        for hits in parts:
+            found.add(hits)
+        return found.write(attempt, base)
+
+
+def find(
+    context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, keys: pa.ChunkedArray
+) -> Hits:
+    """Return which rows of `base` carry one of `keys`, the keys of `entries` in order."""
+    base_row, staged = _positions(context, reader, keys)
+    starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
+    entry = np.searchsorted(starts, staged, side="right") - 1
+    runs = tuple(sorted({e.run for e in entries}))
+    run_of_entry = np.array([runs.index(e.run) for e in entries], np.int32)
+    offsets = np.array([e.offset for e in entries], np.int64)
+    position = staged - starts[entry]
+    kind = np.full(len(base_row), IN_PLACE, np.int8)
+    if context.move_partitions and len(base_row):
+        kind = _kinds(context, base, reader, entries, entry, position, base_row)
+    return Hits(base_row=base_row, run=run_of_entry[entry], row=position + offsets[entry], kind=kind, runs=runs)
+
+
+def _positions(context: WriteContext, reader: BaseFileReader, keys: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the file whose key is among `keys`, and the position of that key."""
+    value_set = keys.combine_chunks()
+    base_rows, positions, start = [np.array([], np.int64)], [np.array([], np.int64)], 0
+    for stored in stored_keys(context, reader):
+        found = pc.index_in(stored, value_set=value_set)
+        base_rows.append(np.flatnonzero(np.asarray(pc.is_valid(found))) + start)
+        positions.append(found.drop_null().to_numpy(zero_copy_only=False).astype(np.int64))
+        start += len(stored)
+    return np.concatenate(base_rows), np.concatenate(positions)
+
+
+def stored_keys(context: WriteContext, reader: BaseFileReader) -> Iterator[pa.Array]:
+    """Yield the record keys of a base file, in pieces of its share of the budget."""
+    bounds = [reader.footer(name) for name in ("hoodie_min_record_key", "hoodie_max_record_key")]
+    size = context.budget.looked_up_keys(max((len(bound) for bound in bounds if bound), default=_KEY_BYTES))
+    if KEY in reader.schema.names and reader.has_values(KEY):
+        yield from reader.column_batches(KEY, size)
+        return
+    for rows in reader.batches(pa.schema([f for f in context.schema if f.name in _roots(context)]), size):
+        keys = record_keys(rows, context.keys)
+        yield from keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+
+
+def staged_keys(context: WriteContext, entries: Entries) -> pa.ChunkedArray:
+    """Return the keys of the entries' rows, in order."""
+    chunks: list[pa.Array] = []
+    for entry in entries:
+        with StagedReader(context, entry.run) as reader:
+            chunks.extend(reader.slice(entry.offset, entry.rows, [KEY]).column(0).chunks)
+    return pa.chunked_array(chunks, pa.string())
+
+
+def _roots(context: WriteContext) -> set[str]:
+    return {name.split(".")[0] for name in context.keys.record_key_fields}
+
+
+def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYTES) -> Iterator[Entries]:
+    """Cut the entries into parts whose keys fit their share of the budget together with their hash table."""
+    limit = Budget(budget_bytes).hashed_keys(key_bytes)
+    part: list[StagedEntry] = []
+    room = limit
+    for entry in entries:
+        rest = entry
+        while rest.rows > room:
+            head = replace(rest, rows=room, deletes=max(room - rest.upserts, 0))
+            yield (*part, head)
+            give_back()
+            rest = replace(
+                rest, offset=rest.offset + room, rows=rest.rows - room, deletes=min(rest.deletes, rest.rows - room)
+            )
+            part, room = [], limit
+        part.append(rest)
+        room -= rest.rows
+    if part:
+        yield tuple(part)
+
+
+def _parts(context: WriteContext, entries: Entries) -> Iterator[Entries]:
+    return entry_parts(entries, context.policy.memory_budget_bytes, _key_bytes(context, entries))
+
+
+def _key_bytes(context: WriteContext, entries: Entries) -> float:
+    """Return what a staged key takes, as the first ones do."""
+    sample = replace(entries[0], rows=min(entries[0].rows, _SAMPLE_KEYS))
+    size: int = staged_keys(context, (sample,)).nbytes
+    return size / max(sample.rows, 1)
+
+
+def _may_hold(reader: BaseFileReader, bounds: pa.StructScalar) -> bool:
+    low, high = reader.footer("hoodie_min_record_key"), reader.footer("hoodie_max_record_key")
+    first, last = bounds["min"].as_py(), bounds["max"].as_py()
+    if first is None:
+        return False
+    return low is None or high is None or (first <= high and last >= low)
+
+
+def _kinds(
+    context: WriteContext,
+    base: BaseFile,
+    reader: BaseFileReader,
+    entries: Entries,
+    entry: np.ndarray,
+    position: np.ndarray,
+    base_row: np.ndarray,
+) -> np.ndarray:
+    """Tell rows that leave this partition from those that stay (format: data.md 7.2)."""
+    elsewhere = np.array([e.partition != base.partition for e in entries])[entry]
+    deletes = position >= np.array([e.upserts for e in entries])[entry]
+    moving = np.flatnonzero(elsewhere & ~deletes)
+    kind = np.full(len(base_row), IN_PLACE, np.int8)
+    kind[moving] = MOVED_OUT
+    if len(moving):
+        refuse_moves(context, len(moving))
+    if context.rule.compared and len(moving):
+        rows = base_row[moving]
+        stored = pa.table({name: _stored(context, reader, name, rows) for name in context.rule.compared})
+        incoming = staged_ordering(context, entries, entry[moving], position[moving])
+        wins = incoming_wins(context.rule, stored, incoming, None)
+        kind[moving[~wins]] = LOST
+    return kind
+
+
+def refuse_moves(context: WriteContext, rows: int) -> None:
+    """Raise UnsupportedError if a row that goes to another partition would have to take values along."""
+    if context.rule.mixes or context.keeps:
+        raise UnsupportedError(
+            f"{context.storage.root}: {rows} stored rows would move to another partition, and this write merges "
+            "values of the stored row into the new one, which is not supported across partitions. Set "
+            "hoodie.simple.index.update.partition.path=false to update rows where they are, or bring whole rows to a "
+            "table without merger and partial updates."
+        )
+
+
+def _stored(context: WriteContext, reader: BaseFileReader, name: str, rows: np.ndarray) -> pa.ChunkedArray:
+    """Return the values of a column at ascending rows of a base file."""
+    wanted = context.schema.field(name).type
+    if name not in reader.schema.names:
+        return pa.chunked_array([pa.nulls(len(rows), wanted)])
+    chunks: list[pa.Array] = []
+    start = 0
+    for batch in reader.column_batches(name, _VALUES_BATCH):
+        first, last = np.searchsorted(rows, (start, start + len(batch)))
+        chunks.append(batch.take(pa.array(rows[first:last] - start)))
+        start += len(batch)
+    return convert(pa.chunked_array(chunks, reader.schema.field(name).type), wanted)
+
+
+def staged_ordering(context: WriteContext, entries: Entries, entry: np.ndarray, position: np.ndarray) -> pa.Table:
+    """Return the ordering columns of staged rows, named by entry and position in it."""
+    names = list(context.rule.compared)
+    tables, order = [], []
+    for number in np.unique(entry):
+        chosen = np.flatnonzero(entry == number)
+        with StagedReader(context, entries[number].run) as reader:
+            tables.append(reader.take(position[chosen] + entries[number].offset, names))
+        order.append(chosen)
+    back = np.argsort(np.concatenate(order), kind="stable")
+    return pa.concat_tables(tables).take(pa.array(back))

@@ -1,0 +1,241 @@
+"""Matches between stored and incoming rows, in pieces of bounded size, in the order of the stored rows.
+
+A hits file lies beside the staged rows, one per base file that is touched, with one row per stored row:
+
+    base_row int64 (position in the base file, ascending) | run dictionary<string> | row int64 (position in the run) |
+    kind int8: IN_PLACE, MOVED_OUT (the incoming row goes to another partition), LOST (the stored row is newer),
+    DELETED (no stored row: a log deletes the key as of an ordering value)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.planning.write import StagedEntry, TagResult
+from lakehouse.core.storage.os_errors import scratch_directory
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.files import BaseFile, FileSlice
+
+Number = TypeVar("Number", int, np.ndarray)
+IN_PLACE, MOVED_OUT, LOST, DELETED = 0, 1, 2, 3
+# A run and a position in it, or an entry and a position in it, as one number.
+_ROW_BITS = 40
+_SEGMENT = pa.schema([("base_row", pa.int64()), ("run", pa.int32()), ("row", pa.int64()), ("kind", pa.int8())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """Matches between one base file and staged rows, ordered by `base_row`; arrays of one length."""
+
+    base_row: np.ndarray
+    run: np.ndarray
+    row: np.ndarray
+    kind: np.ndarray
+    runs: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.base_row)
+
+    def take(self, chosen: np.ndarray | slice) -> Hits:
+        """Return some of the matches, in the order given."""
+        return Hits(
+            base_row=self.base_row[chosen],
+            run=self.run[chosen],
+            row=self.row[chosen],
+            kind=self.kind[chosen],
+            runs=self.runs,
+        )
+
+
+class FoundHits:
+    """The matches of one base file, added for one part of the batch after the other; use as a context manager.
+
+    They stay in memory if there is one part; those of several parts go to a local file, because their number grows
+    with the batch. A staged row belongs to one part.
+    """
+
+    def __init__(self, context: WriteContext, entries: Sequence[StagedEntry]) -> None:
+        self._context = context
+        self._index = EntryIndex(entries)
+        self._stack = ExitStack()
+        self._first: Hits | None = None
+        self._spill = ""
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._segments: list[Hits] | None = None
+        self._rows = 0
+        self._consumed: dict[str, int] = {}
+
+    def __enter__(self) -> FoundHits:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def add(self, hits: Hits) -> None:
+        """Keep the matches with one part."""
+        if not len(hits):
+            return
+        hits = self._index.renamed(hits)
+        # A stored row that is newer stays: it is no reason to write the file anew.
+        self._rows += int((hits.kind != LOST).sum())
+        for number, used in self._index.consumed(hits):
+            partition = self._index.entries[number].partition
+            self._consumed[partition] = self._consumed.get(partition, 0) + used
+        if self._first is None and self._writer is None:
+            self._first = hits
+            return
+        if self._writer is None:
+            directory = self._stack.enter_context(scratch_directory("lakehouse-hits-"))
+            self._spill = f"{directory}/segments.arrow"
+            self._writer = self._stack.enter_context(pa.ipc.new_file(self._spill, _SEGMENT))
+        for segment in [hits] if self._first is None else [self._first, hits]:
+            arrays = [pa.array(a) for a in (segment.base_row, segment.run, segment.row, segment.kind)]
+            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SEGMENT))
+        self._first = None
+
+    def ordered(self) -> Iterator[Hits]:
+        """Yield all matches in the order of the stored rows, piece by piece; call when nothing more is added."""
+        if self._first is not None:
+            yield self._first
+        elif self._writer is not None:
+            yield from _merged(self._spilled(self._writer), self._context.budget.hits)
+
+    def write(self, attempt: Attempt, base: BaseFile | FileSlice) -> TagResult:
+        """Write the hits file, unless there are no matches, and return what the plan is told of `base`."""
+        if self._first is None and self._writer is None:
+            return TagResult(base=base)
+        path = f"{self._context.staging}/hits/{base.file_id}_{attempt.token}.arrow"
+        names = pa.array(self._index.runs, pa.string())
+        schema = _SEGMENT.set(1, pa.field("run", pa.dictionary(pa.int32(), pa.string())))
+        with self._context.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
+            for hits in self.ordered():
+                run = pa.DictionaryArray.from_arrays(pa.array(hits.run, pa.int32()), names)
+                columns = [pa.array(hits.base_row), run, pa.array(hits.row), pa.array(hits.kind)]
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        return TagResult(base=base, hits=path, hit_rows=self._rows, consumed=self._consumed)
+
+    def _spilled(self, writer: pa.ipc.RecordBatchFileWriter) -> list[Hits]:
+        if self._segments is None:
+            writer.close()
+            reader = pa.ipc.open_file(self._stack.enter_context(pa.memory_map(self._spill)))
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            self._segments = [_of_batch(batch, self._index.runs) for batch in batches]
+        return self._segments
+
+
+class EntryIndex:
+    """Finds the entry that a staged row, named by run and position, belongs to."""
+
+    def __init__(self, entries: Sequence[StagedEntry]) -> None:
+        self.runs = tuple(sorted({entry.run for entry in entries}))
+        number = {run: n for n, run in enumerate(self.runs)}
+        self.entries = tuple(sorted(entries, key=lambda entry: (entry.run, entry.offset)))
+        self._starts = np.array([_code(number[e.run], e.offset) for e in self.entries], np.int64)
+        self._upserts = np.array([e.upserts for e in self.entries], np.int64)
+
+    def renamed(self, hits: Hits) -> Hits:
+        """Return the matches with the runs of this index, without those of other runs."""
+        if hits.runs == self.runs:
+            return hits
+        known = {run: n for n, run in enumerate(self.runs)}
+        number = np.array([known.get(run, -1) for run in hits.runs], np.int32)[hits.run]
+        hits = Hits(base_row=hits.base_row, run=number, row=hits.row, kind=hits.kind, runs=self.runs)
+        return hits if (number >= 0).all() else hits.take(number >= 0)
+
+    def used_upserts(self, hits: Hits) -> tuple[np.ndarray, np.ndarray]:
+        """Return entry and position in it of the upserts that matches, renamed, use up: they will not be inserted."""
+        code = _code(hits.run[hits.kind != MOVED_OUT].astype(np.int64), hits.row[hits.kind != MOVED_OUT])
+        entry = np.searchsorted(self._starts, code, side="right") - 1
+        position = code - self._starts[entry]
+        mine = (entry >= 0) & (position < self._upserts[entry])
+        return entry[mine], position[mine]
+
+    def consumed(self, hits: Hits) -> Iterator[tuple[int, int]]:
+        """Yield entries and the number of their upserts, each counted once, that matches use up."""
+        entry, position = self.used_upserts(hits)
+        if len(entry):
+            distinct = np.unique(_code(entry, position)) >> _ROW_BITS
+            numbers, counts = np.unique(distinct, return_counts=True)
+            yield from zip(numbers.tolist(), counts.tolist(), strict=True)
+
+
+def stream_hits(context: WriteContext, path: str) -> Iterator[Hits]:
+    """Yield the matches of a hits file, in order, as they were written: piece by piece."""
+    with context.storage.open_input(path) as source, pa.ipc.open_file(source) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            run = batch.column(1)
+            yield _of_batch(batch.set_column(1, "run", run.indices), tuple(run.dictionary.to_pylist()))
+
+
+def without_held(context: WriteContext, hits: Hits, others: Sequence[tuple[str, bool]]) -> Hits:
+    """Return the matches without those of kind DELETED whose row has a better place in another file's hits.
+
+    `others` are (hits file, whether it has priority): a stored row is a better place than a delete, and of two deletes
+    the first is.
+    """
+    keep = np.ones(len(hits), bool)
+    deleted = np.flatnonzero(hits.kind == DELETED)
+    codes = _code(hits.run[deleted].astype(np.int64), hits.row[deleted])
+    for path, goes_first in others if len(deleted) else ():
+        for piece in stream_hits(context, path):
+            number = np.array([hits.runs.index(run) if run in hits.runs else -1 for run in piece.runs], np.int64)
+            better = (piece.kind == IN_PLACE) | (goes_first & (piece.kind == DELETED))
+            better &= number[piece.run] >= 0
+            taken = _code(number[piece.run[better]], piece.row[better])
+            keep[deleted[np.isin(codes, taken)]] = False
+    return hits if keep.all() else hits.take(keep)
+
+
+def read_hits(context: WriteContext, path: str) -> Hits:
+    """Return all matches of one hits file at once."""
+    pieces = list(stream_hits(context, path))
+    if not pieces:
+        empty = np.array([], np.int64)
+        return Hits(base_row=empty, run=empty, row=empty, kind=empty, runs=())
+    return _joined(pieces)
+
+
+def _merged(segments: Sequence[Hits], limit: int) -> Iterator[Hits]:
+    """Merge ordered pieces; the matches of a range of stored rows are in memory at once."""
+    start = min(int(segment.base_row[0]) for segment in segments)
+    stop = max(int(segment.base_row[-1]) for segment in segments) + 1
+    while start < stop:
+        end = min(start + limit, stop)
+        parts = [s.take(slice(*np.searchsorted(s.base_row, (start, end)).tolist())) for s in segments]
+        joined = _joined([part for part in parts if len(part)] or parts[:1])
+        if len(joined):
+            yield joined.take(np.argsort(joined.base_row, kind="stable"))
+        start = end
+
+
+def _joined(pieces: Sequence[Hits]) -> Hits:
+    if len(pieces) == 1:
+        return pieces[0]
+    return Hits(
+        base_row=np.concatenate([piece.base_row for piece in pieces]),
+        run=np.concatenate([piece.run for piece in pieces]),
+        row=np.concatenate([piece.row for piece in pieces]),
+        kind=np.concatenate([piece.kind for piece in pieces]),
+        runs=pieces[0].runs,
+    )
+
+
+def _of_batch(batch: pa.RecordBatch, runs: tuple[str, ...]) -> Hits:
+    base_row, run, row, kind = (batch.column(i).to_numpy() for i in range(4))
+    return Hits(base_row=base_row, run=run, row=row, kind=kind, runs=runs)
+
+
+def _code(number: Number, row: Number) -> Number:
+    code: Number = (number << _ROW_BITS) + row
+    return code

@@ -1,0 +1,78 @@
+"""Log compaction of one file slice: several log files become one that says the same (format: data.md 4.6).
+
+Its blocks name the instants they stand for (COMPACTED_BLOCK_TIMES); readers skip the blocks of those instants. The base
+file is not read, so a slice whose logs grow faster than compactions come stays cheap to read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.files.compactor import CompactionContext, slice_of
+from lakehouse.core.files.log_reader import KEY
+from lakehouse.core.files.log_writer import LogWriter, delete_ordering
+from lakehouse.core.files.markers import TaskMarkers, compaction_markers
+from lakehouse.core.files.slice_log_merge import fold_logs
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.format.log.blocks import BlockType, LogBlock
+from lakehouse.core.rows.log_entries import COLUMNS, CONTROL, DEFAULT, DELETE, KIND, ColumnSets
+from lakehouse.core.storage.os_errors import scratch_directory
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import WriteStat
+from lakehouse.model.compaction import CompactionOperation
+
+_BATCH_ROWS = 32_768
+
+
+def compact_logs(context: CompactionContext, attempt: Attempt, operation: CompactionOperation) -> list[WriteStat]:
+    """Write the log file that stands for the operation's log files and return its stat."""
+    file_slice = slice_of(operation)
+    instants = tuple(dict.fromkeys(log.instant for log in file_slice.logs))
+    sets, columns = ColumnSets(), context.read.table
+    markers = TaskMarkers(context.write, attempt, compaction_markers(context.write, attempt, operation, logs=True))
+    writer = LogWriter(
+        context.write, attempt, markers, operation.partition, operation.file_id, is_new=False, stands_for=instants
+    )
+    count = 0
+    seen: list[LogBlock] = []
+    try:
+        with scratch_directory("lakehouse-logs-") as directory:
+            for part in fold_logs(context.read, file_slice.logs, columns, sets, iter(()), Path(directory), seen=seen):
+                count += part.entries.num_rows
+                for start in range(0, part.entries.num_rows, _BATCH_ROWS):
+                    _append(context, writer, part.entries.slice(start, _BATCH_ROWS), sets)
+        stats = writer.finish()
+    finally:
+        writer.discard()
+    if not stats:
+        # No block of these logs is whole, so there is nothing that a new one could stand for.
+        return []
+    first = replace(
+        stats[0],
+        log_records=count,
+        corrupt_blocks=sum(block.kind is BlockType.CORRUPT for block in seen),
+        log_files_compacted=len(file_slice.logs),
+        log_bytes_compacted=int(operation.metrics.get("TOTAL_LOG_FILES_SIZE", 0)),
+    )
+    return [first, *stats[1:]]
+
+
+def _append(context: CompactionContext, writer: LogWriter, entries: pa.Table, sets: ColumnSets) -> None:
+    deletes = entries.filter(pc.equal(entries.column(KIND), DELETE))
+    default = deletes.column(DEFAULT)
+    writer.add_deletes(deletes.column(KEY).filter(default), None)
+    ordered = deletes.filter(pc.invert(default))
+    if ordered.num_rows:
+        writer.add_deletes(ordered.column(KEY), delete_ordering(ordered, context.read.rule))
+    rows = entries.filter(pc.not_equal(entries.column(KIND), DELETE))
+    data = rows.drop_columns(CONTROL.names)
+    for number in pc.unique(rows.column(COLUMNS)).to_pylist():
+        brought = sets.sets[number]
+        chosen = data.filter(pc.equal(rows.column(COLUMNS), number))
+        if brought is not None:
+            chosen = chosen.select([name for name in chosen.column_names if name in brought or name in META_COLUMNS])
+        writer.add_stored(chosen)

@@ -1,0 +1,284 @@
+"""Reading log files: the blocks that count, in processing order, as entries to merge (format: data.md 4.4, 4.6).
+
+Parquet and Avro data blocks become the columns asked for, whatever schema their writer had; delete blocks become keys.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.core.files.base_reader import align
+from lakehouse.core.format.avro.decode import decode_avro_rows
+from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
+from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
+from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.format.log.scan import Placed, lost_blocks, settle_blocks
+from lakehouse.core.rows.keys import record_keys, required_columns
+from lakehouse.core.rows.log_entries import ColumnSets, delete_entries, record_entries
+from lakehouse.core.rows.record_merge import DELETED_COLUMN
+from lakehouse.core.storage.protocol import InputFile, Storage
+from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.model.files import LogFile
+from lakehouse.model.keys import KeyConfig
+from lakehouse.model.merge import MergeRule, PartialMode
+
+logger = logging.getLogger(__name__)
+
+#: What a person may do about committed files that are lost or damaged.
+GO_ON = (
+    "Put the file back from a backup, or go back to a version without it: `lakehouse restore run`. To go on without "
+    "those rows, set lakehouse.damaged.files=skip for this run"
+)
+COMMIT_TIME, KEY = META_COLUMNS[0], META_COLUMNS[2]
+OPERATION = "_hoodie_operation"
+_BYTES_PER_VALUE = 24
+_MIN_ROWS, _MAX_ROWS = 1_024, 131_072
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibleBlocks:
+    """Which instants a reader believes when it meets them inside a log file; all of them if `instants` is None.
+
+    Log files of versions 8 and 9 hold one instant each and were chosen by it; those of version 6 hold several.
+    """
+
+    instants: frozenset[str] | None = None
+    archived_before: str = ""
+
+    def shows(self, instant: str) -> bool:
+        """Whether blocks of this instant count."""
+        return self.instants is None or instant in self.instants or instant < self.archived_before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceContext:
+    """What reading the slices of a table takes; small and picklable. `table`: all columns, meta columns in front.
+
+    With `commit_times` (incremental reads) rows that other commits wrote stay out of the merge, as they do in Hudi: a
+    row of the range shows even where an older one outranks it. Partial rows are completed by whatever is stored.
+    `skips_damage` reads on where a committed log is damaged, without the rows that are lost.
+    """
+
+    storage: Storage
+    table: pa.Schema
+    rule: MergeRule
+    keys: KeyConfig
+    budget_bytes: int
+    visible: VisibleBlocks = VisibleBlocks()
+    commit_times: frozenset[str] | None = None
+    skips_damage: bool = False
+
+    @property
+    def mixes_versions(self) -> bool:
+        """Whether a merged row may take values from several versions."""
+        return self.rule.partial is not PartialMode.NONE or self.rule.merger is not None
+
+    def of_range(self, commit_times: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the mask of rows whose commit is one of `commit_times`."""
+        plain = commit_times.cast(pa.string())
+        return pc.is_in(plain, value_set=pa.array(sorted(self.commit_times or ()), pa.string()))
+
+    def merging(self, columns: pa.Schema) -> pa.Schema:
+        """Return `columns` and what merging must know beside them: keys, ordering, marks of deletes.
+
+        A custom merger may look at everything.
+        """
+        if self.rule.merger is not None:
+            return self.table
+        wanted = {KEY, *self.rule.columns(), DELETED_COLUMN, OPERATION, *columns.names}
+        if self.commit_times is not None:
+            wanted.add(COMMIT_TIME)
+        return pa.schema([field for field in self.table if field.name in wanted])
+
+
+def read_entries(
+    context: SliceContext,
+    logs: Sequence[LogFile],
+    columns: pa.Schema,
+    sets: ColumnSets,
+    seen: list[LogBlock] | None = None,
+) -> Iterator[pa.Table]:
+    """Yield what the log files of one slice say, oldest first, as entries of `columns` (see rows.entries).
+
+    `seen` is given the blocks that count, and the corrupt ones that were skipped although a commit wrote them, before
+    the first entries come. Raises CorruptTableError for contents that do not decode and for a committed log that is
+    damaged (unless `context.skips_damage`), UnsupportedError for blocks of a kind tables do not have.
+    """
+    with ExitStack() as stack:
+        sources = [stack.enter_context(context.storage.open_input(log.path)) for log in logs]
+        if not context.skips_damage:
+            _require_sizes(context, logs, sources)
+        blocks = [
+            (number, block) for number, source in enumerate(sources) for block in _blocks(context, logs[number], source)
+        ]
+        lost = lost_blocks(blocks, context.visible.shows, appended=context.visible.instants is not None)
+        if lost and not context.skips_damage:
+            raise _damaged(context, logs, lost[0])
+        for number, block in lost:
+            logger.warning(
+                "%s/%s: the damaged block near byte %d is skipped",
+                context.storage.root,
+                logs[number].path,
+                block.offset,
+            )
+        counting = settle_blocks(blocks, context.visible.shows)
+        if seen is not None:
+            seen.extend(block for _, block in (*counting, *lost))
+        partial = context.mixes_versions or any(block.is_partial for _, block in counting)
+        only = None if partial else context.commit_times
+        for number, block in counting:
+            if only is not None and block.kind is BlockType.DELETE and not only & {block.instant, *block.compacted}:
+                continue
+            try:
+                for entries in _decode(context, sources[number], block, columns, sets):
+                    is_data = only is not None and block.kind is not BlockType.DELETE
+                    yield entries.filter(context.of_range(entries.column(COMMIT_TIME))) if is_data else entries
+            except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+                if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
+                    raise
+                raise CorruptTableError(
+                    f"{context.storage.root}/{logs[number].path}: the {block.kind.name} block of {block.instant} at "
+                    f"byte {block.offset} cannot be read: {error}",
+                    path=logs[number].path,
+                ) from error
+
+
+def _require_sizes(context: SliceContext, logs: Sequence[LogFile], sources: Sequence[InputFile]) -> None:
+    """Raise CorruptTableError for a log that has not the size its listing or its commit states, or is empty.
+
+    Logs of version 6 grow by appends, and one without blocks is what an append that failed leaves.
+    """
+    grows = context.visible.instants is not None
+    for log, source in zip(logs, sources, strict=True):
+        size = source.size()
+        if size < log.size_bytes or (not grows and (not size or log.size_bytes not in (0, size))):
+            expected = f"{log.size_bytes} bytes" if log.size_bytes else "log blocks"
+            raise CorruptTableError(
+                f"{context.storage.root}/{log.path} has {size} bytes, expected {expected}: rows that were committed "
+                f"are lost. {GO_ON}",
+                path=log.path,
+                expected=log.size_bytes,
+                found=size,
+            )
+
+
+def _damaged(context: SliceContext, logs: Sequence[LogFile], lost: Placed) -> CorruptTableError:
+    number, block = lost
+    path = logs[number].path
+    return CorruptTableError(
+        f"{context.storage.root}/{path}: the log block near byte {block.offset} is damaged ({block.length} bytes are "
+        f"no whole block): rows that were committed are lost. {GO_ON}",
+        path=path,
+        position=block.offset,
+    )
+
+
+def _blocks(context: SliceContext, log: LogFile, source: InputFile) -> list[LogBlock]:
+    try:
+        return scan_blocks(source)
+    except CorruptTableError as error:
+        raise CorruptTableError(f"{context.storage.root}/{log.path}: {error.message}", **error.facts) from error
+
+
+def _decode(
+    context: SliceContext, source: InputFile, block: LogBlock, columns: pa.Schema, sets: ColumnSets
+) -> Iterator[pa.Table]:
+    if block.kind is BlockType.DELETE:
+        types = [columns.field(name).type for name in context.rule.compared if name in columns.names]
+        deleted = decode_deletes(_content(source, block), types)
+        if len(deleted.keys):
+            yield delete_entries(deleted.keys, deleted.ordering, deleted.default, columns, context.rule)
+        return
+    stored = _stored_columns(context, columns)
+    for rows in _data_rows(source, block, stored, _rows_within(context, stored)):
+        partial = None
+        aligned = align(_with_keys(context, rows), columns)
+        if block.is_partial:
+            assert block.schema is not None, "a partial block without schema was refused by the scan"
+            partial = frozenset(avro_to_arrow(block.schema).names) & frozenset(columns.names)
+        yield record_entries(aligned, context.rule, sets.number(partial), table=context.table)
+
+
+def _data_rows(source: InputFile, block: LogBlock, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    if block.kind is BlockType.PARQUET_DATA:
+        with pq.ParquetFile(_view(source, block), pre_buffer=False) as file:
+            present = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(batch_size=rows, columns=present, use_threads=False):
+                yield pa.Table.from_batches([batch])
+        return
+    if block.kind is BlockType.AVRO_DATA:
+        if block.schema is None:
+            raise CorruptTableError(f"an AVRO_DATA block of {block.instant} names no schema")
+        present = [name for name in avro_to_arrow(block.schema).names if name in columns]
+        yield decode_avro_rows(_content(source, block), block.schema, present)
+        return
+    raise UnsupportedError(f"log blocks of kind {block.kind.name} are not supported in a data table")
+
+
+def _stored_columns(context: SliceContext, columns: pa.Schema) -> list[str]:
+    """Return the columns to read of a data block: those asked for, and those keys are made of, should it lack keys."""
+    of_keys = [name for name in required_columns(context.keys) if name in context.table.names]
+    return list(dict.fromkeys([*columns.names, *of_keys]))
+
+
+def _with_keys(context: SliceContext, rows: pa.Table) -> pa.Table:
+    """Return the rows with their record keys, made anew where the table keeps none (virtual keys)."""
+    if KEY in rows.column_names and not rows.column(KEY).null_count:
+        return rows
+    made = pc.cast(record_keys(rows, context.keys), pa.string())
+    rest = rows.drop_columns([KEY]) if KEY in rows.column_names else rows
+    return rest.append_column(KEY, made)
+
+
+def _rows_within(context: SliceContext, columns: Sequence[str]) -> int:
+    return min(max(context.budget_bytes // 16 // (len(columns) * _BYTES_PER_VALUE), _MIN_ROWS), _MAX_ROWS)
+
+
+def _content(source: InputFile, block: LogBlock) -> bytes:
+    source.seek(block.offset)
+    return source.read(block.length)
+
+
+def _view(source: InputFile, block: LogBlock) -> pa.BufferReader | _Range:
+    """Return the content of a block as a file: without a copy where the storage maps files, else range by range."""
+    if isinstance(source, pa.NativeFile):
+        source.seek(block.offset)
+        return pa.BufferReader(source.read_buffer(block.length))
+    return _Range(source, block.offset, block.length)
+
+
+class _Range(io.RawIOBase):
+    """A read-only file that is a range of another one."""
+
+    def __init__(self, source: InputFile, offset: int, length: int) -> None:
+        self._source, self._offset, self._length, self._position = source, offset, length, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int, whence: int = io.SEEK_SET, /) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[whence]
+        self._position = start + position
+        return self._position
+
+    def read(self, nbytes: int | None = -1, /) -> bytes:
+        left = max(self._length - self._position, 0)
+        wanted = left if nbytes is None or nbytes < 0 else min(nbytes, left)
+        self._source.seek(self._offset + self._position)
+        data = self._source.read(wanted)
+        self._position += len(data)
+        return data

@@ -1,0 +1,371 @@
+"""Appending to a file group: one log file per group and commit (format: data.md 4, 13).
+
+    data block (parquet: rows inserted and updated)   delete blocks (keys; one block per type of ordering value)
+
+A file never holds more than the maximum log size: what comes after starts the next version. Blocks say their length in
+front, so a data block is collected beside the log, in memory or in a local file, and copied in when it is complete.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakehouse.core.files.base_writer import column_ranges, ensure_partition
+from lakehouse.core.files.key_lookup import LOST, MOVED_OUT, read_hits
+from lakehouse.core.files.key_matches import without_held
+from lakehouse.core.files.log_reader import SliceContext
+from lakehouse.core.files.markers import TaskMarkers, group_markers, mark_log
+from lakehouse.core.files.partial_update_rows import PartialRows, partial_rows
+from lakehouse.core.files.staging import KEY, StagedReader
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro, with_meta_fields
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType, block_frame
+from lakehouse.core.format.log.delete_block import encode_deletes
+from lakehouse.core.format.log.delete_values import written_as
+from lakehouse.core.planning.write import GroupTask
+from lakehouse.core.rows.absent_columns import bits_of, lacking_columns
+from lakehouse.core.rows.event_time import EventTimes
+from lakehouse.core.rows.ordering import without_ordering
+from lakehouse.core.rows.record_merge import says_deleted
+from lakehouse.core.storage.os_errors import translated
+from lakehouse.errors import UnsupportedError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import WriteStat
+from lakehouse.model.files import FileSlice, LogFile
+from lakehouse.model.merge import MergeRule
+
+_COPY_BYTES = 1 << 20
+_CODECS = {"none": "NONE"}
+
+
+def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
+    """Append the task's rows to its file group and return the stats of the log files; none if it has no rows."""
+    gaps = partial_rows(context, read, task)
+    markers = TaskMarkers(context, attempt, group_markers(context, attempt, task))
+    writer = LogWriter(context, attempt, markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps)
+    try:
+        for rows, moved in _incoming(context, task):
+            writer.add(rows, moved)
+        return _over(task.file_slice, writer.finish())
+    finally:
+        writer.discard()
+
+
+def _over(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteStat]:
+    """Return stats of logs with the slice that they lie over: by that Hudi finds what rows were before a change."""
+    if file_slice is None:
+        return stats
+    base, names, found = file_slice.base, [log.name for log in file_slice.logs], []
+    for stat in stats:
+        names.append(stat.path.rpartition("/")[2])
+        known = replace(stat, base_file=base.name if base else "", log_files=tuple(names))
+        found.append(replace(known, prev_commit=file_slice.base_instant))
+    return found
+
+
+def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
+    """Yield staged rows, piece by piece, and which of them leave the group for another partition."""
+    if task.hits is None:
+        for entry in task.entries:
+            with StagedReader(context, entry.run) as reader:
+                size = context.budget.window_rows(reader.bytes_per_row)
+                for start in range(0, entry.rows, size):
+                    yield reader.slice(entry.offset + start, min(size, entry.rows - start)), None
+        return
+    hits = without_held(context, read_hits(context, task.hits), task.other_hits)
+    effective = np.flatnonzero(hits.kind != LOST)
+    for number, run in enumerate(hits.runs):
+        of_run = effective[hits.run[effective] == number]
+        # In the order of the run, so that it is read once from front to back.
+        of_run = of_run[np.argsort(hits.row[of_run], kind="stable")]
+        with StagedReader(context, run) as reader:
+            size = context.budget.window_rows(reader.bytes_per_row)
+            for start in range(0, len(of_run), size):
+                chosen = of_run[start : start + size]
+                row, first = np.unique(hits.row[chosen], return_index=True)
+                yield reader.take(row), hits.kind[chosen[first]] == MOVED_OUT
+
+
+class LogWriter:
+    """Collects the rows and deletes of one file group; `finish` writes what is left and returns the stats.
+
+    `stands_for` names the instants whose blocks the new ones replace (log compaction). `gaps` parts the rows of a
+    partial update: those that must be written whole, and those that bring only some columns.
+    """
+
+    def __init__(
+        self,
+        context: WriteContext,
+        attempt: Attempt,
+        markers: TaskMarkers,
+        partition: str,
+        file_id: str,
+        *,
+        is_new: bool,
+        stands_for: tuple[str, ...] = (),
+        gaps: PartialRows | None = None,
+    ) -> None:
+        self._context, self._attempt, self._markers, self._gaps = context, attempt, markers, gaps
+        self._partition, self._file_id, self._is_new = partition, file_id, is_new
+        self._headers = {BlockHeader.INSTANT_TIME: context.instant}
+        if stands_for:
+            self._headers[BlockHeader.COMPACTED_BLOCK_TIMES] = ",".join(stands_for)
+        # By the columns they bring: rows of partial updates go to blocks of their own.
+        self._blocks: dict[tuple[str, ...], _DataBlock] = {}
+        self._deletes: list[tuple[pa.Array, pa.Array | None]] = []
+        self._delete_bytes = 0
+        self._sequence = self._inserted = 0
+        self._events = EventTimes(context.event_time)
+        self._version = 1
+        self._started = time.perf_counter()
+        self._stats: list[WriteStat] = []
+
+    def add(self, rows: pa.Table, moved: np.ndarray | None = None) -> None:
+        """Append staged rows: upserts become data rows; deletes, and rows that moved elsewhere, keys to delete."""
+        if self._context.ordered_deletes:
+            self._delete_flagged(rows, np.ones(rows.num_rows, bool))
+            return
+        if self._context.deletes_only:
+            self.add_deletes(rows.column(KEY), None)
+            return
+        self._events.add(rows)
+        dead = says_deleted(rows, self._context.rule, self._context.schema)
+        if moved is not None and moved.any():
+            self.add_deletes(rows.column(KEY).filter(pa.array(moved)), None)
+            rows, dead = rows.filter(pa.array(~moved)), dead[~moved]
+        if dead.any():
+            rows = rows.filter(pa.array(~self._delete_flagged(rows, dead)))
+        names = tuple(self._context.schema.names)
+        if self._context.lacks and self._gaps is None:
+            self._add_by_columns(rows, names)
+            return
+        brought = self._context.brought or names
+        whole, some = (rows.slice(0, 0), rows) if self._gaps is None else self._gaps.parted(rows)
+        # Rows of a partial update are written whole where nothing is stored under their keys.
+        self._inserted += 0 if self._gaps is None or self._gaps.completes else whole.num_rows
+        self._add_upserts(whole, names)
+        self._add_upserts(some, brought)
+
+    def _add_by_columns(self, rows: pa.Table, names: tuple[str, ...]) -> None:
+        """Append rows that bring different columns as they are, by the columns that they bring."""
+        bits = bits_of(rows)
+        for distinct in np.unique(bits).tolist():
+            lacking = lacking_columns(self._context.lacks, distinct)
+            brought = tuple(name for name in names if name not in lacking)
+            self._add_upserts(rows.filter(pa.array(bits == distinct)), brought)
+
+    def add_stored(self, rows: pa.Table) -> None:
+        """Append data rows with meta columns; the columns they lack keep their values in stored rows."""
+        names = tuple(name for name in rows.column_names if name not in META_COLUMNS)
+        if names not in self._blocks:
+            self._blocks[names] = _DataBlock(self._context, names)
+        self._blocks[names].write(rows)
+        if sum(block.size_bytes for block in self._blocks.values()) >= self._context.max_log_bytes:
+            self._roll()
+
+    def add_deletes(self, keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> None:
+        """Append keys to delete, at once or, with `ordering`, where it is not older than what is stored."""
+        texts = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
+        values = None if ordering is None else pa.concat_arrays([*ordering.chunks, pa.array([], ordering.type)])
+        if not len(texts):
+            return
+        self._deletes.append((texts, values))
+        self._delete_bytes += texts.nbytes + (0 if values is None else values.nbytes)
+        if self._delete_bytes > max(self._context.policy.memory_budget_bytes // 8, _COPY_BYTES):
+            self._roll()
+
+    def finish(self) -> list[WriteStat]:
+        """Write the last file and return the stats of all."""
+        self._roll()
+        if self._gaps is not None and self._stats and self._gaps.nulled.rows:
+            self._stats[-1] = replace(self._stats[-1], nulled=dict(self._gaps.nulled.rows))
+        return self._stats
+
+    def discard(self) -> None:
+        """Let go of local files."""
+        for block in self._blocks.values():
+            block.discard()
+
+    def _delete_flagged(self, rows: pa.Table, dead: np.ndarray) -> np.ndarray:
+        """Take the flagged rows as deletes and return which; those whose ordering value no block can hold stay rows."""
+        rule, keys = self._context.rule, rows.column(KEY)
+        default: np.ndarray = dead & without_ordering(rows, rule)
+        self.add_deletes(keys.filter(pa.array(default)), None)
+        ordering = delete_ordering(rows, rule)
+        if ordering is None:
+            return default
+        others = dead & ~default & ordering.is_valid().to_numpy()
+        self.add_deletes(keys.filter(pa.array(others)), ordering.filter(pa.array(others)))
+        taken: np.ndarray = default | others
+        return taken
+
+    def _add_upserts(self, rows: pa.Table, names: tuple[str, ...]) -> None:
+        if rows.num_rows:
+            self.add_stored(self._with_meta(rows, names))
+
+    def _with_meta(self, rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
+        count, context = rows.num_rows, self._context
+        # One counter for all data rows of an attempt: unique inside the commit is all that matters (format: data.md 1).
+        numbers = pa.array(np.arange(self._sequence, self._sequence + count)).cast(pa.string())
+        prefix = f"{context.instant}_{self._attempt.partition}_"
+        self._sequence += count
+        meta = [
+            pa.repeat(context.instant, count),
+            pc.binary_join_element_wise(pa.scalar(prefix), numbers, ""),
+            rows.column(KEY),
+            pa.repeat(self._partition, count),
+            pa.repeat(self._file_id, count),
+        ]
+        return pa.table([*meta, *(rows.column(name) for name in names)], names=[*META_COLUMNS, *names])
+
+    def _roll(self) -> None:
+        """Write what was collected as one log file; the next one gets the next version."""
+        if not self._blocks and not self._deletes:
+            return
+        log = LogFile(
+            partition=self._partition,
+            file_id=self._file_id,
+            instant=self._context.instant,
+            version=self._version,
+            write_token=self._attempt.token,
+        )
+        storage = self._context.storage
+        mark_log(self._markers, self._context, self._attempt, log)
+        if self._is_new and self._version == 1:
+            ensure_partition(self._context, self._partition)
+        with storage.open_output(log.path) as sink:
+            footers = [block.copy_to(sink, self._headers) for block in self._blocks.values()]
+            for content in self._delete_contents():
+                headers = self._headers | {BlockHeader.SCHEMA: _avro_schema(self._context, None)}
+                before, after = block_frame(BlockType.DELETE, headers, len(content))
+                for piece in (before, content, after):
+                    sink.write(piece)
+            size = sink.tell()
+        rows, deleted = sum(footer.num_rows for footer in footers), sum(len(keys) for keys, _ in self._deletes)
+        inserted = rows if self._is_new else min(self._inserted, rows)
+        self._inserted -= inserted
+        self._stats.append(
+            WriteStat(
+                partition=self._partition,
+                file_id=self._file_id,
+                path=log.path,
+                prev_commit=self._context.instant,
+                num_writes=rows + deleted,
+                num_inserts=inserted,
+                num_updates=rows - inserted,
+                num_deletes=deleted,
+                size_bytes=size,
+                # With deletes or several blocks, less is known than the bounds of one block say.
+                ranges=column_ranges(footers[0]) if len(footers) == 1 and len(self._blocks) == 1 else {},
+                seconds=time.perf_counter() - self._started,
+                event_time=self._events.range,
+            )
+        )
+        self._version += 1
+        self._started = time.perf_counter()
+        self._deletes, self._delete_bytes = [], 0
+        self._events = EventTimes(self._context.event_time)
+        self.discard()
+        self._blocks = {}
+
+    def _delete_contents(self) -> Iterator[bytes]:
+        """Yield one delete block's content per type of ordering value: readers refuse a mix of types in one block."""
+        plain = [keys for keys, ordering in self._deletes if ordering is None]
+        if plain:
+            yield encode_deletes(pa.concat_arrays(plain), self._partition)
+        ordered = [(keys, ordering) for keys, ordering in self._deletes if ordering is not None]
+        if ordered:
+            keys = pa.concat_arrays([keys for keys, _ in ordered])
+            yield encode_deletes(keys, self._partition, pa.concat_arrays([ordering for _, ordering in ordered]))
+
+
+def delete_ordering(rows: pa.Table, rule: MergeRule) -> pa.ChunkedArray | None:
+    """Return what a delete block says of the order of `rows`: their ordering value, a struct of several, null of none.
+
+    None if no delete block can hold it: rows that are deletes stay data rows then.
+    """
+    names = rule.compared
+    if not names or rule.by_parts or not all(_orders_deletes(rows.schema.field(name).type) for name in names):
+        return None
+    if len(names) == 1:
+        return rows.column(names[0])
+    columns = [rows.column(name).combine_chunks() for name in names]
+    known = reduce(np.logical_and, [column.is_valid().to_numpy(zero_copy_only=False) for column in columns])
+    return pa.chunked_array([pa.StructArray.from_arrays(columns, names=list(names), mask=pa.array(~known))])
+
+
+def _orders_deletes(kind: pa.DataType) -> bool:
+    try:
+        written_as(kind)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _avro_schema(context: WriteContext, names: tuple[str, ...] | None) -> str:
+    declared = pa.schema([field for field in context.schema if names is None or field.name in names])
+    return arrow_to_avro(with_meta_fields(declared), table=context.table)
+
+
+class _DataBlock:
+    """The parquet content of a data block while it grows; `names` are the data columns its rows bring."""
+
+    def __init__(self, context: WriteContext, names: tuple[str, ...]) -> None:
+        self._context, self._names = context, names
+        self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by `discard`
+            max_size=max(context.policy.memory_budget_bytes // 16, _COPY_BYTES), prefix="lakehouse-log-"
+        )
+        self._footers: list[pq.FileMetaData] = []
+        codec = context.policy.compression
+        self._schema = with_meta_fields(pa.schema([field for field in context.schema if field.name in names]))
+        self._writer = pq.ParquetWriter(
+            self._spool,
+            self._schema,
+            compression=_CODECS.get(codec, codec),
+            use_dictionary=[META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]],
+            store_schema=False,
+            write_statistics=True,
+            metadata_collector=self._footers,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes encoded so far."""
+        return self._spool.tell()
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows, meta columns included, as one row group."""
+        with translated(tempfile.gettempdir(), writing=True):
+            self._writer.write_table(rows.select(self._schema.names).cast(self._schema), row_group_size=rows.num_rows)
+
+    def copy_to(self, sink: Any, headers: Mapping[BlockHeader, str]) -> pq.FileMetaData:
+        """Complete the content, write the whole block, and return the footer."""
+        with translated(tempfile.gettempdir(), writing=True):
+            self._writer.close()
+        own = {BlockHeader.SCHEMA: _avro_schema(self._context, self._names)}
+        if len(self._names) < len(self._context.schema):
+            own[BlockHeader.IS_PARTIAL] = "true"
+        before, after = block_frame(BlockType.PARQUET_DATA, {**headers, **own}, self._spool.tell())
+        sink.write(before)
+        self._spool.seek(0)
+        with translated(tempfile.gettempdir()):
+            shutil.copyfileobj(self._spool, sink, _COPY_BYTES)
+        sink.write(after)
+        return self._footers[0]
+
+    def discard(self) -> None:
+        """Delete the local file, if there is one."""
+        # When the writer is collected it must not try to finish what is gone.
+        self._writer.is_open = False
+        self._spool.close()

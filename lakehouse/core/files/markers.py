@@ -1,0 +1,206 @@
+"""Markers: a data file is named before it is made, so whoever undoes a dead write finds it (format: timeline.md 7.2).
+
+    .hoodie/.temp/<instant>/MARKERS.type   TIMELINE_SERVER_BASED
+                            MARKERS0       what first tries of all tasks will make, named by the driver before they run
+                            MARKERS<n>     what any other try makes, named by itself: one object for each try
+                            <partition>/<file>.marker.<kind>     instead of all that, one object for each file: DIRECT
+
+Lines are `<partition>/<file>.marker.<kind>`. A name is harmless if its file is never made, so a try that needs more
+files than it has named names twice as many at once: requests grow with the logarithm of the files. An object grows by
+compare and swap only: no request that comes late takes a name back.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.format.file_names import (
+    LARGEST_BATCH,
+    MARKERS_TYPE,
+    decode_markers,
+    encode_markers,
+    is_marker_batch,
+    marker_batch_name,
+    marker_name,
+    parse_marker,
+)
+from lakehouse.core.format.log.cdc import CDC_SUFFIX
+from lakehouse.core.planning.write import GroupTask
+from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.errors import CommitStateUnknownError, RetryableError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.compaction import CompactionOperation
+from lakehouse.model.files import BaseFile, LogFile
+
+#: Directories of markers, one for each write.
+MARKERS_ROOT = ".hoodie/.temp"
+_READERS = 8
+
+
+def marker_directory(instant: str) -> str:
+    """Return where the markers of a write are."""
+    return f"{MARKERS_ROOT}/{instant}"
+
+
+class TaskMarkers:
+    """What one try of a task has named; ask it before every file. `announced` is what the driver named for it."""
+
+    def __init__(self, context: WriteContext, attempt: Attempt, announced: Iterable[str] = ()) -> None:
+        self._context, self._named = context, dict.fromkeys(announced if attempt.announced else ())
+        self._own: dict[str, None] = {}
+        # Where the driver names files by markers of their own, it tells nobody: to name one twice does no harm.
+        if context.policy.marks_each_file:
+            self._named.clear()
+        self._batch = MarkerBatch(context.storage, context.instant, zlib.crc32(attempt.token.encode()))
+
+    def mark(self, *names: str, ahead: Iterable[str] = ()) -> None:
+        """Name files that are about to be made, and some `ahead` that may follow.
+
+        Raises RetryableError if it cannot be known whether the names are there.
+        """
+        missing = [name for name in names if name not in self._named]
+        if not missing:
+            return
+        if self._context.policy.marks_each_file:
+            for name in missing:
+                create_marker(self._context.storage, self._context.instant, name)
+            self._named |= dict.fromkeys(missing)
+            return
+        more = dict.fromkeys((*missing, *ahead))
+        self._own |= {name: None for name in more if name not in self._named}
+        self._named |= more
+        self._batch.write(self._own)
+
+
+class MarkerBatch:
+    """One object that names many files. `number` is where a free name is looked for first: tries have their own."""
+
+    def __init__(self, storage: Storage, instant: str, number: int) -> None:
+        self.path: str | None = None
+        self._storage, self._instant = storage, instant
+        self._number, self._tag = number & LARGEST_BATCH, ""
+
+    def write(self, names: Iterable[str]) -> None:
+        """Name all of `names`, which hold those named before."""
+        data = encode_markers(names)
+        try:
+            if self.path is not None:
+                tag = self._storage.replace_if(self.path, data, self._tag)
+                if tag is not None:
+                    self._tag = tag
+                    return
+                # Somebody took us for dead and removed it. What we make must be found all the same.
+            self._create(data)
+        except CommitStateUnknownError as error:
+            # Only the names are in doubt, and without them nothing was made: the task may simply run again.
+            raise RetryableError(f"{self._storage.root}: markers of {self._instant}: {error}") from error
+
+    def _create(self, data: bytes) -> None:
+        number = self._number
+        while True:
+            path = f"{marker_directory(self._instant)}/{marker_batch_name(number)}"
+            tag = self._storage.replace_if(path, data, None)
+            if tag is not None:
+                self.path, self._tag = path, tag
+                return
+            number = (number + 1) & LARGEST_BATCH
+
+
+def create_marker(storage: Storage, instant: str, name: str) -> None:
+    """Create the marker of one file; it may be there already."""
+    try:
+        storage.create(f"{marker_directory(instant)}/{name}", b"")
+    except CommitStateUnknownError as error:
+        raise RetryableError(f"{storage.root}: marker {name} of {instant}: {error}") from error
+
+
+def read_markers(
+    storage: Storage, instant: str, known: Mapping[str, tuple[str, ...]] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return the objects in the marker directory of a write, whatever wrote it, and the markers that each holds.
+
+    Markers are paths relative to the directory; objects that hold none (the type) have none. `known` need no reading.
+    """
+    listed = [file.path for file in storage.list(marker_directory(instant))]
+    return read_listed_markers(storage, instant, listed, known)
+
+
+def read_listed_markers(
+    storage: Storage, instant: str, listed: Iterable[str], known: Mapping[str, tuple[str, ...]] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return what `read_markers` does, of objects that a listing showed."""
+    prefix = f"{marker_directory(instant)}/"
+    found = {path: (known or {}).get(path) for path in listed}
+    unread = [path for path, names in found.items() if names is None and is_marker_batch(path.removeprefix(prefix))]
+
+    def read(path: str) -> tuple[str, ...]:
+        try:
+            return decode_markers(storage.get(path))
+        except NotFoundError:
+            return ()  # whoever tidies up after this write was faster
+
+    if len(unread) > 1:
+        with ThreadPoolExecutor(_READERS) as pool:
+            batches = dict(zip(unread, pool.map(read, unread), strict=True))
+    else:
+        batches = {path: read(path) for path in unread}
+    plain = {path: (name,) if parse_marker(name := path.removeprefix(prefix)) else () for path in found}
+    return {path: plain[path] if names is None else names for path, names in (found | batches).items()}
+
+
+def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[str]:
+    """Return the markers of the files that a try of this task makes first; it may need more, if rows are many."""
+    if task.appends:
+        return [log_marker(context, attempt, task.partition, task.file_id)]
+    base = base_marker(context, attempt, task.partition, task.file_id, is_new=task.base is None)
+    if context.cdc is None or task.base is None:
+        return [base]
+    return [base, log_marker(context, attempt, task.partition, task.file_id, suffix=CDC_SUFFIX)]
+
+
+def compaction_markers(
+    context: WriteContext, attempt: Attempt, operation: CompactionOperation, *, logs: bool
+) -> list[str]:
+    """Return the marker of the file that a try of this operation makes: a base file, or with `logs` a log."""
+    partition, file_id = operation.partition, operation.file_id
+    if logs:
+        return [log_marker(context, attempt, partition, file_id)]
+    return [base_marker(context, attempt, partition, file_id, is_new=operation.data_file is None)]
+
+
+def base_marker(context: WriteContext, attempt: Attempt, partition: str, file_id: str, *, is_new: bool) -> str:
+    """Return the marker of the base file that a try makes of a group."""
+    file = BaseFile(partition=partition, file_id=file_id, write_token=attempt.token, instant=context.instant)
+    return marker_name(file.path, "CREATE" if is_new else "MERGE")
+
+
+def log_marker(
+    context: WriteContext, attempt: Attempt, partition: str, file_id: str, *, version: int = 1, suffix: str = ""
+) -> str:
+    """Return the marker of a log file that a try makes of a group."""
+    log = LogFile(
+        partition=partition,
+        file_id=file_id,
+        instant=context.instant,
+        version=version,
+        write_token=attempt.token,
+        suffix=suffix,
+    )
+    return marker_name(log.path, "CREATE")
+
+
+def mark_log(markers: TaskMarkers, context: WriteContext, attempt: Attempt, log: LogFile) -> None:
+    """Name a log file, and as many versions to follow as there were before."""
+
+    def of(version: int) -> str:
+        return log_marker(context, attempt, log.partition, log.file_id, version=version, suffix=log.suffix)
+
+    markers.mark(of(log.version), ahead=[of(version) for version in range(log.version + 1, 2 * log.version)])
+
+
+def is_marker_type(path: str) -> bool:
+    """Return whether this object tells the type of the markers beside it."""
+    return path.rpartition("/")[2] == MARKERS_TYPE

@@ -1,0 +1,122 @@
+"""Rows of partial updates on their way into a log: which of them a log may hold as they are (format: data.md 5.3).
+
+A block that says IS_PARTIAL holds the columns that rows bring; readers take the others from what is stored. Readers of
+Hudi 1.2 fail, or show the wrong rows, in two cases, so rows are written whole then:
+
+    no stored row     the row is shown as it stands in the block, its values taken for those of other columns
+    marked deletes    whether a row is a delete is read at the position that the mark has in the whole table
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.files.log_reader import KEY, OPERATION, SliceContext
+from lakehouse.core.files.slice_reader import read_slice
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.planning.write import GroupTask
+from lakehouse.core.rows.absent_columns import lacked
+from lakehouse.core.rows.record_merge import DELETED_COLUMN
+from lakehouse.model.files import FileSlice
+
+
+@dataclass(slots=True)
+class Nulled:
+    """Counts new rows by the columns that they lack, which are null in them."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def add(self, context: WriteContext, rows: pa.Table) -> None:
+        """Count rows under whose keys nothing is stored."""
+        if context.brought is not None and rows.num_rows:
+            for name in set(context.schema.names).difference(context.brought):
+                self.rows[name] = self.rows.get(name, 0) + rows.num_rows
+        for name, lacking in lacked(rows, context.lacks):
+            self.rows[name] = self.rows.get(name, 0) + int(np.count_nonzero(lacking))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialRows:
+    """Parts the rows that one file group gets; `lacking` are the data columns that they do not bring.
+
+    `all_stored`: every key is known to be stored. `completes`: all rows are written whole, with the stored values of
+    `lacking`.
+    """
+
+    read: SliceContext
+    file_slice: FileSlice | None
+    lacking: tuple[str, ...]
+    all_stored: bool
+    completes: bool
+    context: WriteContext
+    nulled: Nulled = field(default_factory=Nulled)
+
+    def parted(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the rows to write whole, columns of `lacking` filled in, and those that need bring no more."""
+        if self.all_stored and not self.completes:
+            return rows.slice(0, 0), rows
+        wanted = [KEY, *(self.lacking if self.completes else ())]
+        found, stored = self._stored(rows.column(KEY), [column for column in self.read.table if column.name in wanted])
+        unknown = np.ones(rows.num_rows, bool)
+        unknown[found] = False
+        self.nulled.add(self.context, rows.filter(pa.array(unknown)))
+        if not self.completes:
+            return rows.filter(pa.array(unknown)), rows.filter(pa.array(~unknown))
+        masks = dict(lacked(rows, self.context.lacks))
+        for name in self.lacking:
+            lacking = masks.get(name) if self.context.lacks else np.ones(rows.num_rows, bool)
+            if lacking is None:
+                continue
+            source = np.arange(rows.num_rows)
+            source[found] = np.where(lacking[found], rows.num_rows + np.arange(len(found)), found)
+            place, values = rows.schema.get_field_index(name), stored.column(name)
+            both = pa.chunked_array([*rows.column(place).chunks, *values.chunks], values.type)
+            rows = rows.set_column(place, stored.schema.field(name), both.take(pa.array(source)))
+        return rows, rows.slice(0, 0)
+
+    def _stored(self, keys: pa.ChunkedArray, fields: list[pa.Field]) -> tuple[np.ndarray, pa.Table]:
+        """Return the positions of the keys that are stored, each once, and the stored row of each."""
+        columns = pa.schema(fields)
+        positions, pieces = [np.array([], np.int64)], [columns.empty_table()]
+        if self.file_slice is not None:
+            value_set = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
+            for _, rows in read_slice(self.read, self.file_slice, columns):
+                found = pc.index_in(rows.column(KEY), value_set=value_set)
+                positions.append(found.drop_null().to_numpy().astype(np.int64))
+                pieces.append(rows.filter(found.is_valid()).cast(columns))
+        # A key that stands in a base file twice is met by its first row.
+        found, first = np.unique(np.concatenate(positions), return_index=True)
+        return found, pa.concat_tables(pieces).take(pa.array(first))
+
+
+def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> PartialRows | None:
+    """Return what parts the rows of a task, None if they go into the log as they are.
+
+    So they do if they bring all columns, and if others write at the same time: what one brings whole, with nulls for
+    what it does not know, would take away what another one brought meanwhile. Readers of Hudi see such a row right
+    once it is compacted.
+    """
+    if not context.keeps or context.reads_no_rows:
+        return None
+    brought = context.brought or ()
+    lacking = {name for names in context.lacks for name in names} or set(context.schema.names).difference(brought)
+    return PartialRows(
+        read=read,
+        file_slice=task.file_slice,
+        lacking=tuple(name for name in context.schema.names if name in lacking),
+        all_stored=task.hits is not None and task.all_stored,
+        completes=completes_rows(context),
+        context=context,
+    )
+
+
+def completes_rows(context: WriteContext) -> bool:
+    """Return whether a partial update writes all columns of its rows, completed by what was stored when it read."""
+    if context.lacks:
+        return not context.reads_no_rows
+    marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}
+    return context.brought is not None and not context.reads_no_rows and bool(marks & set(context.schema.names))

@@ -1,0 +1,103 @@
+"""Finding incoming keys in slices with logs: what the logs left of the base file counts, and what they added.
+
+Hits have the shape that io.match gives them; `base_row` numbers the rows of the merged slice, and behind them the keys
+that a log deletes as of an ordering value. An incoming row of such a key goes to the same group, where it is shown only
+if it is not older than the delete. Hudi's simple index does so too, because it finds the key in the base file; its
+global index asks whether the row is still there, and inserts it again if not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.files.key_lookup import (
+    IN_PLACE,
+    LOST,
+    MOVED_OUT,
+    Hits,
+    entry_parts,
+    refuse_moves,
+    staged_keys,
+    staged_ordering,
+    write_hits,
+)
+from lakehouse.core.files.key_matches import DELETED
+from lakehouse.core.files.log_reader import KEY, SliceContext
+from lakehouse.core.files.slice_reader import read_slice
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.planning.write import StagedEntry, TagResult, TagTask
+from lakehouse.core.rows.record_merge import incoming_wins
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.files import FileSlice
+
+
+def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
+    """Look the task's keys up in its slices; write the hits of each beside the staged rows."""
+    names = [KEY, *(context.rule.compared if context.move_partitions else ())]
+    columns = pa.schema([field for field in read.table if field.name in names])
+    results = []
+    for file_slice in task.slices:
+        found = [
+            _find(context, read, file_slice, columns, part)
+            for part in entry_parts(task.entries, context.policy.memory_budget_bytes)
+        ]
+        tagged = write_hits(context, attempt, file_slice, task.entries, [hits for hits, _ in found])
+        results.append(replace(tagged, deleted_rows=sum(deleted for _, deleted in found)))
+    return results
+
+
+def _find(
+    context: WriteContext,
+    read: SliceContext,
+    file_slice: FileSlice,
+    columns: pa.Schema,
+    entries: tuple[StagedEntry, ...],
+) -> tuple[Hits, int]:
+    """Return the matches, and how many of them are with keys that the logs delete."""
+    keys = staged_keys(context, entries).combine_chunks()
+    starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
+    rows, positions, orderings, start = [], [], [], 0
+    deleted: list[pa.ChunkedArray] | None = None if context.global_keys or context.deletes_only else []
+    for _, stored in read_slice(read, file_slice, columns, deleted=deleted):
+        found = pc.index_in(stored.column(KEY), value_set=keys).combine_chunks()
+        hit = np.flatnonzero(np.asarray(pc.is_valid(found)))
+        rows.append(hit + start)
+        positions.append(found.drop_null().to_numpy().astype(np.int64))
+        if len(columns) > 1:
+            orderings.append(stored.drop_columns([KEY]).take(pa.array(hit)))
+        start += stored.num_rows
+    empty = [np.array([], np.int64)]
+    base_row, staged = np.concatenate(rows or empty), np.concatenate(positions or empty)
+    gone = np.setdiff1d(np.concatenate([_positions(some, keys) for some in deleted or ()] or empty), staged)
+    base_row, staged = np.append(base_row, start + np.arange(len(gone))), np.append(staged, gone)
+    entry = np.searchsorted(starts, staged, side="right") - 1
+    position = staged - starts[entry]
+    runs = tuple(sorted({e.run for e in entries}))
+    run_of = np.array([runs.index(e.run) for e in entries], np.int32)
+    offsets = np.array([e.offset for e in entries], np.int64)
+    kind = np.full(len(base_row), IN_PLACE, np.int8)
+    if context.move_partitions and len(base_row):
+        elsewhere = np.array([e.partition != file_slice.partition for e in entries])[entry]
+        live = position < np.array([e.upserts for e in entries])[entry]
+        moving = np.flatnonzero(elsewhere & live)
+        kind[moving] = MOVED_OUT
+        if len(moving):
+            refuse_moves(context, len(moving))
+        if orderings and len(moving):
+            stored_ordering = pa.concat_tables(orderings).take(pa.array(moving))
+            incoming = staged_ordering(context, entries, entry[moving], position[moving])
+            wins = incoming_wins(context.rule, stored_ordering, incoming, None)
+            kind[moving[~wins]] = LOST
+    kind[len(base_row) - len(gone) :] = DELETED
+    hits = Hits(base_row=base_row, run=run_of[entry], row=position + offsets[entry], kind=kind, runs=runs)
+    return hits, len(gone)
+
+
+def _positions(some: pa.ChunkedArray, keys: pa.Array) -> np.ndarray:
+    """Return the positions in `keys` of those that are among `some`."""
+    found: np.ndarray = pc.index_in(some, value_set=keys).drop_null().to_numpy().astype(np.int64)
+    return found

@@ -1,0 +1,248 @@
+"""The logs of one slice, folded to one entry per key and matched with the base file's rows.
+
+What fits into a share of the budget stays in memory as one part. Larger logs are split by key hash through local files:
+
+    entries ──hash──► part 0, 1, ...  each folded by itself, read back by memory map
+    base keys ─hash──► part 0, 1, ...  each matched with the entries of its part: base row -> entry
+
+Of base rows that share a key only the first one meets the entry (format: data.md 5.2), unless the logs name base rows
+by their positions, as those that Hudi writes do: then those named do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.files.log_reader import KEY, SliceContext, read_entries
+from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock
+from lakehouse.core.format.log.record_positions import decode_positions
+from lakehouse.core.index.bucket import bucket_ids
+from lakehouse.core.rows.delta_merge import fold
+from lakehouse.core.rows.log_entries import ColumnSets
+from lakehouse.model.files import LogFile
+
+NamedRows: TypeAlias = Callable[[], np.ndarray | None]
+
+_MIN_PART_BYTES = 64 * 1024
+_BATCH_ROWS = 32_768
+_ROW = "row"
+_MAX_WAYS = 256
+_EXPANSION = 8
+
+
+@dataclass(slots=True)
+class LogPart:
+    """Folded entries of some keys, and their matches: `base_row` ascending, `entry` beside it."""
+
+    entries: pa.Table
+    base_row: np.ndarray
+    entry: np.ndarray
+
+    def between(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the base rows in [start, stop) that are matched, and the positions of their entries; None if none."""
+        first, last = np.searchsorted(self.base_row, [start, stop])
+        return None if first == last else (self.base_row[first:last], self.entry[first:last])
+
+    def unmatched(self) -> Iterator[pa.Table]:
+        """Yield the entries that no base row met, in pieces."""
+        free = np.ones(self.entries.num_rows, bool)
+        free[self.entry] = False
+        rows = np.flatnonzero(free)
+        for start in range(0, len(rows), _BATCH_ROWS):
+            yield self.entries.take(pa.array(rows[start : start + _BATCH_ROWS]))
+
+
+def fold_logs(
+    context: SliceContext,
+    logs: Sequence[LogFile],
+    columns: pa.Schema,
+    sets: ColumnSets,
+    stored_keys: Iterable[pa.Array],
+    directory: Path,
+    *,
+    base_instant: str = "",
+    seen: list[LogBlock] | None = None,
+) -> list[LogPart]:
+    """Return the logs of a slice as parts; `stored_keys` are the keys of its base file, piece by piece in file order.
+
+    `directory` takes what does not fit into memory; it must outlive the parts. `seen` is given the blocks that count.
+    """
+    seen = [] if seen is None else seen
+    named = partial(_named_rows, seen, base_instant)
+    limit = max(context.budget_bytes // 4, _MIN_PART_BYTES)
+    pending: list[pa.Table] = []
+    size = 0
+    stream = read_entries(context, logs, columns, sets, seen)
+    for entries in stream:
+        pending.append(entries)
+        size += entries.nbytes
+        if size > limit:
+            break
+    else:
+        folded = fold(pa.concat_tables(pending), context.rule, sets) if pending else None
+        return [] if folded is None else [_matched(folded, _numbered(stored_keys), named)]
+    total = _stored_bytes(context, logs)
+    # Logs are compressed, so entries take several times the size of their files.
+    ways = min(max(_EXPANSION * total // limit, 4), _MAX_WAYS)
+    return _spilled(context, _chain(pending, stream), sets, stored_keys, directory, ways, named)
+
+
+def _stored_bytes(context: SliceContext, logs: Sequence[LogFile]) -> int:
+    """Return the size of log files; a plan names files without sizes, so those are asked for."""
+    total = 0
+    for log in logs:
+        if log.size_bytes:
+            total += log.size_bytes
+        else:
+            with context.storage.open_input(log.path) as source:
+                total += source.size()
+    return total
+
+
+def _chain(pending: list[pa.Table], rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    while pending:
+        yield pending.pop(0)
+    yield from rest
+
+
+def _spilled(
+    context: SliceContext,
+    entries: Iterator[pa.Table],
+    sets: ColumnSets,
+    stored_keys: Iterable[pa.Array],
+    directory: Path,
+    ways: int,
+    named: NamedRows,
+) -> list[LogPart]:
+    log_side = HashSplit(directory, "log", ways)
+    for rows in entries:
+        log_side.add(rows)
+    log_files = log_side.finish()
+    base_side = HashSplit(directory, "base", ways)
+    for numbered in _numbered(stored_keys):
+        base_side.add(numbered)
+    base_files = base_side.finish()
+    parts = []
+    for number, path in enumerate(log_files):
+        if path is None:
+            continue
+        with pa.OSFile(str(path)) as source:
+            folded = fold(pa.ipc.open_stream(source).read_all(), context.rule, sets)
+        path.unlink()
+        mapped = _mapped(directory / f"folded-{number}.arrow", folded)
+        base = base_files[number]
+        part = _matched(mapped, _read_pieces(base) if base is not None else iter(()), named)
+        part.base_row = _mapped_numbers(directory / f"rows-{number}", part.base_row)
+        part.entry = _mapped_numbers(directory / f"entries-{number}", part.entry)
+        parts.append(part)
+    return parts
+
+
+def _matched(entries: pa.Table, numbered: Iterator[pa.Table], named: NamedRows) -> LogPart:
+    """Find the entry of each base row."""
+    value_set = entries.column(KEY).combine_chunks()
+    base_rows, positions = [np.array([], np.int64)], [np.array([], np.int64)]
+    for piece in numbered:
+        found = pc.index_in(piece.column(KEY), value_set=value_set)
+        base_rows.append(piece.column(_ROW).filter(found.is_valid()).to_numpy())
+        positions.append(found.drop_null().to_numpy().astype(np.int64))
+    base_row, entry = np.concatenate(base_rows), np.concatenate(positions)
+    order = np.argsort(base_row, kind="stable")
+    base_row, entry = base_row[order], entry[order]
+    if len(entry) and np.bincount(entry).max() > 1:
+        meets = _meeting(base_row, entry, named())
+        base_row, entry = base_row[meets], entry[meets]
+    return LogPart(entries=entries, base_row=base_row, entry=entry)
+
+
+def _meeting(base_row: np.ndarray, entry: np.ndarray, named: np.ndarray | None) -> np.ndarray:
+    """Return the mask of the base rows (ascending) that meet their entry: those named, else the first of each key."""
+    meets = np.zeros(len(entry), bool) if named is None else np.isin(base_row, named)
+    is_met = np.zeros(entry.max() + 1, bool)
+    is_met[entry[meets]] = True
+    _, first = np.unique(entry, return_index=True)
+    meets[first] |= ~is_met[entry[first]]
+    return meets
+
+
+def _named_rows(blocks: Sequence[LogBlock], base_instant: str) -> np.ndarray | None:
+    """Return the rows of the base file that blocks name, None if some do not: Hudi then goes by keys in all of them."""
+    texts = [
+        block.headers.get(BlockHeader.RECORD_POSITIONS)
+        for block in blocks
+        if block.headers.get(BlockHeader.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS) == base_instant
+    ]
+    blocks = [block for block in blocks if block.kind is not BlockType.CORRUPT]
+    known = [decode_positions(text) for text in texts if text is not None]
+    return np.unique(np.concatenate(known)) if known and len(known) == len(blocks) else None
+
+
+def _numbered(stored_keys: Iterable[pa.Array]) -> Iterator[pa.Table]:
+    start = 0
+    for keys in stored_keys:
+        rows = pa.array(np.arange(start, start + len(keys)))
+        yield pa.table({KEY: keys, _ROW: rows})
+        start += len(keys)
+
+
+def _mapped(path: Path, rows: pa.Table) -> pa.Table:
+    """Write rows to a local file and return them as a memory map of it: the system keeps what is used."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows.combine_chunks(), max_chunksize=_BATCH_ROWS)
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def _mapped_numbers(path: Path, numbers: np.ndarray) -> np.ndarray:
+    """Write numbers to a local file and return them as a memory map of it: there are as many as rows are matched."""
+    if not len(numbers):
+        return numbers
+    numbers.tofile(path)
+    return np.memmap(path, numbers.dtype, mode="r")
+
+
+def _read_pieces(path: Path) -> Iterator[pa.Table]:
+    with pa.OSFile(str(path)) as source:
+        for batch in pa.ipc.open_stream(source):
+            yield pa.Table.from_batches([batch])
+    path.unlink()
+
+
+class HashSplit:
+    """Splits rows by the hash of their record key into local files, order kept inside each."""
+
+    def __init__(self, directory: Path, name: str, ways: int) -> None:
+        self._paths = [directory / f"{name}-{way}.arrows" for way in range(ways)]
+        self._sinks: list[pa.OSFile | None] = [None] * ways
+        self._writers: list[pa.ipc.RecordBatchStreamWriter | None] = [None] * ways
+
+    def add(self, rows: pa.Table) -> None:
+        """Append rows to the files of their keys."""
+        ways = bucket_ids(rows.column(KEY), key_fields=("",), hash_fields=("",), buckets=len(self._paths))
+        order = np.argsort(ways, kind="stable")
+        bounds = np.searchsorted(ways[order], np.arange(len(self._paths) + 1))
+        whole = rows.combine_chunks()
+        for way in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+            self._writer(way, rows.schema).write_table(whole.take(pa.array(order[bounds[way] : bounds[way + 1]])))
+
+    def finish(self) -> list[Path | None]:
+        """Close the files and return them, None for those without rows."""
+        for writer, sink in zip(self._writers, self._sinks, strict=True):
+            if writer is not None and sink is not None:
+                writer.close()
+                sink.close()
+        return [path if writer is not None else None for path, writer in zip(self._paths, self._writers, strict=True)]
+
+    def _writer(self, way: int, schema: pa.Schema) -> pa.ipc.RecordBatchStreamWriter:
+        writer = self._writers[way]
+        if writer is None:
+            sink = self._sinks[way] = pa.OSFile(str(self._paths[way]), "wb")
+            writer = self._writers[way] = pa.ipc.new_stream(sink, schema)
+        return writer

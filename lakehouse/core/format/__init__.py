@@ -1,0 +1,1 @@
+"""Encode and decode the bytes of the format. Works on bytes and file objects; opens no path."""

@@ -1,0 +1,1 @@
+"""Avro: schemas, records as Arrow columns, object container files."""

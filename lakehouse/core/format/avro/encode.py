@@ -1,0 +1,239 @@
+"""Arrow columns as the Avro records of a log block, the inverse of `avro_decode` (format: data.md 4.4).
+
+A column becomes a few binary arrays, its pieces, of one entry per row: for a nullable string the branch, the length
+and the bytes. A record is the concatenation of its row in all pieces, which Arrow makes in one pass. The items of a
+list are encoded as rows of their own; as they lie one after the other, a list of them is a longer slice of the same
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lakehouse.core.format.avro.nodes import MAX_RECORD_BYTES, AvroNode, avro_nodes
+from lakehouse.core.format.avro.varints import I64, U8, encode_varints
+from lakehouse.core.format.spread import spread
+from lakehouse.errors import UserError
+
+#: The log block version that is written.
+VERSION = 3
+
+#: So many rows, of so many bytes in memory on average, are encoded together.
+_BATCH_ROWS = 65_536
+_BATCH_BYTES = 64 << 20
+_EMPTY = pa.scalar(b"", pa.large_binary())
+
+#: A large binary array without nulls.
+Piece: TypeAlias = Any
+
+
+def encode_avro_rows(rows: pa.Table, schema: str) -> bytes:
+    """Return the content of an AVRO_DATA or CDC_DATA block of version 3 that holds `rows` as records of `schema`.
+
+    Columns are found by name; the order of records is that of rows. Lists and maps are written as one block, decimals
+    in bytes as short as they can be, as Java does. Raises UserError naming the column for one that is missing, not in
+    the schema, null where it must not be, or of a value that its Avro type cannot hold, and as `avro_nodes`.
+    """
+    root = avro_nodes(schema)
+    names = [field.name for field in root.arrow]
+    if len(set(rows.column_names)) != rows.num_columns or set(rows.column_names) != set(names):
+        unlike = sorted(set(rows.column_names) ^ set(names))
+        raise UserError(f"the rows have not exactly the columns of their Avro schema; see {unlike}", columns=unlike)
+    header = np.array([VERSION, rows.num_rows], ">i4").tobytes()
+    return b"".join([header, *(_records(root, batch) for batch in _batches(rows))])
+
+
+def _batches(rows: pa.Table) -> Iterator[pa.Table]:
+    mean_bytes = rows.nbytes // max(1, rows.num_rows) + 1
+    step = max(1, min(_BATCH_ROWS, _BATCH_BYTES // mean_bytes))
+    for first in range(0, rows.num_rows, step):
+        yield rows.slice(first, step)
+
+
+def _records(root: AvroNode, rows: pa.Table) -> memoryview:
+    """Return the records of `rows`, each behind its length."""
+    pieces: list[Piece] = []
+    for node in root.children:
+        pieces += _value(node, _typed(rows.column(node.path), node))
+    lengths = np.zeros(rows.num_rows, np.int64)
+    for piece in pieces:
+        lengths += _lengths(piece)
+    if lengths.max(initial=0) > MAX_RECORD_BYTES:
+        raise UserError(f"a row takes {lengths.max()} bytes in Avro; a log block holds records of up to 2 GiB")
+    heads = _constant_width(lengths.astype(">i4").view(np.uint8), 4, rows.num_rows)
+    return memoryview(_concatenated([heads, *pieces]))
+
+
+def _typed(column: pa.ChunkedArray, node: AvroNode) -> Any:
+    """Return the column as one array of the type that its Avro type is read as."""
+    stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    # Arrow would parse text, and round doubles.
+    if _is_text(stored) != _is_text(node.arrow) or (pa.types.is_float64(stored) and pa.types.is_float32(node.arrow)):
+        raise UserError(f"column {node.path!r} is {stored}, in its Avro schema {node.arrow}; cast it", column=node.path)
+    try:
+        if column.type != node.arrow:
+            column = column.cast(node.arrow)
+        array = pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
+    except pa.ArrowException as error:
+        raise UserError(
+            f"column {node.path!r} of type {column.type} cannot be written as {node.arrow}: {error}", column=node.path
+        ) from error
+    return array
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _value(node: AvroNode, array: Any) -> list[Piece]:
+    """Return the pieces of all values, with the union around them."""
+    has_value = None
+    if array.null_count:
+        if node.null_branch is None:
+            raise UserError(
+                f"column {node.path!r} has {array.null_count} nulls; its Avro type allows none", column=node.path
+            )
+        has_value = np.asarray(array.is_valid())
+        array = array.drop_null()
+    pieces = _plain(node, array)
+    if node.value_branch is None:
+        return pieces
+    branch = np.uint8(2 * node.value_branch)
+    if has_value is None:
+        return [_constant_width(np.full(len(array), branch), 1, len(array)), *pieces]
+    branches = np.where(has_value, branch, np.uint8(2 * (node.null_branch or 0)))
+    return [
+        _constant_width(branches, 1, len(branches)),
+        *(spread(piece, has_value, nullable=False) for piece in pieces),
+    ]
+
+
+def _plain(node: AvroNode, array: Any) -> list[Piece]:
+    """Return the pieces of values outside unions, of which none is null."""
+    count = len(array)
+    match node.kind:
+        case "boolean":
+            return [_constant_width(np.asarray(array.cast(pa.uint8())), 1, count)]
+        case "int" | "long":
+            return [_varints(np.asarray(array.view(pa.int32() if node.kind == "int" else pa.int64())))]
+        case "float" | "double":
+            return [_constant_width(np.asarray(array).view(np.uint8), node.size, count)]
+        case "enum":
+            return [_varints(_numbers(node, array))]
+        case "record":
+            return [
+                piece
+                for child, part in zip(node.children, array.flatten(), strict=True)
+                for piece in _value(child, part)
+            ]
+        case "array" | "map":
+            return _items(node, array)
+        case "fixed" if pa.types.is_fixed_size_binary(node.arrow):
+            return [_constant_width(_memory(array, node.size), node.size, count)]
+    if pa.types.is_decimal(node.arrow):
+        return _decimals(node, array)
+    payload = array.cast(pa.large_binary())
+    return [_varints(_lengths(payload)), payload]
+
+
+def _items(node: AvroNode, array: Any) -> list[Piece]:
+    """Return count, items and end marker of every list or map; an empty one has the marker only."""
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    parts = (array.keys, array.items) if node.kind == "map" else (array.values,)
+    first, last = int(offsets[0]), int(offsets[-1])
+    pieces = []
+    for child, values in zip(node.children, parts, strict=True):
+        pieces += _value(child, values.slice(first, last - first))
+    counts = np.diff(offsets)
+    items = _concatenation(pieces)
+    bounds = _offsets(items)[offsets - first]
+    lists = _binary(bounds, items.buffers()[2])
+    heads = spread(_varints(counts[counts > 0]), counts > 0, nullable=False)
+    return [heads, lists, _constant_width(np.zeros(len(array), np.uint8), 1, len(array))]
+
+
+def _numbers(node: AvroNode, array: Any) -> I64:
+    found = pc.index_in(array, pa.array(node.symbols, pa.string()))
+    if found.null_count:
+        wrong = array.filter(found.is_null())[0].as_py()
+        raise UserError(
+            f"column {node.path!r} has value {wrong!r}, which is none of {', '.join(node.symbols)}", column=node.path
+        )
+    return np.asarray(found).astype(np.int64)
+
+
+def _decimals(node: AvroNode, array: Any) -> list[Piece]:
+    """Return big-endian two's complement numbers, of the fixed size or as short as they can be."""
+    digits = np.ascontiguousarray(_memory(array, 16).reshape(-1, 16)[:, ::-1])
+    sizes = _needed_bytes(digits)
+    if node.kind == "fixed":
+        if sizes.max(initial=0) > node.size:
+            wrong = array[int(sizes.argmax())].as_py()
+            raise UserError(
+                f"column {node.path!r} has value {wrong}, more than {node.size} bytes hold", column=node.path
+            )
+        return [_constant_width(digits[:, 16 - node.size :].reshape(-1), node.size, len(array))]
+    is_used = np.arange(16) >= 16 - sizes[:, None]
+    return [_varints(sizes), _binary(_sums(sizes), pa.py_buffer(digits[is_used]))]
+
+
+def _needed_bytes(digits: U8) -> I64:
+    """Return how many of 16 bytes a number needs: all but leading ones that repeat the sign of the next."""
+    signs = (digits.view(np.int8) >> 7).view(np.uint8)
+    is_needed = digits[:, :-1] != signs[:, 1:]
+    is_needed |= (digits[:, :-1] != 0) & (digits[:, :-1] != 0xFF)
+    first = np.where(is_needed.any(axis=1), is_needed.argmax(axis=1), 15)
+    return (16 - first).astype(np.int64)
+
+
+def _varints(values: NDArray[Any]) -> Piece:
+    data, sizes = encode_varints(values.astype(np.int64, copy=False))
+    return _binary(_sums(sizes), pa.py_buffer(data))
+
+
+def _constant_width(data: U8, width: int, count: int) -> Piece:
+    return _binary(np.arange(count + 1) * width, pa.py_buffer(np.ascontiguousarray(data)))
+
+
+def _concatenation(pieces: list[Piece]) -> Piece:
+    return pc.binary_join_element_wise(*pieces, _EMPTY) if len(pieces) > 1 else pieces[0]
+
+
+def _concatenated(pieces: list[Piece]) -> Any:
+    """Return all entries of all pieces, row by row, as one buffer."""
+    joined = _concatenation(pieces)
+    offsets = _offsets(joined)
+    return joined.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+
+
+def _binary(offsets: I64, data: Any) -> Piece:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), data if data is not None else pa.py_buffer(b"")]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def _offsets(piece: Piece) -> I64:
+    found: I64 = np.frombuffer(piece.buffers()[1], np.int64)[piece.offset : piece.offset + len(piece) + 1]
+    return found
+
+
+def _lengths(piece: Piece) -> I64:
+    return np.diff(_offsets(piece))
+
+
+def _sums(counts: NDArray[Any]) -> I64:
+    sums = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=sums[1:])
+    return sums
+
+
+def _memory(array: Any, width: int) -> U8:
+    """Return the bytes of an array of values of one width."""
+    data = np.frombuffer(array.buffers()[1], np.uint8)
+    found: U8 = data[array.offset * width : (array.offset + len(array)) * width]
+    return found

@@ -1,0 +1,1 @@
+"""Log files: block framing, delete blocks, change data blocks, record positions."""

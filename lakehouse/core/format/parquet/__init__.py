@@ -1,0 +1,1 @@
+"""Parquet footers: Thrift compact protocol, bloom filters and their hash function."""

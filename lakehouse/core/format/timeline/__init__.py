@@ -1,0 +1,1 @@
+"""Contents of timeline files: plans and metadata of each action, and the archived timeline."""

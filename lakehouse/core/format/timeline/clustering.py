@@ -1,0 +1,113 @@
+"""Plans of clusterings as Avro (format: timeline.md 4.4).
+
+Paths are absolute in the file, with the scheme `file:` of local ones, and bare names in the value: a table may have
+been moved since.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lakehouse.core.format.avro.object_file import read_record, write_record
+from lakehouse.core.format.timeline.schemas import REQUESTED_REPLACE_METADATA
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
+from lakehouse.model.commit import Operation
+
+#: What Hudi runs our plans with: rows sorted by the columns of the plan, if any, into files of a size.
+SORT_AND_SIZE = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
+
+
+def encode_clustering_plan(plan: ClusteringPlan, *, base_path: str) -> bytes:
+    """Return the content of `clustering.requested`, with the files as paths below `base_path`."""
+    base = _uri(base_path)
+    record = {
+        "inputGroups": [_group_record(group, base) for group in plan.groups],
+        "strategy": {
+            "strategyClassName": plan.strategy or SORT_AND_SIZE,
+            "strategyParams": dict(sorted(plan.params.items())),
+            "version": 1,
+        },
+        "extraMetadata": dict(sorted(plan.extra.items())),
+        "version": 1,
+        "preserveHoodieMetadata": True,
+        "missingSchedulePartitions": list(plan.missing_partitions),
+    }
+    return write_record(
+        REQUESTED_REPLACE_METADATA,
+        {"operationType": str(Operation.CLUSTER), "clusteringPlan": record, "extraMetadata": {}, "version": 1},
+    )
+
+
+def decode_clustering_plan(data: bytes) -> ClusteringPlan | None:
+    """Return the plan in a requested file, None if it is the request of another replacing write.
+
+    Raises CorruptTableError if the bytes hold no request, or a group that names no file slice or several partitions.
+    """
+    if not data:
+        return None
+    record = read_record(data, REQUESTED_REPLACE_METADATA)["clusteringPlan"]
+    if record is None:
+        return None
+    strategy = record["strategy"] or {}
+    return ClusteringPlan(
+        groups=tuple(_group(found) for found in record["inputGroups"] or () if found["slices"]),
+        params=dict(strategy.get("strategyParams") or {}),
+        strategy=strategy.get("strategyClassName") or "",
+        extra=dict(record["extraMetadata"] or {}),
+        missing_partitions=tuple(record["missingSchedulePartitions"] or ()),
+    )
+
+
+def _group_record(group: ClusteringGroup, base: str) -> dict[str, Any]:
+    return {
+        "slices": [_slice_record(piece, base) for piece in group.slices],
+        "metrics": dict(sorted(group.metrics.items())),
+        "numOutputFileGroups": group.outputs,
+        "extraMetadata": None,
+        "version": 1,
+    }
+
+
+def _slice_record(piece: ClusteredSlice, base: str) -> dict[str, Any]:
+    folder = f"{base}/{piece.partition}" if piece.partition else base
+    return {
+        "dataFilePath": "" if piece.data_file is None else f"{folder}/{piece.data_file}",
+        "deltaFilePaths": [f"{folder}/{name}" for name in piece.log_files],
+        "fileId": piece.file_id,
+        "partitionPath": piece.partition,
+        "bootstrapFilePath": "",
+        "version": 1,
+    }
+
+
+def _group(record: dict[str, Any]) -> ClusteringGroup:
+    slices = tuple(_slice(found) for found in record["slices"])
+    if len({piece.partition for piece in slices}) > 1:
+        raise CorruptTableError(f"a group of the clustering plan has slices of several partitions: {slices}")
+    return ClusteringGroup(
+        slices=slices, outputs=record["numOutputFileGroups"] or 1, metrics=dict(record["metrics"] or {})
+    )
+
+
+def _slice(record: dict[str, Any]) -> ClusteredSlice:
+    data_file, logs = record["dataFilePath"], record["deltaFilePaths"] or ()
+    if not record["fileId"] or not (data_file or logs):
+        raise CorruptTableError(f"the clustering plan names no file slice: {record}")
+    if record["bootstrapFilePath"]:
+        raise CorruptTableError(f"the clustering plan has a bootstrapped file, which no table here has: {record}")
+    return ClusteredSlice(
+        partition=record["partitionPath"] or "",
+        file_id=record["fileId"],
+        data_file=_bare(data_file) if data_file else None,
+        log_files=tuple(_bare(path) for path in logs),
+    )
+
+
+def _uri(base_path: str) -> str:
+    base = base_path.rstrip("/")
+    return f"file:{base}" if base.startswith("/") else base
+
+
+def _bare(path: str) -> str:
+    return path.rpartition("/")[2]

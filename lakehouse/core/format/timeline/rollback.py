@@ -1,0 +1,116 @@
+"""Rollback plan and rollback metadata (format: timeline.md 4.7, 7.3).
+
+Files hold absolute paths, values hold paths relative to the table's base (see format.table_paths).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakehouse.core.format.avro.object_file import read_record, write_record
+from lakehouse.core.format.timeline.paths import absolute_paths, relative_paths
+from lakehouse.core.format.timeline.schemas import ROLLBACK_METADATA, ROLLBACK_PLAN
+from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.model.commit import RollbackMetadata, RollbackPlan, RollbackRequest
+
+_FIRST_WITHOUT_ROLLBACK_BLOCKS = 8
+
+
+def encode_rollback_plan(plan: RollbackPlan, *, base_path: str) -> bytes:
+    """Return the content of `rollback.requested`, with the files as paths below `base_path`."""
+    requests = [
+        {
+            "partitionPath": request.partition,
+            "fileId": "",
+            "latestBaseInstant": "",
+            "filesToBeDeleted": absolute_paths(base_path, request.files),
+            "logBlocksToBeDeleted": {},
+        }
+        for request in plan.requests
+    ]
+    instant = {"commitTime": plan.target, "action": plan.action}
+    return write_record(ROLLBACK_PLAN, {"instantToRollback": instant, "RollbackRequests": requests, "version": 1})
+
+
+def decode_rollback_plan(data: bytes, *, base_path: str, table_version: int = 9) -> RollbackPlan:
+    """Return the plan; log files of version 8 and later count as files to delete, whichever list holds them.
+
+    Raises CorruptTableError for a path outside its partition, and UnsupportedError for a version 6 plan that takes back
+    rows appended to an older log, which asks for a rollback block and not for a deletion.
+    """
+    record = read_record(data, ROLLBACK_PLAN)
+    instant = record["instantToRollback"]
+    if instant is None:
+        raise CorruptTableError("the rollback plan names no instant to roll back")
+    requests = []
+    for request in record["RollbackRequests"] or ():
+        logs = tuple(request["logBlocksToBeDeleted"] or ())
+        if logs and table_version < _FIRST_WITHOUT_ROLLBACK_BLOCKS:
+            raise UnsupportedError(
+                f"the rollback of {instant['commitTime']} needs rollback blocks in log files of table version"
+                f" {table_version}; run it with Hudi",
+                logs=logs,
+            )
+        partition = request["partitionPath"]
+        paths = dict.fromkeys((*request["filesToBeDeleted"], *logs))
+        requests.append(
+            RollbackRequest(partition=partition, files=relative_paths(base_path, partition, paths, what="rollback"))
+        )
+    return RollbackPlan(target=instant["commitTime"], action=instant["action"], requests=tuple(requests))
+
+
+def encode_rollback_metadata(metadata: RollbackMetadata, *, base_path: str) -> bytes:
+    """Return the content of a completed rollback, with the files as paths below `base_path`."""
+    return write_record(ROLLBACK_METADATA, rollback_record(metadata, base_path=base_path))
+
+
+def rollback_record(metadata: RollbackMetadata, *, base_path: str) -> dict[str, Any]:
+    """Return the record of a completed rollback, as it also stands in the metadata of a restore."""
+    partitions: dict[str, dict[str, Any]] = {}
+    for partition in sorted({*metadata.deleted, *metadata.failed}):
+        partitions[partition] = {
+            "partitionPath": partition,
+            "successDeleteFiles": absolute_paths(base_path, metadata.deleted.get(partition, ())),
+            "failedDeleteFiles": absolute_paths(base_path, metadata.failed.get(partition, ())),
+            "rollbackLogFiles": {},
+            "logFilesFromFailedCommit": {},
+        }
+    return {
+        "startRollbackTime": metadata.start_time,
+        "timeTakenInMillis": round(metadata.seconds * 1000),
+        "totalFilesDeleted": sum(len(files) for files in metadata.deleted.values()),
+        "commitsRollback": [metadata.target],
+        "partitionMetadata": partitions,
+        "version": 1,
+        "instantsRollback": [{"commitTime": metadata.target, "action": metadata.action}],
+    }
+
+
+def decode_rollback_metadata(data: bytes, *, base_path: str) -> RollbackMetadata:
+    """Return what a rollback did: `deleted` has every partition it touched, `failed` those where files are left.
+
+    Raises CorruptTableError unless it names exactly one instant, as every rollback of Hudi does.
+    """
+    return rollback_metadata_of(read_record(data, ROLLBACK_METADATA), base_path=base_path)
+
+
+def rollback_metadata_of(record: Mapping[str, Any], *, base_path: str) -> RollbackMetadata:
+    """Return what the record of a rollback says; raise CorruptTableError as `decode_rollback_metadata` does."""
+    if len(record["commitsRollback"]) != 1:
+        raise CorruptTableError(f"a rollback names one instant, not {record['commitsRollback']}")
+    target = record["commitsRollback"][0]
+    actions = {info["commitTime"]: info["action"] for info in record["instantsRollback"]}
+    deleted, failed = {}, {}
+    for partition, part in record["partitionMetadata"].items():
+        deleted[partition] = relative_paths(base_path, partition, part["successDeleteFiles"], what="rollback")
+        if part["failedDeleteFiles"]:
+            failed[partition] = relative_paths(base_path, partition, part["failedDeleteFiles"], what="rollback")
+    return RollbackMetadata(
+        start_time=record["startRollbackTime"],
+        seconds=record["timeTakenInMillis"] / 1000,
+        target=target,
+        action=actions.get(target, ""),
+        deleted=deleted,
+        failed=failed,
+    )

@@ -1,0 +1,1 @@
+"""Index types: which file group holds a record key."""

@@ -1,0 +1,151 @@
+"""The buckets of a table's partitions: what its properties, its rules on storage and the caller's options say.
+
+Properties tell what the table was made with. Where there is a rule on storage, it decides: Hudi changes it when it
+rescales the buckets of partitions, in a replacecommit, and leaves the properties as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lakehouse.core.format.hashing_config import (
+    HASHING_CONFIGS,
+    HashingConfig,
+    decode_hashing_config,
+    encode_hashing_config,
+    hashing_config_path,
+    hashing_instant,
+)
+from lakehouse.core.operations.load.table import LoadedTable, recent_metadata
+from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.instant import Action, Instant
+from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, REGEX, BucketRules, parse_rules
+from lakehouse.spec.options import IndexPolicy
+
+# A uuid that looks like this is one in some hundred thousand; no table has as many buckets.
+_BUCKET_ID = re.compile(r"0000\d{4}-")
+
+
+def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
+    """Return the numbers of buckets that a write has to honour, None if it does not use the bucket index.
+
+    Raises UserError if the options ask for others than the table has, and for another index than that of its files.
+    """
+    if policy.type != "BUCKET":
+        _refuse_buckets(table, policy)
+        return None
+    unknown = set(filter(None, policy.hash_fields.split(","))) - set(table.config.keys.record_key_fields)
+    if unknown:
+        raise UserError(f"{HASH_FIELD}: {sorted(unknown)} are not among the record key fields")
+    made_with, asked = _made_with(table.config.raw), BucketRules(policy.buckets, parse_rules(policy.expressions))
+    stored = _stored(table)
+    if stored is None and made_with is not None:
+        # Who made the table may have died before it wrote the rule that Hudi looks for.
+        _store(table.env.storage, made_with)
+    rules = stored or made_with or asked
+    if rules.default < 1:
+        raise UserError(f"hoodie.index.type=BUCKET needs {NUM_BUCKETS}, at least 1")
+    _refuse_others(table.env.storage.root, asked, rules, made_with)
+    hashed = policy.hash_fields if made_with is None else table.config.raw.get(HASH_FIELD, "")
+    if hashed != policy.hash_fields:
+        raise _contradiction(table.env.storage.root, HASH_FIELD, policy.hash_fields, hashed)
+    return rules
+
+
+def known_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
+    """Return the numbers of buckets that the table's files should have, None if it is not known to have any.
+
+    Nothing is written, and options are believed where the table says nothing.
+    """
+    if policy.type != "BUCKET":
+        return None
+    known = _stored(table) or _made_with(table.config.raw)
+    if known is not None or policy.buckets < 1:
+        return known
+    return BucketRules(policy.buckets, parse_rules(policy.expressions))
+
+
+def store_rules(storage: Storage, properties: Mapping[str, str]) -> None:
+    """Write the rule that the properties of a new table declare, if they do and it is not there yet."""
+    made_with = _made_with(properties)
+    if made_with is not None:
+        _store(storage, made_with)
+
+
+def brings_rules(storage: Storage, instant: Instant) -> bool:
+    """Return whether a completed instant changed the buckets of partitions; what was planned before does not fit."""
+    if instant.action is not Action.REPLACECOMMIT:
+        return False
+    try:
+        storage.get(hashing_config_path(instant.requested))
+    except NotFoundError:
+        return False
+    return True
+
+
+def drop_rules(storage: Storage, instant: str) -> None:
+    """Forget the rule that came with `instant`, which is being undone: without its instant it would count as true."""
+    delete_leftovers(storage, [hashing_config_path(instant)])
+
+
+def _made_with(properties: Mapping[str, str]) -> BucketRules | None:
+    """Return what the table's own properties say; None for a table of Hudi's, which leaves that to every writer."""
+    count = properties.get(NUM_BUCKETS, "").strip()
+    return BucketRules(int(count), parse_rules(properties.get(MADE_WITH, ""))) if count.isdecimal() else None
+
+
+def _store(storage: Storage, rules: BucketRules) -> None:
+    if rules.rules:
+        config = HashingConfig(expressions=rules.expressions, default=rules.default)
+        storage.create(hashing_config_path(config.instant), encode_hashing_config(config))
+
+
+def _stored(table: LoadedTable) -> BucketRules | None:
+    """Return the newest rule on storage whose instant is not pending, None if there is none."""
+    if not table.config.is_partitioned:
+        return None
+    pending = {instant.requested for instant in table.timeline.where(pending=True)}
+    files, _ = table.env.storage.list_dir(HASHING_CONFIGS)
+    found = {hashing_instant(file.name): file.path for file in files}
+    instants = sorted(instant for instant in found if instant is not None and instant not in pending)
+    if not instants:
+        return None
+    path = found[instants[-1]]
+    config = decode_hashing_config(table.env.storage.get(path), f"{table.env.storage.root}/{path}")
+    if config.rule.lower() != REGEX:
+        raise UnsupportedError(f"{table.env.storage.root}: buckets go by rules of type {config.rule}; {REGEX} is known")
+    return BucketRules(config.default, parse_rules(config.expressions))
+
+
+def _refuse_others(root: str, asked: BucketRules, rules: BucketRules, made_with: BucketRules | None) -> None:
+    """Raise UserError for options that contradict the table: keys would not be found again where they were put."""
+    # Whoever says nothing asks for what the properties say, or, where they say nothing, for nothing.
+    silent = made_with or BucketRules(0)
+    for key, wanted, has, default in (
+        (NUM_BUCKETS, asked.default, rules.default, silent.default),
+        (EXPRESSIONS, asked.expressions, rules.expressions, silent.expressions),
+    ):
+        if wanted not in (has, default):
+            raise _contradiction(root, key, wanted, has)
+
+
+def _contradiction(root: str, key: str, wanted: object, has: object) -> UserError:
+    return UserError(
+        f"{root}: option {key}={wanted!r} contradicts the table, whose rows were put where {has!r} says and would not "
+        "be found again; leave it out: the buckets of a table are settled when it is made",
+        option=key,
+    )
+
+
+def _refuse_buckets(table: LoadedTable, policy: IndexPolicy) -> None:
+    """Raise UserError if the newest groups are buckets: Hudi leaves the index of a table to each of its writers."""
+    ids = [stat.file_id for metadata in recent_metadata(table) for stat in metadata.stats]
+    if ids and all(_BUCKET_ID.match(file_id) for file_id in ids):
+        raise UserError(
+            f"{table.env.storage.root}: its file groups are buckets ({ids[0]}), and the index asked for is "
+            f"{policy.type}. Open the table with hoodie.index.type=BUCKET and the hoodie.bucket.index.num.buckets of "
+            "its other writers."
+        )

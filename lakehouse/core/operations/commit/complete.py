@@ -1,0 +1,206 @@
+"""The end of a write: what others committed meanwhile, then the commit itself (format: timeline.md 7.1, 8.2).
+
+under the lock   what completed since our load?  in our way: Conflict
+                 may it hold keys that we insert too?  let go of the lock, compare the keys near the files, once more
+                 complete <t>_<c>.<action>
+Reading data takes long and the lock is short, so keys are never compared under it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
+from lakehouse.core.format.file_names import parse_base_file
+from lakehouse.core.format.timeline.commit_metadata import encode_commit
+from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.operations.commit.bucket_counts import brings_rules
+from lakehouse.core.operations.commit.cleanup import rollback_of
+from lakehouse.core.operations.commit.clustering_conflicts import refusing_clustering
+from lakehouse.core.operations.commit.precondition import Premise, refuted
+from lakehouse.core.operations.commit.results import Committed, Conflict
+from lakehouse.core.operations.load.table import LoadedTable, data_columns, writes_since
+from lakehouse.core.planning.conflict import Change, Strategy, change_of, find_conflict, may_share_keys
+from lakehouse.core.planning.schema import united
+from lakehouse.core.planning.tombstones import TOMBSTONES_KEY
+from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.commit import REWRITES, CommitMetadata
+from lakehouse.model.files import BaseFile
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.spec.options import TransactionPolicy
+
+logger = logging.getLogger(__name__)
+
+Others = list[tuple[Instant, CommitMetadata]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A write that wants to become true: its metadata, the groups it decided about, and how it stands to others.
+
+    `finds_keys` tells which of base files of others hold a key of this write; None if keys may repeat. `deleted_in` are
+    the partitions in which it deletes keys: those that it did not find may have been inserted since.
+    `shared_columns` are brought by every row: keys, partition, ordering. `premise` is what the caller went by,
+    `updates` whether it goes on where a clustering is planned (see operations.giving_way). `makes_late` tells whether
+    deletes of another commit make rows of this write late, `unmet` are buckets (partition, number) without file group
+    in which it deletes; both only where deletes are remembered.
+    """
+
+    table: LoadedTable
+    instant: Instant
+    metadata: CommitMetadata
+    touched: frozenset[tuple[str, str]]
+    strategy: Strategy
+    shared_columns: frozenset[str]
+    global_keys: bool = False
+    finds_keys: Callable[[Sequence[BaseFile]], BaseFile | None] | None = None
+    deleted_in: frozenset[str] = frozenset()
+    premise: Premise | None = None
+    updates: str = "reject"
+    makes_late: Callable[[Instant, CommitMetadata], bool] | None = None
+    unmet: frozenset[tuple[str, int]] = frozenset()
+
+
+def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Conflict:
+    """Commit, or say who was first. Raises RetryableError if the write was taken for dead and rolled back."""
+    if candidate.premise is not None and candidate.premise.confirm is not None:
+        # It may take its time, so nobody else has to wait for it.
+        candidate.premise.confirm()
+    compared: frozenset[str] = frozenset()
+    ours = change_of(candidate.metadata, touched=candidate.touched, shared_columns=candidate.shared_columns)
+    while True:
+        with table_lock(candidate.table.env, policy) as lock:
+            timeline = candidate.table.store.load()
+            others = candidate.table.store.commits(writes_since(candidate.table, candidate.table.timeline, timeline))
+            conflict = _conflict(candidate, ours, others, timeline)
+            if conflict is not None:
+                return conflict
+            rivals = [pair for pair in others if pair[0].requested not in compared]
+            inserting = [pair for pair in rivals if _may_share_keys(candidate, ours, pair[1])]
+            deleting = [pair for pair in rivals if candidate.makes_late is not None and TOMBSTONES_KEY in pair[1].extra]
+            if not inserting and not deleting:
+                metadata = _with_schema(candidate, others)
+                if isinstance(metadata, Conflict):
+                    return metadata
+                _refuse_if_rolled_back(candidate, timeline)
+                lock.check()
+                return _commit(candidate, metadata, timeline, lock)
+        for winner, other in inserting:
+            conflict = _same_keys(candidate, ours, winner, other)
+            if conflict is not None:
+                return conflict
+        for winner, other in deleting:
+            assert candidate.makes_late is not None
+            if candidate.makes_late(winner, other):
+                return Conflict(winner=winner, reason=f"{winner.requested} deleted keys of this batch as of later")
+        compared |= {instant.requested for instant, _ in rivals}
+
+
+def _conflict(candidate: Candidate, ours: Change, others: Others, timeline: Timeline) -> Conflict | None:
+    refutation = None if candidate.premise is None else refuted(candidate.premise, candidate.table, timeline)
+    if refutation is not None:
+        return refutation
+    clean = _clean_of_what_was_looked_for(candidate, others, timeline)
+    if clean is not None:
+        reason = (
+            f"{clean.requested} may have removed files that this write looked for, whose successors it did not know"
+        )
+        return Conflict(winner=clean, reason=reason)
+    changes = [(instant, change_of(other, shared_columns=candidate.shared_columns)) for instant, other in others]
+    overlap = find_conflict(changes, ours, candidate.strategy)
+    if overlap is not None:
+        return Conflict(winner=overlap.winner, reason=overlap.reason)
+    for instant, other in others:
+        begun = {(s.partition, bucket_of(s.file_id)) for s in other.stats if candidate.unmet and s.num_inserts}
+        if begun & candidate.unmet:
+            partition, bucket = min(begun & candidate.unmet)
+            reason = f"{instant.requested} began bucket {bucket} of {partition!r}, in which this write deletes"
+            return Conflict(winner=instant, reason=reason)
+    rescaled = next((i for i, _ in others if brings_rules(candidate.table.env.storage, i)), None)
+    if rescaled is not None:
+        return Conflict(winner=rescaled, reason=f"{rescaled.requested} changed the buckets of partitions")
+    held = refusing_clustering(candidate.table, timeline, updates=candidate.updates)
+    for group in sorted(ours.groups & frozenset(held)):
+        planned = timeline.find(held[group])
+        assert planned is not None
+        return Conflict(
+            winner=planned, reason=f"{planned.requested} is about to cluster file group {group[1]} of {group[0]!r}"
+        )
+    return None
+
+
+def _clean_of_what_was_looked_for(candidate: Candidate, others: Others, timeline: Timeline) -> Instant | None:
+    """Return a clean that may have taken slices of our load away before they were listed: a group seemed to be none.
+
+    Cleans spare what a pending write reads as of its instant, so this takes a commit between the load and that.
+    """
+    if not any(instant.completion < candidate.instant.requested for instant, _ in others):
+        return None
+    known = {clean.requested for clean in candidate.table.timeline.where(action=Action.CLEAN)}
+    return next((c for c in timeline.where(action=Action.CLEAN) if c.requested not in known), None)
+
+
+def _may_share_keys(candidate: Candidate, ours: Change, other: CommitMetadata) -> bool:
+    if candidate.finds_keys is None:
+        return False
+    return may_share_keys(_looked_for(candidate, ours), change_of(other), global_keys=candidate.global_keys)
+
+
+def _looked_for(candidate: Candidate, ours: Change) -> Change:
+    """Return our change with the partitions that keys are looked for in, be it to insert or to delete them."""
+    return replace(ours, inserted=ours.inserted | candidate.deleted_in)
+
+
+def _same_keys(candidate: Candidate, ours: Change, winner: Instant, other: CommitMetadata) -> Conflict | None:
+    assert candidate.finds_keys is not None
+    partitions = _looked_for(candidate, ours).inserted
+    inserted = [s for s in other.stats if s.num_inserts and (candidate.global_keys or s.partition in partitions)]
+    files = [parse_base_file(s.path.rpartition("/")[2], s.partition, s.size_bytes) for s in inserted]
+    found = candidate.finds_keys([file for file in files if file is not None])
+    if found is None:
+        return None
+    where = f"file group {found.file_id} of {found.partition!r}"
+    return Conflict(winner=winner, reason=f"{winner.requested} inserted keys of this batch into {where}")
+
+
+def _with_schema(candidate: Candidate, others: Others) -> CommitMetadata | Conflict:
+    """Return the metadata with the schema of both, where another writer changed the table's too.
+
+    A table service repeats the schema that it found; it does not decide on one.
+    """
+    deciding = [(i, other) for i, other in others if other.operation not in REWRITES and other.extra.get("schema")]
+    if not deciding:
+        return candidate.metadata
+    winner, newest = max(deciding, key=lambda pair: pair[0].completed or "")
+    theirs, ours = newest.extra["schema"], candidate.metadata.extra["schema"]
+    if theirs == ours:
+        return candidate.metadata
+    try:
+        both = united(data_columns(avro_to_arrow(theirs)), data_columns(avro_to_arrow(ours)))
+    except UserError as error:
+        return Conflict(winner=winner, reason=f"{winner.requested} changed the schema: {error}")
+    schema = arrow_to_avro(both, table=candidate.table.config.name)
+    return replace(candidate.metadata, extra={**candidate.metadata.extra, "schema": schema})
+
+
+def _refuse_if_rolled_back(candidate: Candidate, timeline: Timeline) -> None:
+    requested, root = candidate.instant.requested, candidate.table.env.storage.root
+    rollback = rollback_of(candidate.table, timeline, requested)
+    if rollback is not None:
+        raise RetryableError(
+            f"{root}: {requested} was taken for dead and rolled back by {rollback.requested}; run the operation again",
+            instant=rollback.requested,
+        )
+
+
+def _commit(candidate: Candidate, metadata: CommitMetadata, timeline: Timeline, lock: TableLock) -> Committed:
+    table, instant = candidate.table, candidate.instant
+    replaces = instant.action is Action.REPLACECOMMIT
+    data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
+    started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
+    completed = table.store.complete(started, timeline, data, lock)
+    logger.info("%s: committed %s, %d files", table.env.storage.root, completed.requested, len(metadata.stats))
+    return Committed(instant=completed, metadata=metadata)

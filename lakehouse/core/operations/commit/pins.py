@@ -1,0 +1,135 @@
+"""Pins: the files of published versions, which no clean removes.
+
+publisher   names the manifest in the state, writes it, then looks under the lock whether a clean has its files already
+clean       reads the state, lists, plans; under the lock reads it again, and plans anew if it changed
+
+So one of the two sees the other. A plan that was there first wins, and the publisher takes a newer version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
+from lakehouse.core.operations.load.table import (
+    Listing,
+    LoadedTable,
+    archived_writes,
+    list_data_files,
+    load_visible,
+    placed,
+    slices_of,
+)
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.publications import pin_id, pinned_paths, read_manifest, read_publications
+from lakehouse.core.timeline.table_lock import table_lock
+from lakehouse.errors import UserError
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.spec.options import TransactionPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pins:
+    """The manifests that pin files, and short names of them by which a clean says what it heeded."""
+
+    manifests: frozenset[str]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return a short name of each."""
+        return frozenset(map(pin_id, self.manifests))
+
+    def paths(self, env: Env) -> frozenset[str]:
+        """Return the files they keep; reads the manifests."""
+        return pinned_paths(env, self.manifests)
+
+
+def read_pins(env: Env) -> Pins:
+    """Return the pins as they are now: one request."""
+    found = [publication.manifests for publication in read_publications(env).values()]
+    return Pins(manifests=frozenset[str]().union(*found))
+
+
+def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequence[str] | None) -> dict[str, Listing]:
+    """Return the newest slices as of each of these completion times; one listing of some partitions, or of all.
+
+    A table of layout 1 (version 6) has no completion times; there they are requested times.
+    """
+    files = list_data_files(table, partitions)
+    sizes = {file.path: file.size_bytes for file in files}
+    found = {}
+    for completion in dict.fromkeys(completions):
+        visible = placed(table, files, load_visible(table, completed_up_to=completion))
+        groups = slices_of(table, files, visible)
+        found[completion] = Listing(
+            slices=tuple(slices[0] for group, slices in groups.items() if group not in visible.replaced),
+            sizes=sizes,
+            visible=visible,
+            partitions=None if partitions is None else tuple(partitions),
+            completed_up_to=completion,
+        )
+    return found
+
+
+def taken_since(
+    table: LoadedTable,
+    policy: TransactionPolicy,
+    before: Timeline,
+    wanted: Mapping[str, Sequence[str]],
+    versions: Mapping[str, str],
+) -> frozenset[str]:
+    """Return those of the `wanted` names that cannot be had: a clean has or takes a file, or their version was undone.
+
+    `wanted` are the files by name, `versions` the requested times of the writes. Who calls has named the manifests in
+    the state, so what is planned later heeds them. Raises RetryableError while a restore is not finished.
+    """
+    with table_lock(table.env, policy):
+        now = table.reload()
+        now.store.refuse_during_restore(now.timeline)
+        known = {clean.key for clean in before.where(action=Action.CLEAN, state=State.COMPLETED)}
+        gone: set[str] = set()
+        for clean in now.timeline.where(action=Action.CLEAN):
+            if clean.is_completed and clean.key in known:
+                continue
+            plan = now.store.read(clean, State.REQUESTED) or now.store.read(clean, State.INFLIGHT)
+            if plan:
+                gone.update(decode_clean_plan(plan, base_path=now.env.storage.root).paths)
+            elif clean.is_completed:
+                gone.update(decode_clean_metadata(now.store.read(clean, State.COMPLETED) or b"").deleted)
+        undone = {name for name, requested in versions.items() if not _is_there(now, requested)}
+    return frozenset(undone | {name for name, paths in wanted.items() if not gone.isdisjoint(paths)})
+
+
+def require_unpublished(table: LoadedTable, undone: Iterable[Instant]) -> None:
+    """Raise UserError naming the partition, if a published version has files of writes that are to be undone."""
+    gone = {instant.requested: instant.completion for instant in undone if instant.is_completed}
+    if not gone:
+        return
+    for target, publication in read_publications(table.env).items():
+        for name, partition in publication.partitions.items():
+            for shown in filter(None, (partition, partition.before)):
+                if not shown.manifest or shown.version.completion < min(gone.values()):
+                    continue
+                instants = {_instant(path) for path in read_manifest(table.env, shown.manifest) or ()}
+                found = sorted(instants & gone.keys())
+                if found:
+                    raise UserError(
+                        f"{table.env.storage.root}: {found[0]} cannot be undone: {target} shows it in {name}. Withdraw "
+                        f"that first (`lakehouse publish withdraw --partition {name}`), or archive it",
+                        instant=found[0],
+                        partition=name,
+                    )
+
+
+def _is_there(table: LoadedTable, requested: str) -> bool:
+    if table.timeline.writes().find(requested) is not None:
+        return True
+    return bool(archived_writes(table, requested_from=requested, requested_up_to=requested))
+
+
+def _instant(path: str) -> str:
+    partition, _, name = path.rpartition("/")
+    file = parse_base_file(name, partition, 0) or parse_log_file(name, partition, 0)
+    return "" if file is None else file.instant

@@ -1,0 +1,1 @@
+"""Create a table from a declaration."""

@@ -1,0 +1,1 @@
+"""Load the state of a table: timeline, properties, commits, file slices."""

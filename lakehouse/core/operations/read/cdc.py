@@ -1,0 +1,223 @@
+"""Reading what changed: every row inserted, updated and deleted, commit by commit (format: data.md 6; timeline.md 6.7).
+
+    op string | ts_ms string | before struct<columns> | after struct<columns>
+
+Commits come in the order of their completion, inside them file groups by partition and id. A row that moves to another
+partition is deleted in one file group and inserted in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.files.cdc_reader import ChangeContext, read_changes
+from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.format.json_rows import json_objects
+from lakehouse.core.format.log.cdc import AFTER, BEFORE, change_schema, image_type
+from lakehouse.core.operations.load.cleaned_files import cleaned_files
+from lakehouse.core.operations.load.table import LoadedTable, list_data_files, load_visible, slices_of, table_schema
+from lakehouse.core.operations.read.scan import (
+    EARLIEST,
+    READ_BUDGET,
+    changed_instants,
+    instant_text,
+    reaching_back,
+    slice_context,
+)
+from lakehouse.core.planning.cdc import UNCHANGING, Change, plan_changes
+from lakehouse.core.planning.predicate import check_columns, parse_predicate, to_arrow
+from lakehouse.core.planning.scan import partition_filter
+from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
+from lakehouse.errors import UnsupportedError, UserError, nearest
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.instant import Instant
+from lakehouse.model.predicate import Predicate, columns_of
+
+#: What an incremental read may tell: rows as they are, or what changed.
+LATEST_STATE, CDC = FORMATS = ("latest_state", "cdc")
+JSON_SCHEMA = pa.schema([(name, pa.string()) for name in ("op", "ts_ms", BEFORE, AFTER)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRequest:
+    """Which changes a reader asks for: those of commits completed in (begin, end], as for incremental reads.
+
+    `columns` are those of the images. `where` keeps changes whose row before or whose row after meets the condition, so
+    rows that begin or cease to meet it are seen doing so.
+    """
+
+    begin: str | None = None
+    end: str | None = None
+    columns: tuple[str, ...] | None = None
+    where: str | Predicate | None = None
+    memory_budget_bytes: int = READ_BUDGET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeScan:
+    """A planned read of changes: `images` are the columns shown of rows before and after."""
+
+    changes: tuple[Change, ...]
+    context: ChangeContext
+    images: pa.Schema
+    where: Predicate | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the answer."""
+        return change_schema(self.images)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the changes, one commit and file group after the other."""
+        for change in self.changes:
+            yield from self.read(change)
+
+    def read(self, change: Change) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of one commit in one file group."""
+        for rows in read_changes(self.context, change):
+            shown = self._shown(rows)
+            if shown.num_rows:
+                yield from shown.combine_chunks().to_batches()
+
+    def _shown(self, rows: pa.Table) -> pa.Table:
+        if self.where is not None:
+            meets = [_meets(rows.column(name), self.where) for name in (BEFORE, AFTER)]
+            rows = rows.filter(pa.array(meets[0] | meets[1]))
+        if rows.schema.equals(self.schema):
+            return rows
+        kind = image_type(self.images)
+        for name in (BEFORE, AFTER):
+            whole = rows.column(name).combine_chunks()
+            columns = [pc.struct_field(whole, field.name) for field in kind]
+            narrow = pa.StructArray.from_arrays(columns, fields=list(kind), mask=pc.is_null(whole))
+            rows = rows.set_column(rows.schema.get_field_index(name), name, narrow)
+        return rows
+
+
+def check_format(text: str) -> None:
+    """Raise UserError unless `text` is the name of a format of incremental reads."""
+    if text not in FORMATS:
+        known = " or ".join(map(repr, FORMATS))
+        raise UserError(f"format {text!r} of an incremental read: must be {known}.{nearest(text, FORMATS)}")
+
+
+def plan_change_read(table: LoadedTable, request: ChangeRequest) -> ChangeScan:
+    """Plan a read of changes; opens no data file.
+
+    Raises UserError for a table that keeps no change data, for columns that are not there, and for changes that cannot
+    be told any more; UnsupportedError for logs of version 6.
+    """
+    _check(table)
+    schema = table_schema(table)
+    full = schema if schema is not None else pa.schema([])
+    where = parse_predicate(request.where) if isinstance(request.where, str) else request.where
+    if where is not None:
+        check_columns(where, full)
+    images = full if request.columns is None else _chosen(full, request.columns)
+    table = reaching_back(table, request.begin, request.end)
+    instants = changed_instants(table, request.begin, request.end)
+    commits = [pair for pair in table.store.commits(instants) if pair[1].operation not in UNCHANGING]
+    commits.sort(key=lambda pair: (pair[0].completion, pair[0].requested))
+    _refuse_archived(table, request)
+    changes = _changes(table, commits)
+    if any(s is not None and s.logs for change in changes for s in (change.before, change.after)):
+        require_mergeable(table.config)
+    if where is not None and not table.config.raw.get("hoodie.index.type", "").startswith("GLOBAL"):
+        keep = partition_filter(where, full, table.config.keys)
+        changes = tuple(change for change in changes if keep is None or keep(change.partition))
+    slices = slice_context(table, full, budget=request.memory_budget_bytes)
+    needed = set(full.names) if slices.mixes_versions else {*images.names, *(columns_of(where) if where else ())}
+    context = ChangeContext(slices=slices, images=pa.schema([field for field in full if field.name in needed]))
+    return ChangeScan(changes=changes, context=context, images=images, where=where)
+
+
+def as_json(changes: pa.RecordBatch) -> pa.RecordBatch:
+    """Return changes with the rows before and after as JSON texts (see format.json_text)."""
+    images = [json_objects(changes.column(name)) for name in (BEFORE, AFTER)]
+    return pa.RecordBatch.from_arrays([changes.column(0), changes.column(1), *images], schema=JSON_SCHEMA)
+
+
+def _check(table: LoadedTable) -> None:
+    root = table.env.storage.root
+    if table.config.cdc is None:
+        raise UserError(
+            f"{root} keeps no change data ({CDC_ENABLED} is not true), so what rows were before cannot be relied on. "
+            "Read it without format='cdc', or make the table with cdc='DATA_BEFORE_AFTER'",
+            location=root,
+        )
+    if not table.config.populate_meta_fields:
+        raise UnsupportedError(
+            f"{root}: rows of this table do not say which commit wrote them (hoodie.populate.meta.fields=false), so "
+            "its changes cannot be read"
+        )
+    if table.config.layout == LAYOUT_V6 and table.config.is_merge_on_read:
+        raise UnsupportedError(
+            f"{root}: changes of merge-on-read tables of version 6 are not read, for their logs hold several commits; "
+            "upgrade the table with Apache Hudi first"
+        )
+
+
+def _chosen(full: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    if not columns:
+        raise UserError("images of no columns tell nothing: name at least one column, or none to have all")
+    for name in columns:
+        if name not in full.names:
+            raise UserError(
+                f"column {name!r} is not among the data columns, of which images consist.{nearest(name, full.names)}",
+                column=name,
+            )
+    return pa.schema([full.field(name) for name in columns])
+
+
+def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[Change, ...]:
+    partitions = {stat.partition for _, metadata in commits for stat in metadata.stats}
+    partitions |= {partition for _, metadata in commits for partition in metadata.replaced}
+    if not commits:
+        return ()
+    # What stood before the first of them, and after the last, may be in files that are gone.
+    earliest = min(instant.requested for instant, _ in commits)
+    found = list_data_files(table, sorted(partitions))
+    there = {file.path for file in found}
+    gone = [f for f in cleaned_files(table, earliest) if f.partition in partitions and f.path not in there]
+    slices = slices_of(table, [*found, *gone], load_visible(table))
+    lost = {file.path for file in gone}
+    return plan_changes(commits, slices, table.timeline, layout=table.config.layout, gone=lost)
+
+
+def _refuse_archived(table: LoadedTable, request: ChangeRequest) -> None:
+    """Raise UserError if commits of the range are archived where the archive is not read, that of version 6."""
+    if request.begin is None or table.config.layout != LAYOUT_V6:
+        return
+    begin = "" if request.begin == EARLIEST else instant_text(request.begin)
+    first = load_visible(table).archived_before
+    if begin >= first or not table.env.storage.list(_archive(table)):
+        return
+    archived = {file.instant for file in list_data_files(table) if begin < file.instant < first}
+    if archived:
+        raise UserError(
+            f"the changes since {request.begin} are not known any more: commits up to {max(archived)} are archived. "
+            f"Begin at {max(archived)} or later, with a snapshot as of then before it",
+            begin=request.begin,
+        )
+
+
+def _archive(table: LoadedTable) -> str:
+    """Return the directory of archived instants (format: timeline.md 1)."""
+    return f".hoodie/{table.config.raw.get('hoodie.archivelog.folder', 'archived')}"
+
+
+def _meets(images: pa.ChunkedArray, where: Predicate) -> np.ndarray:
+    whole = images.combine_chunks()
+    schema = pa.schema([*whole.type, pa.field("", pa.int64())])
+    columns = [pc.struct_field(whole, [number]) for number in range(whole.type.num_fields)]
+    rows = pa.Table.from_arrays([*columns, pa.array(np.arange(len(whole)))], schema=schema)
+    found = np.zeros(len(whole), bool)
+    found[rows.filter(to_arrow(where, schema)).column(-1).to_numpy()] = True
+    # A row that is not there meets nothing, not even that a column is null.
+    meets: np.ndarray = found & np.asarray(pc.is_valid(whole))
+    return meets

@@ -1,0 +1,211 @@
+"""Lost or damaged files of committed writes are found before older rows are returned, or are made permanent.
+
+    listing   does it agree with the commits at hand?                        usual case: nothing more is asked
+    again     reload the timeline, list the suspicious partitions, reload    the table may have changed in between
+    clean     did a clean remove the files?                                  then they are not missed
+    raise     CorruptTableError names the file, its size and the way out
+
+A long-lived table has most commits at hand, a new process those that it has read for other reasons. Planners of
+services read all commits of the active timeline; writers read those that completed after the oldest file that they
+rewrite. Commits in the archive are not compared.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from lakehouse.core.files.log_reader import GO_ON
+from lakehouse.core.format.file_names import parse_log_file
+from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
+from lakehouse.core.operations.load.cleaned_files import cleaned_files
+from lakehouse.core.operations.load.table import Listing, LoadedTable, load_listing
+from lakehouse.core.operations.services.plan_executor import UnusablePlanError, check_executor
+from lakehouse.core.planning.damage import Damage, find_damage
+from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.errors import CorruptTableError, RetryableError
+from lakehouse.model.clustering import ClusteredSlice
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.compaction import CompactionOperation
+from lakehouse.model.files import FileSlice
+from lakehouse.model.instant import Action, Instant
+from lakehouse.spec.options import WritePolicy
+
+logger = logging.getLogger(__name__)
+
+_LOOKS = 5
+_NAMED = 5
+
+Planned = TypeVar("Planned", CompactionOperation, ClusteredSlice)
+
+
+class ChangedWhileListedError(RetryableError):
+    """The table changed between the load of its timeline and the listing: plan again."""
+
+
+def checked_slices(
+    table: LoadedTable, policy: WritePolicy, partitions: Sequence[str] | None = None
+) -> tuple[FileSlice, ...]:
+    """Return the newest slices of partitions for a service that rewrites them; see `check_listing`."""
+    listing = load_listing(table, partitions)
+    check_listing(table, listing, skips=policy.skips_damage, completed_after="")
+    return listing.slices
+
+
+def with_stated_sizes(table: LoadedTable, planned: Iterable[Planned]) -> list[Planned]:
+    """Return what a plan names with the sizes that commits on the timeline state of its logs.
+
+    A plan is carried out later than it was made, maybe by another process. Its tasks compare the logs that they open
+    with these sizes, which takes no request.
+    """
+    wanted = list(planned)
+    logs = {
+        (piece.partition, name): parse_log_file(name, piece.partition, 0)
+        for piece in wanted
+        for name in piece.log_files
+    }
+    instants = {log.instant for log in logs.values() if log is not None}
+    commits = table.store.commits([i for i in table.timeline.writes() if i.requested in instants])
+    sizes = {stat.path: stat.size_bytes for _, metadata in commits for stat in metadata.stats}
+
+    def size(partition: str, name: str) -> int:
+        log = logs[(partition, name)]
+        return 0 if log is None else sizes.get(log.path, 0)
+
+    return [
+        replace(piece, log_sizes=tuple(size(piece.partition, name) for name in piece.log_files)) for piece in wanted
+    ]
+
+
+@contextmanager
+def planned_files_exist(
+    table: LoadedTable,
+    instant: Instant,
+    number: int,
+    planned: Sequence[CompactionOperation] | Sequence[ClusteredSlice],
+    *,
+    skips: bool,
+) -> Iterator[None]:
+    """Name a file of a pending plan that is found missing while the plan is carried out under claim `number`.
+
+    Raises RetryableError if another executor completed or dropped the plan, because its files may be cleaned then.
+    Otherwise raises CorruptTableError, and with `skips` UnusablePlanError: a new plan does not name the file.
+    """
+    try:
+        yield
+    except NotFoundError as error:
+        path = error.facts.get("path")
+        names = {
+            f"{piece.partition}/{name}" if piece.partition else name
+            for piece in planned
+            for name in (piece.data_file, *piece.log_files)
+        }
+        if path not in names:
+            raise
+        now = table.reload()
+        check_executor(now, now.timeline, instant, number)
+        if skips:
+            raise UnusablePlanError(f"{path} is missing") from error
+        raise CorruptTableError(
+            f"{table.env.storage.root}: {path} is missing, and the pending {instant.action} {instant.requested} names "
+            f"it: rows that were committed are lost. {GO_ON}, which also drops the plan",
+            path=path,
+            instant=instant.requested,
+        ) from error
+
+
+def check_listing(
+    table: LoadedTable,
+    listing: Listing,
+    *,
+    skips: bool,
+    completed_after: str | None = None,
+    base_files_only: bool = False,
+) -> tuple[Damage, ...]:
+    """Compare a listing with the commits and raise CorruptTableError if a committed file is missing or changed.
+
+    Commits whose metadata was read before are compared; with `completed_after` those that completed later are read.
+    With `skips` damage is logged and returned instead. Raises ChangedWhileListedError if the listing is older or newer
+    than `table`, so that nothing can be said.
+    """
+    found = _look(table, listing, completed_after, base_files_only)
+    if found:
+        found = _confirmed(table, listing, found, completed_after, base_files_only)
+    if not found:
+        return ()
+    root = table.env.storage.root
+    if skips:
+        for damage in found:
+            logger.warning("%s: rows are skipped: %s", root, damage.problem)
+        return found
+    named = "; ".join(damage.problem for damage in found[:_NAMED])
+    more = f"; and {len(found) - _NAMED} more files" if len(found) > _NAMED else ""
+    raise CorruptTableError(
+        f"{root}: committed files are missing or damaged: {named}{more}. Older rows would be taken for the newest. "
+        f"{GO_ON}",
+        path=found[0].path,
+        expected=found[0].expected,
+        found=found[0].found,
+        paths=[damage.path for damage in found],
+    )
+
+
+def _look(
+    table: LoadedTable, listing: Listing, completed_after: str | None, base_files_only: bool
+) -> tuple[Damage, ...]:
+    found = find_damage(
+        _commits(table, completed_after),
+        listing.slices,
+        listing.sizes,
+        listing.visible,
+        layout=table.config.layout,
+        listed=listing.covers(),
+    )
+    return tuple(damage for damage in found if not (base_files_only and damage.is_log))
+
+
+def _commits(table: LoadedTable, completed_after: str | None) -> list[tuple[Instant, CommitMetadata]]:
+    writes = table.timeline.writes()
+    if completed_after is not None:
+        table.store.commits(writes.where(completed_after=completed_after))
+    return table.store.known_commits(writes)
+
+
+def _confirmed(
+    table: LoadedTable,
+    listing: Listing,
+    found: tuple[Damage, ...],
+    completed_after: str | None,
+    base_files_only: bool,
+) -> tuple[Damage, ...]:
+    """Return the damage that a second look, at a timeline that stands still, finds too."""
+    partitions = sorted({damage.partition for damage in found})
+    for _ in range(_LOOKS):
+        now = table.reload()
+        again = load_listing(now, partitions, as_of=listing.as_of, completed_up_to=listing.completed_up_to)
+        damaged = _look(now, again, completed_after, base_files_only)
+        if not damaged:
+            break
+        cleaned = _cleaned(now, min(damage.instant for damage in damaged))
+        damaged = tuple(damage for damage in damaged if damage.path not in cleaned)
+        # An operation that removes files of a completed write changes the timeline first.
+        if now.reload().timeline == now.timeline:
+            return damaged
+    raise ChangedWhileListedError(
+        f"{table.env.storage.root}: {found[0].path} was removed while the table was read; run again",
+        path=found[0].path,
+    )
+
+
+def _cleaned(table: LoadedTable, first: str) -> frozenset[str]:
+    """Return the files that cleans removed, or may be removing, since a commit; archived cleans count, too."""
+    paths = {file.path for file in cleaned_files(table, first)}
+    for held in table.store.archived_actions(Action.CLEAN, first):
+        if held.plan:
+            paths.update(decode_clean_plan(held.plan, base_path=table.env.storage.root).paths)
+        if held.metadata:
+            paths.update(decode_clean_metadata(held.metadata).deleted)
+    return frozenset(paths)

@@ -1,0 +1,207 @@
+"""Event time of a table: what a write adds to its commit, the watermark, and the version at an event time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from lakehouse.core.operations.load.table import LoadedTable, archived_writes
+from lakehouse.core.planning.event_time import (
+    PAST_KEY,
+    EventCommit,
+    EventTimeVersion,
+    Past,
+    Watermark,
+    decode_past,
+    event_commit,
+    event_time_metadata,
+    find_version,
+    known_past,
+    milliseconds,
+    moved,
+    parse_event_time,
+    spares_older,
+    time_of,
+    watermark_of,
+)
+from lakehouse.errors import UserError
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.instant import Instant
+from lakehouse.model.publication import EventSpan
+from lakehouse.spec.event_time_options import EVENT_TIME_FIELD, EventTimePolicy
+
+logger = logging.getLogger(__name__)
+
+_ARCHIVED_AT_ONCE = 64
+_FIRST_AT_ONCE = 8
+_NOTHING = "0"
+
+
+def event_time_extra(table: LoadedTable, policy: EventTimePolicy, stats: Sequence[WriteStat]) -> dict[str, str]:
+    """Return what a commit with these stats says of event time; nothing where it is not tracked.
+
+    It is what `table` knew: of writes that complete at the same time each moves its own source, and readers take the
+    furthest of all. The first write that tracks reads what all before it tell, the archive included; later ones read
+    the newest commits.
+    """
+    if not policy.column:
+        return {}
+    past = _past(table)
+    greatest = max((stat.event_time[1] for stat in stats if stat.event_time is not None), default=None)
+    newest = max((instant.completion for instant in table.timeline.writes()), default="")
+    watermarks = moved(past, policy.source.strip(), greatest, policy.lateness_ms)
+    return event_time_metadata(replace(past, up_to=newest), watermarks)
+
+
+def watermark(table: LoadedTable, policy: EventTimePolicy) -> Watermark:
+    """Return how far event time has come, by source and for the table."""
+    return watermark_of(_past(table, containing=PAST_KEY).watermarks, policy.awaited)
+
+
+def version_at(
+    table: LoadedTable, event_time: str | datetime, policy: EventTimePolicy | None = None
+) -> EventTimeVersion:
+    """Return the version of the table at an event time, see `find_version`; a time without a zone is UTC.
+
+    The archive is read where the timeline does not tell the answer: for a version that old, or where an archived write
+    may have carried events at or after the time. Raises UserError if no write says its event times.
+    """
+    at = milliseconds(parse_event_time(event_time))
+    active = _event_commits(table.store.commits(table.timeline.writes().by_completion()))
+    older = _past_of_older(table)
+    if older is not None and spares_older(active, at, older[0], older[1]):
+        found = find_version(active, at, older[1])
+    else:
+        commits = sorted([*_archived(table), *active], key=lambda c: (c.instant.completion, c.instant.requested))
+        if not any(commit.times for commit in commits):
+            raise _untimed(table, event_time)
+        found = find_version(commits, at)
+    return replace(found, watermark=watermark(table, policy or EventTimePolicy()).value)
+
+
+class EventVersions:
+    """Find versions of a table at event times, from the newest commit backwards (see `find_version`).
+
+    Of archived commits the times are read first, which are three narrow columns; their metadata is read in batches,
+    newest first, and only back to the oldest version that is asked for. It is read once for all versions.
+    """
+
+    def __init__(self, table: LoadedTable) -> None:
+        archived = archived_writes(table)
+        self._table = table
+        self._archived = frozenset(instant.requested for instant in archived)
+        instants = (*archived, *table.timeline.writes())
+        self._unread = sorted(instants, key=lambda i: (i.completion, i.requested), reverse=True)
+        self._commits: list[EventCommit] = []
+        self._at_once = _FIRST_AT_ONCE
+
+    def at(self, event_time_ms: int) -> Instant | None:
+        """Return the write that made the version of an event time in UTC milliseconds; None before the first write.
+
+        Raises UserError if no write says its event times.
+        """
+        position, version, is_timed = 0, 0, False
+        while position < len(self._commits) or self._read_more():
+            times = self._commits[position].times
+            if times is not None:
+                is_timed = True
+                if times[0] < event_time_ms:
+                    break
+                # The version ends before this commit, if an older one holds an event before the time.
+                version = position + 1
+            position += 1
+        if not is_timed:
+            raise _untimed(self._table, time_of(event_time_ms))
+        return self._commits[version].instant if version < len(self._commits) else None
+
+    def _read_more(self) -> bool:
+        """Read the next batch of commits; False if all are read."""
+        known = len(self._commits)
+        while self._unread and len(self._commits) == known:
+            batch, self._unread = self._unread[: self._at_once], self._unread[self._at_once :]
+            self._at_once = min(2 * self._at_once, _ARCHIVED_AT_ONCE)
+            active = [instant for instant in batch if instant.requested not in self._archived]
+            found = [
+                *self._table.store.commits(active),
+                *self._table.store.archived_commits([i for i in batch if i.requested in self._archived]),
+            ]
+            newest_first = sorted(found, key=lambda held: (held[0].completion, held[0].requested), reverse=True)
+            self._commits += _event_commits(newest_first)
+        return len(self._commits) > known
+
+
+def event_span(table: LoadedTable, known: EventSpan) -> EventSpan:
+    """Return the range of the event times of all writes; of archived ones only those that `known` does not cover.
+
+    As in `event_commit` a rewrite counts for nothing, whatever its write stats say.
+    """
+    active = table.timeline.writes()
+    older = archived_writes(table, completed_after=known.up_to).by_completion()
+    commits = [*_event_commits(table.store.commits(active)), *_event_commits(_read_archived(table, older))]
+    times = [commit.times for commit in commits if commit.times is not None]
+    lows = [low for low, _ in times] + ([] if known.first_ms is None else [known.first_ms])
+    highs = [high for _, high in times] + ([] if known.last_ms is None else [known.last_ms])
+    return EventSpan(
+        up_to=max((known.up_to, *(instant.completion for instant in active))),
+        first_ms=min(lows, default=None),
+        last_ms=max(highs, default=None),
+    )
+
+
+def _untimed(table: LoadedTable, event_time: object) -> UserError:
+    return UserError(
+        f"{table.env.storage.root}: no write says the event times of its rows, so there is no version at "
+        f"{event_time}; set {EVENT_TIME_FIELD} to the column that holds them, from the first write on",
+        option=EVENT_TIME_FIELD,
+    )
+
+
+def event_time_bound(table: LoadedTable, event_time: str | datetime) -> str:
+    """Return the completion time up to which a reader at this event time sees writes; of none, if nothing was there."""
+    version = version_at(table, event_time)
+    if not version.is_clean:
+        logger.warning(
+            "%s: the version of event time %s holds rows of that time or later, too, or of unknown times",
+            table.env.storage.root,
+            event_time,
+        )
+    return _NOTHING if version.instant is None else version.instant.completion
+
+
+def _past(table: LoadedTable, containing: str = "") -> Past:
+    """Return what is known of all completed writes; as a rule only the newest are read.
+
+    Of archived ones that do not hold the text `containing` nothing is asked.
+    """
+    active = reversed(table.timeline.writes().by_completion())
+    found = known_past((instant, table.store.commit(instant)) for instant in active)
+    older = archived_writes(table, completed_after=found.up_to).by_completion()
+    return known_past(_read_archived(table, older, containing), found) if older else found
+
+
+def _past_of_older(table: LoadedTable) -> tuple[str, Past] | None:
+    """Return what a commit on the timeline tells of all archived ones, and when it completed; None if none does."""
+    for instant, metadata in table.store.commits(table.timeline.writes().by_completion()):
+        past = decode_past(metadata)
+        if past is not None:
+            return None if archived_writes(table, completed_after=past.up_to) else (instant.completion, past)
+    return None
+
+
+def _archived(table: LoadedTable) -> list[EventCommit]:
+    return _event_commits(_read_archived(table, archived_writes(table).by_completion()))
+
+
+def _read_archived(
+    table: LoadedTable, instants: Sequence[Instant], containing: str = ""
+) -> Iterator[tuple[Instant, CommitMetadata]]:
+    """Yield archived writes, that which completed last first, a few being read at a time."""
+    newest_first = tuple(reversed(instants))
+    for start in range(0, len(newest_first), _ARCHIVED_AT_ONCE):
+        yield from table.store.archived_commits(newest_first[start : start + _ARCHIVED_AT_ONCE], containing)
+
+
+def _event_commits(commits: Iterable[tuple[Instant, CommitMetadata]]) -> list[EventCommit]:
+    return [event_commit(instant, metadata) for instant, metadata in commits]

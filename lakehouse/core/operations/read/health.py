@@ -1,0 +1,64 @@
+"""How a table is: the numbers by which one sees that a service is behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lakehouse.core.operations.load.table import LoadedTable, load_slices, pending_writes
+from lakehouse.model.instant import Action
+
+_PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHealth:
+    """The state of a table at a moment.
+
+    `freshness_lag_s` are the seconds since the newest commit, None for a table without any; `log_bytes` wait to be
+    compacted; `file_bytes` are the sizes of the newest base files, `small_files` those below the small-file limit;
+    `pending_plans` wait to be carried out, `pending_writes` are in flight or dead; `instants` stand on the active
+    timeline, `rollbacks` among them.
+    """
+
+    freshness_lag_s: float | None
+    file_groups: int
+    base_bytes: int
+    log_bytes: int
+    log_files: int
+    small_files: int
+    file_bytes: tuple[int, ...]
+    pending_plans: int
+    pending_writes: int
+    instants: int
+    rollbacks: int
+
+
+def table_health(table: LoadedTable, *, small_file_bytes: int) -> TableHealth:
+    """Measure a table; one listing of it."""
+    slices = load_slices(table)
+    sizes = tuple(file_slice.base.size_bytes for file_slice in slices if file_slice.base is not None)
+    timeline = table.timeline
+    return TableHealth(
+        freshness_lag_s=_lag(table),
+        file_groups=len(slices),
+        base_bytes=sum(sizes),
+        log_bytes=sum(file_slice.total_log_bytes for file_slice in slices),
+        log_files=sum(len(file_slice.logs) for file_slice in slices),
+        small_files=sum(size < small_file_bytes for size in sizes),
+        file_bytes=sizes,
+        pending_plans=len(timeline.where(action=_PLANNED, pending=True)),
+        pending_writes=len(pending_writes(table)),
+        instants=len(timeline),
+        rollbacks=len(timeline.where(action=Action.ROLLBACK)),
+    )
+
+
+def _lag(table: LoadedTable) -> float | None:
+    newest = max((instant.completion for instant in table.timeline.writes()), default=None)
+    if newest is None:
+        return None
+    text = f"{newest:0<17}"
+    moment = datetime.strptime(text[:14], "%Y%m%d%H%M%S")
+    zoned = moment.replace(tzinfo=UTC) if table.config.timezone == "UTC" else moment.astimezone()
+    return max(table.env.clock.now_ms() / 1000 - zoned.timestamp() - int(text[14:17]) / 1000, 0.0)

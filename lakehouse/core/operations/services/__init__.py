@@ -1,0 +1,1 @@
+"""The table services: compaction, log compaction, clustering, clean, archive, partition TTL, index building."""

@@ -1,0 +1,1 @@
+"""Undo writes: rollback, restore and savepoints."""

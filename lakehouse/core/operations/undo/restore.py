@@ -1,0 +1,319 @@
+"""Restore: the table goes back to a savepoint or a completed write, and what came after is gone (timeline.md 7.5).
+
+    R.restore.requested  under the lock: what is undone, newest first; from here on writers are refused
+    R.restore.inflight   for each of them, one after the other:
+        r.rollback.requested (files)   X_c.commit deleted, so nobody reads it   r.rollback.inflight
+        delete files   delete X's pending files, markers, staged rows, heartbeat
+    R_c.restore          what was deleted; then all rollbacks since the target are deleted, as Hudi does
+Readers see at any moment the table as it was after some write. A crash anywhere leaves R pending, and the next restore
+to the same instant goes on with it; two that do so at once disturb each other no more than one that repeats itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lakehouse.core.format.timeline.restore import decode_restore_plan, encode_restore_metadata, encode_restore_plan
+from lakehouse.core.format.timeline.rollback import encode_rollback_plan
+from lakehouse.core.operations.commit.cleanup import check_undone, delete_files, marked_files, stored_plan, tidy
+from lakehouse.core.operations.commit.pins import require_unpublished
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.create.create import drop_metadata_table
+from lakehouse.core.operations.load.table import LoadedTable, archived_writes, list_data_files
+from lakehouse.core.operations.undo.rollback import delete_written
+from lakehouse.core.operations.undo.undo_checks import (
+    completed_write,
+    pending_action,
+    plan_of_files,
+    require_files,
+    require_no_savepoint,
+)
+from lakehouse.core.planning.restore import instants_to_roll_back
+from lakehouse.core.state.table_config import require_writable
+from lakehouse.core.timeline.file_deletions import check_action
+from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.table_lock import table_lock
+from lakehouse.errors import RetryableError, UnsupportedError, UserError
+from lakehouse.model.commit import RollbackMetadata, RollbackPlan
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.restore import RestoreMetadata, RestorePlan
+from lakehouse.spec.options import TransactionPolicy
+
+logger = logging.getLogger(__name__)
+#: Instant -> the files that bear it.
+Written = Mapping[str, list[str]]
+#: The instant of a rollback, and its plan.
+Rollback = tuple[Instant, RollbackPlan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a restore to `target` undid, or with a dry run would undo, first to last; `instant` is its own."""
+
+    target: str
+    rollbacks: tuple[RollbackPlan, ...]
+    instant: Instant | None = None
+
+
+def restore(
+    table: LoadedTable, policy: TransactionPolicy, to: str, *, dry_run: bool = False, force: bool = False
+) -> Restored | NothingToDo:
+    """Go back to the completed write `to`, or finish the restore to it that died.
+
+    Raises UserError naming what is in the way: no such write, another restore that is not finished, a savepoint after
+    it, files that were cleaned; RetryableError if a writer is alive, unless `force`.
+    """
+    require_writable(table.config, table.env.storage.root)
+    table = table.reload()
+    pending = table.timeline.pending_restore()
+    if pending is not None:
+        plan = _stored(table, pending, to)
+        return _preview(table, plan, to) if dry_run else _execute(table, policy, pending, plan, to)
+    plan = _plan(table, policy, to, force=force)
+    if dry_run and plan.instants:
+        return _preview(table, plan, to)
+    _check_markers(table, plan)
+    if not plan.instants:
+        if not dry_run:
+            _remove_rollbacks_of_finished(table, policy, to)
+        return NothingToDo(reason=f"{to} is the newest completed write, and nothing is pending")
+    with table_lock(table.env, policy) as lock:
+        now = table.reload()
+        now.store.refuse_during_restore(now.timeline)
+        if now.timeline != table.timeline:
+            plan = _plan(now, policy, to, force=force)
+        else:
+            # Published since: the state of publications is not on the timeline.
+            require_unpublished(now, [i for i in now.timeline if (i.requested, str(i.action)) in plan.instants])
+        _refuse_during_clean(now, policy, to)
+        lock.check()
+        requested = now.store.request(now.timeline, Action.RESTORE, encode_restore_plan(plan))
+    return _execute(now, policy, requested, plan, to)
+
+
+def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool) -> RestorePlan:
+    target = completed_write(table, to)
+    undone = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
+    living = {i.requested for i in undone if not i.is_completed} & living_writes(table.env, policy)
+    if living and not force:
+        raise RetryableError(
+            f"{table.env.storage.root}: {min(living)} is in flight and its writer is alive; stop all writers before a "
+            "restore, or undo them nevertheless with --force",
+            instant=min(living),
+        )
+    require_no_savepoint(table, undone)
+    require_unpublished(table, undone)
+    _require_timeline(table, target)
+    if undone:
+        require_files(table, undone, f"the restore to {to}")
+    return RestorePlan(target=to, instants=tuple((i.requested, str(i.action)) for i in undone))
+
+
+def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
+    """Raise CorruptTableError before the restore begins if a marker of what it undoes names another's file."""
+    undone = {requested for requested, _ in plan.instants}
+    for instant in table.timeline.where(pending=True):
+        if instant.requested in undone:
+            check_undone(table, instant.requested, list(marked_files(table, instant.requested).values()))
+
+
+def _refuse_during_clean(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
+    """Raise RetryableError if somebody is just deleting what nobody needed as long as nobody went back."""
+    cleans = table.timeline.where(action=Action.CLEAN, pending=True)
+    living = living_writes(table.env, policy) if cleans else frozenset()
+    for clean in cleans:
+        if clean.requested > to and clean.requested in living:
+            raise RetryableError(
+                f"{table.env.storage.root}: the clean {clean.requested} is being run; wait for it, then run again",
+                instant=clean.requested,
+            )
+
+
+def _require_timeline(table: LoadedTable, target: Instant) -> None:
+    """Raise UserError if writes that would have to be undone are archived, be they on the timeline yet or not."""
+    known = {instant.key for instant in table.timeline}
+    later = [i for i in table.store.archived(completed_after=target.completion) if i.key in known]
+    later += archived_writes(table, completed_after=target.completion)
+    if later:
+        raise UserError(
+            f"{table.env.storage.root}: {target.requested} cannot be restored to: {len(later)} writes that completed "
+            f"after it are archived, such as {later[0].requested}",
+            requested=target.requested,
+        )
+
+
+def _stored(table: LoadedTable, pending: Instant, to: str) -> RestorePlan:
+    root, data = table.env.storage.root, table.store.read(pending, State.REQUESTED)
+    plan = decode_restore_plan(data) if data else None
+    if plan is None or plan.target is None:
+        raise UnsupportedError(
+            f"{root}: the pending restore {pending.requested} does not say what it restores to; finish it with Hudi",
+            instant=pending.requested,
+        )
+    if plan.target != to:
+        raise UserError(
+            f"{root}: the restore {pending.requested} to {plan.target} is not finished; finish it first with "
+            f"`lakehouse restore run --table {root} --to {plan.target}`",
+            instant=pending.requested,
+            target=plan.target,
+        )
+    for _, action in plan.instants:
+        check_action(table.env.storage, action, "a restore plan")
+    return plan
+
+
+def _preview(table: LoadedTable, plan: RestorePlan, to: str) -> Restored:
+    written, rollbacks = _written(table, plan), []
+    for requested, action in plan.instants:
+        current = table.timeline.find(requested)
+        name = Action(action) if current is None or not current.is_completed else pending_action(table, current)
+        rollbacks.append(plan_of_files(requested, name, written[requested]))
+    return Restored(target=to, rollbacks=tuple(rollbacks))
+
+
+def _written(table: LoadedTable, plan: RestorePlan) -> Written:
+    """Return the files of every instant in the plan; one listing of the table, and the markers of those left."""
+    written: dict[str, list[str]] = {requested: [] for requested, _ in plan.instants}
+    for file in list_data_files(table, change_logs=True):
+        if file.instant in written:
+            written[file.instant].append(file.path)
+    for instant in table.timeline.where(pending=True):
+        if instant.requested in written:
+            written[instant.requested] += marked_files(table, instant.requested).values()
+    return written
+
+
+def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, plan: RestorePlan, to: str) -> Restored:
+    env, started = table.env, table.env.clock.now_ms()
+    if pending.state is State.REQUESTED:
+        pending = table.store.start(pending, b"")
+    if table.config.metadata_partitions:
+        # It lists the files that are about to go, whoever began this restore.
+        drop_metadata_table(env)
+    _drop_cleans(table, policy, pending, to)
+    written, known = _written(table, plan), _rollbacks(table)
+    _check(table, plan, written, known)
+    undone = {i: done for i, _ in plan.instants if (done := _undo(table, policy, pending, i, written, known))}
+    metadata = RestoreMetadata(
+        start_time=pending.requested,
+        seconds=(env.clock.now_ms() - started) / 1000,
+        instants=plan.instants,
+        rollbacks={requested: (_metadata(made, undoing),) for requested, (undoing, made) in undone.items()},
+    )
+    with table_lock(env, policy) as lock:
+        timeline = table.store.load()
+        _require_pending(table, timeline.current(pending), pending)
+        lock.check()
+        data = encode_restore_metadata(metadata, base_path=env.storage.root)
+        completed = table.store.complete(replace(pending, state=State.INFLIGHT), timeline, data, lock)
+    _remove_rollbacks(table, to, completed)
+    logger.info("%s: restored to %s, %d instants undone", env.storage.root, to, len(plan.instants))
+    return Restored(target=to, rollbacks=tuple(made for _, made in undone.values()), instant=completed)
+
+
+def _check(table: LoadedTable, plan: RestorePlan, written: Written, known: Mapping[str, Rollback]) -> None:
+    """Raise CorruptTableError before anything is undone if plans or markers name what is not of this table."""
+    for requested, _ in plan.instants:
+        files = list(written[requested])
+        if requested in known:
+            files += [path for request in known[requested][1].requests for path in request.files]
+        check_undone(table, requested, files)
+
+
+def _undo(
+    table: LoadedTable,
+    policy: TransactionPolicy,
+    pending: Instant,
+    requested: str,
+    written: Written,
+    known: Mapping[str, Rollback],
+) -> Rollback | None:
+    """Roll one instant back, its plan too; return how. None if it is gone and its rollback, too."""
+    store, done = table.store, known.get(requested)
+    with table_lock(table.env, policy) as lock:
+        timeline = store.load()
+        _require_pending(table, timeline.current(pending), pending)
+        current = timeline.find(requested)
+        if current is not None:
+            lock.check()
+            name = pending_action(table, current) if current.is_completed else current.action
+            done = _requested(table, timeline, requested, name, written[requested], done)
+            if current.is_completed:
+                store.revert(current, name, check=lock.check)
+    if current is not None and done is not None:
+        delete_written(table, *done, drop_plan=True)
+    else:
+        store.remove_unfinished(requested)
+    # What a writer that is still at it has begun since the files were listed.
+    delete_files(table, requested, list(marked_files(table, requested).values()))
+    tidy(table, requested)
+    return done
+
+
+def _requested(
+    table: LoadedTable, timeline: Timeline, requested: str, action: Action, files: list[str], known: Rollback | None
+) -> Rollback:
+    """Put a rollback on the timeline, or go on with the one that died, of whose plan nothing is forgotten."""
+    if known is None or known[0].is_completed:
+        plan = plan_of_files(requested, action, files)
+        data = encode_rollback_plan(plan, base_path=table.env.storage.root)
+        return table.store.request(timeline, Action.ROLLBACK, data), plan
+    earlier = [path for request in known[1].requests for path in request.files]
+    return known[0], plan_of_files(requested, action, [*earlier, *files])
+
+
+def _require_pending(table: LoadedTable, current: Instant | None, pending: Instant) -> None:
+    if current is None or current.is_completed:
+        raise RetryableError(
+            f"{table.env.storage.root}: the restore {pending.requested} was finished by somebody else meanwhile",
+            instant=pending.requested,
+        )
+
+
+def _rollbacks(table: LoadedTable) -> dict[str, Rollback]:
+    """Return the newest rollback of each instant that one is known of, and its plan."""
+    known = {}
+    for undoing in table.timeline.where(action=Action.ROLLBACK):
+        plan = stored_plan(table, undoing)
+        if plan is not None:
+            known[plan.target] = (undoing, plan)
+    return known
+
+
+def _metadata(plan: RollbackPlan, undoing: Instant) -> RollbackMetadata:
+    deleted = {request.partition: request.files for request in plan.requests}
+    return RollbackMetadata(
+        start_time=undoing.requested, seconds=0.0, target=plan.target, action=plan.action, deleted=deleted
+    )
+
+
+def _drop_cleans(table: LoadedTable, policy: TransactionPolicy, pending: Instant, to: str) -> None:
+    """Drop the plans of cleans since the target: what they were to remove may be needed again."""
+    cleans = [clean for clean in table.timeline.where(action=Action.CLEAN, pending=True) if clean.requested > to]
+    if not cleans:
+        return
+    with table_lock(table.env, policy) as lock:
+        _require_pending(table, table.store.load().current(pending), pending)
+        lock.check()
+        for clean in cleans:
+            table.store.remove_pending(clean)
+
+
+def _remove_rollbacks(table: LoadedTable, target: str, completed: Instant) -> None:
+    """Delete the rollbacks since the target: those of this restore, and older ones of what is not there any more."""
+    for undoing in table.store.load().where(action=Action.ROLLBACK):
+        if target < undoing.requested < completed.completion:
+            table.store.remove(undoing)
+
+
+def _remove_rollbacks_of_finished(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
+    """Do what a restore to `to` that is completed, and the last thing that happened, had left to do."""
+    restores = table.timeline.where(action=Action.RESTORE, state=State.COMPLETED).by_completion()[-1:]
+    for completed in restores:
+        data = table.store.read(completed, State.REQUESTED)
+        if data and decode_restore_plan(data).target == to:
+            with table_lock(table.env, policy) as lock:
+                lock.check()
+                _remove_rollbacks(table, to, completed)

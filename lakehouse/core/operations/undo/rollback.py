@@ -1,0 +1,325 @@
+"""Undoing a write: plan, files, instants, each step repeatable (format: timeline.md 7.3).
+
+    R.rollback.requested (plan)   if X is completed, X_c.commit is deleted: it is pending again, and nobody reads it
+    R.rollback.inflight  delete files  delete X's pending files
+    R_c.rollback  delete markers, staged rows, heartbeat
+A crash anywhere leaves R pending, and the next rollback goes on with it, unless X is still true. Of a compaction the
+plan stays, so it is requested again, and whoever was at it has lost its claim.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
+from lakehouse.core.operations.commit.bucket_counts import drop_rules
+from lakehouse.core.operations.commit.cleanup import (
+    check_rollback,
+    delete_files,
+    marked_files,
+    rollback_of,
+    stored_plan,
+    sweep,
+    tidy,
+)
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.create.create import drop_metadata_table
+from lakehouse.core.operations.load.table import LoadedTable, pending_writes
+from lakehouse.core.operations.undo.undo_checks import (
+    pending_action,
+    plan_of_files,
+    require_undoable,
+    written_by,
+)
+from lakehouse.core.planning.restore import SERVICE_ACTIONS, UNDOABLE_ACTIONS
+from lakehouse.core.state.table_config import require_writable
+from lakehouse.core.timeline.claims import claim
+from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.table_lock import table_lock
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.commit import RollbackMetadata, RollbackPlan
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.spec.options import TransactionPolicy
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedWrites:
+    """What became of the writes that were pending: undone, or spared because their writers are alive.
+
+    `refused` are writes that are over, but not tidied up: their markers name what must not be deleted (see the log).
+    """
+
+    rolled_back: tuple[str, ...]
+    alive: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+
+
+def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> LoadedTable:
+    """Finish pending rollbacks, undo writes whose writers died, tidy up after them; return the table as it is then.
+
+    Raises RetryableError naming the instant if another writer is alive: two writers need a concurrency mode; and
+    naming a restore that is not finished.
+    """
+    table.store.refuse_during_restore(table.timeline)
+    pending = pending_writes(table)
+    if not pending and not table.timeline.where(action=Action.ROLLBACK, pending=True):
+        sweep(table, policy)
+        return table
+    alive = _finish_rollbacks(table, policy)
+    for instant in pending:
+        if instant.requested in alive:
+            raise RetryableError(
+                f"{table.env.storage.root}: a write is in flight since {instant.requested} and its writer is alive; "
+                "wait for it, or delete its heartbeat .hoodie/.heartbeat/" + instant.requested + " if you know better",
+                instant=instant.requested,
+            )
+        roll_back(table.reload(), policy, instant.requested)
+    sweep(table, policy)
+    return table.reload()
+
+
+def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy, *, dry_run: bool = False) -> FailedWrites:
+    """Undo every pending write whose writer died, and finish pending rollbacks; living writers are left alone.
+
+    Raises RetryableError naming a restore that is not finished.
+    """
+    require_writable(table.config, table.env.storage.root)
+    table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
+    before = {instant.requested for instant in pending_writes(table)}
+    alive = living_writes(table.env, policy) if dry_run else _finish_rollbacks(table, policy)
+    if dry_run:
+        return FailedWrites(rolled_back=tuple(sorted(before - alive)), alive=tuple(sorted(before & alive)))
+    for requested in sorted(before - alive):
+        roll_back(table.reload(), policy, requested)
+    refused = sweep(table, policy)
+    left = {instant.requested for instant in table.reload().timeline}
+    return FailedWrites(rolled_back=tuple(sorted(before - left)), alive=tuple(sorted(before & alive)), refused=refused)
+
+
+def rollback(
+    table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool = False, force: bool = False
+) -> RollbackPlan | NothingToDo:
+    """Undo a pending write, or the newest completed one; return what was (or with `dry_run` would be) deleted.
+
+    A compaction goes back to its plan. Raises UserError naming what is in the way: no such instant, something that
+    completed after it, a savepoint, files that were cleaned; RetryableError if its writer is alive, unless `force`.
+    """
+    require_writable(table.config, table.env.storage.root)
+    table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
+    instant = table.timeline.find(requested)
+    if instant is None or (instant.state is State.REQUESTED and instant.action in SERVICE_ACTIONS):
+        return _finish(table, policy, requested, dry_run=dry_run)
+    if instant.action not in UNDOABLE_ACTIONS:
+        raise UserError(f"{table.env.storage.root}: {requested} is a {instant.action}; writes can be rolled back")
+    plan = plan_rollback(table, instant)
+    require_undoable(table, policy, instant, force=force)
+    if dry_run:
+        return plan
+    with table_lock(table.env, policy) as lock:
+        now = table.reload()
+        now.store.refuse_during_restore(now.timeline)
+        current = now.timeline.current(instant)
+        if current is None or current.is_completed != instant.is_completed:
+            raise RetryableError(
+                f"{table.env.storage.root}: {requested} was completed or rolled back meanwhile; look, then run again",
+                instant=requested,
+            )
+        if now.timeline != table.timeline:
+            require_undoable(now, policy, current, force=force)
+        lock.check()
+        undoing, plan = _requested(now, plan)
+        if Action(plan.action) in SERVICE_ACTIONS:
+            claim(table.env, requested)
+        if current.is_completed:
+            # Once more, since it may have been long until the plan was on the timeline: what was committed meanwhile
+            # may build on this. Such a rollback is given up by the next one.
+            now.store.revert(current, Action(plan.action), check=lock.check)
+    _execute(table, policy, undoing, plan)
+    return plan
+
+
+def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> RollbackPlan | None:
+    """Undo the pending write requested at this time; None if it is gone already, or was completed meanwhile."""
+    instant = table.timeline.find(requested)
+    if instant is None or instant.is_completed:
+        return None
+    plan = plan_rollback(table, instant)
+    with table_lock(table.env, policy) as lock:
+        now = table.reload()
+        current = now.timeline.find(requested)
+        if current is None or current.is_completed:
+            return None
+        lock.check()
+        undoing, plan = _requested(now, plan)
+    _execute(table, policy, undoing, plan)
+    return plan
+
+
+def drop_plan(
+    table: LoadedTable, policy: TransactionPolicy, instant: Instant, still_ours: Callable[[LoadedTable, Timeline], None]
+) -> None:
+    """Undo what its executor did of a plan, and take the plan back: it can never be completed.
+
+    `still_ours` raises, under the lock, if another executor took the plan over. A crash on the way may leave the plan.
+    """
+    plan = plan_rollback(table, instant)
+    with table_lock(table.env, policy) as lock:
+        now = table.reload()
+        now.store.refuse_during_restore(now.timeline)
+        still_ours(now, now.timeline)
+        lock.check()
+        undoing, plan = _requested(now, plan)
+    _execute(table, policy, undoing, plan, drop=True)
+
+
+def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
+    """Return what undoing `instant` deletes: every file it left a marker for, and without markers, or if it completed
+    and so has none left, every file it wrote.
+    """
+    marked = list(marked_files(table, instant.requested).values())
+    if instant.is_completed:
+        partitions = {stat.partition for stat in table.store.commit(instant).stats}
+        marked += written_by(instant.requested, table, sorted(partitions))
+    elif not marked and instant.state is State.INFLIGHT:
+        marked = written_by(instant.requested, table)
+    action = pending_action(table, instant) if instant.is_completed else instant.action
+    plan = plan_of_files(instant.requested, action, marked)
+    check_rollback(table, plan)
+    return plan
+
+
+def _finish(
+    table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool
+) -> RollbackPlan | NothingToDo:
+    """Go on with the rollback of something that is gone, or back to its plan, already."""
+    undoing = rollback_of(table, table.timeline, requested)
+    if undoing is not None and not undoing.is_completed:
+        plan = stored_plan(table, undoing)
+        assert plan is not None, "a rollback is known by its plan"
+        if not dry_run:
+            _execute(table, policy, undoing, plan)
+        return plan
+    if table.timeline.find(requested) is not None:
+        return NothingToDo(reason=f"nobody is at the plan {requested}, so there is nothing to undo")
+    if undoing is not None:
+        return NothingToDo(reason=f"{requested} was rolled back already, by {undoing.requested}")
+    newest = table.timeline.writes().by_completion()[-1:]
+    pending = [i.requested for i in table.timeline.where(action=UNDOABLE_ACTIONS, pending=True)]
+    raise UserError(
+        f"{table.env.storage.root}: there is no instant {requested}; the newest completed write is "
+        f"{newest[0].requested if newest else 'none'}, pending are {', '.join(pending) or 'none'}"
+    )
+
+
+def _finish_rollbacks(table: LoadedTable, policy: TransactionPolicy) -> frozenset[str]:
+    """Carry out what is pending of earlier rollbacks; return the writes that are alive."""
+    alive = living_writes(table.env, policy)
+    for undoing in table.timeline.where(action=Action.ROLLBACK, pending=True):
+        plan = stored_plan(table, undoing)
+        if plan is None or _was_part_of_a_restore(table.timeline, undoing):
+            table.store.remove_pending(undoing)
+        elif not (plan.action in SERVICE_ACTIONS and plan.target in alive):
+            _execute(table, policy, undoing, plan)
+    return alive
+
+
+def _was_part_of_a_restore(timeline: Timeline, undoing: Instant) -> bool:
+    """Return whether a restore that is finished made this rollback: it died before it removed it."""
+    restores = timeline.where(action=Action.RESTORE, state=State.COMPLETED)
+    return any(restore.requested < undoing.requested < restore.completion for restore in restores)
+
+
+def _requested(table: LoadedTable, plan: RollbackPlan) -> tuple[Instant, RollbackPlan]:
+    """Put the plan on the timeline, or go on with a rollback that died, of whose plan nothing is forgotten."""
+    check_rollback(table, plan)
+    known = rollback_of(table, table.timeline, plan.target)
+    if known is None or known.is_completed:
+        data = encode_rollback_plan(plan, base_path=table.env.storage.root)
+        return table.store.request(table.timeline, Action.ROLLBACK, data), plan
+    earlier = stored_plan(table, known)
+    files = [
+        path for made in (earlier, plan) if made is not None for request in made.requests for path in request.files
+    ]
+    whole = plan_of_files(plan.target, Action(plan.action), files)
+    check_rollback(table, whole)
+    return known, whole
+
+
+def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, drop_plan: bool) -> None:
+    """Start a rollback and delete what its target left: data files first, then the pending files of the instant."""
+    check_rollback(table, plan)
+    store = table.store
+    if undoing.state is State.REQUESTED:
+        store.start(undoing, b"")
+    for request in plan.requests:
+        delete_files(table, plan.target, request.files)
+    dead = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
+    if dead.action is Action.REPLACECOMMIT:
+        drop_rules(table.env.storage, plan.target)
+    if dead.action in SERVICE_ACTIONS and not drop_plan:
+        store.unstart(dead)
+    else:
+        store.remove_pending(dead)
+    store.remove_unfinished(dead.requested)
+
+
+def _execute(
+    table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan, *, drop: bool = False
+) -> None:
+    env, store = table.env, table.store
+    started = env.clock.now_ms()
+    check_rollback(table, plan)
+    target = store.load().find(plan.target)
+    if target is not None and target.is_completed:
+        if _drop(table, policy, undoing, plan):
+            return
+        target = store.load().find(plan.target)
+    if target is not None:
+        plan = replace(plan, action=str(target.action))
+    if table.config.metadata_partitions:
+        # It lists the files that are about to go, whoever planned this.
+        drop_metadata_table(env)
+    delete_written(table, undoing, plan, drop_plan=drop)
+    metadata = RollbackMetadata(
+        start_time=undoing.requested,
+        seconds=(env.clock.now_ms() - started) / 1000,
+        target=plan.target,
+        action=plan.action,
+        deleted={request.partition: request.files for request in plan.requests},
+    )
+    with table_lock(env, policy) as lock:
+        timeline = store.load()
+        current = timeline.current(undoing)
+        if current is not None and not current.is_completed:
+            lock.check()
+            data = encode_rollback_metadata(metadata, base_path=env.storage.root)
+            store.complete(replace(undoing, state=State.INFLIGHT), timeline, data, lock)
+    # The claims on a plan stay: they fence off whoever was at it.
+    tidy(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
+    logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))
+
+
+def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> bool:
+    """Give up a rollback that died before its target stopped being true, or whose plan was carried out anew since.
+
+    Of the files in its plan those go that the target does not name: they are of an earlier run. Return False if who
+    planned it is alive and has made the target pending since: that happens under the lock.
+    """
+    with table_lock(table.env, policy) as lock:
+        timeline = table.store.load()
+        target = timeline.find(plan.target)
+        if target is None or not target.is_completed:
+            return False
+        lock.check()
+        named = {path for stat in table.store.commit(target).stats for path in (stat.path, *stat.cdc_files)}
+        for request in plan.requests:
+            delete_files(table, plan.target, [path for path in request.files if path not in named])
+        table.store.remove_pending(undoing)
+    logger.warning("%s: dropped rollback %s: %s is completed", table.env.storage.root, undoing.requested, plan.target)
+    return True

@@ -1,0 +1,147 @@
+"""Savepoints: a commit whose files no clean removes and which no rollback undoes (format: timeline.md 4.8, 7.5).
+
+T.savepoint.inflight   T_C.savepoint      T is the time of the commit; deleted in the opposite order
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from lakehouse.core.format.timeline.restore import decode_savepoint, encode_savepoint
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.services.archive import archive_kept
+from lakehouse.core.operations.undo.undo_checks import completed_write, require_files
+from lakehouse.core.planning.restore import instants_to_roll_back, slice_paths, slices_after, without
+from lakehouse.core.state.table_config import require_writable
+from lakehouse.core.timeline.table_lock import table_lock
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.restore import Savepoint, SavepointMetadata
+from lakehouse.spec.options import TransactionPolicy
+
+logger = logging.getLogger(__name__)
+
+
+def create_savepoint(
+    table: LoadedTable,
+    policy: TransactionPolicy,
+    requested: str | None = None,
+    *,
+    user: str = "",
+    comment: str = "",
+    dry_run: bool = False,
+) -> Savepoint | NothingToDo:
+    """Keep the completed write `requested` (the newest, if None), or with `dry_run` say what would be kept.
+
+    Raises UserError if there is no such write or files of it were cleaned, RetryableError while a clean is pending.
+    """
+    require_writable(table.config, table.env.storage.root)
+    table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
+    target = completed_write(table, requested)
+    if target.requested in table.timeline.savepoints():
+        return NothingToDo(reason=f"a savepoint keeps {target.requested} already")
+    kept = _kept_files(table, target)
+    metadata = SavepointMetadata(user=user, comment=comment, at_ms=table.env.clock.now_ms(), files=kept)
+    instant = Instant(requested=target.requested, action=Action.SAVEPOINT, state=State.INFLIGHT)
+    if dry_run:
+        return Savepoint(instant=instant, metadata=metadata)
+    with table_lock(table.env, policy) as lock:
+        now = table.reload()
+        now.store.refuse_during_restore(now.timeline)
+        if now.timeline.current(target) != target or instant.requested in now.timeline.savepoints():
+            raise _overtaken(table, target)
+        _refuse_during_clean(now)
+        if now.timeline.where(action=Action.CLEAN) != table.timeline.where(action=Action.CLEAN):
+            metadata = replace(metadata, files=_kept_files(now, target))
+        lock.check()
+        started = now.store.start(instant, b"")
+        timeline = now.store.load()
+        if timeline.current(target) != target:
+            # Who took this one for dead archived or undid it; from the pending savepoint on nobody does.
+            now.store.remove_pending(started)
+            raise _overtaken(table, target)
+        completed = now.store.complete(started, timeline, encode_savepoint(metadata), lock)
+    files = sum(map(len, metadata.files.values()))
+    logger.info("%s: savepoint of %s, %d files", table.env.storage.root, target.requested, files)
+    return Savepoint(instant=completed, metadata=metadata)
+
+
+def _overtaken(table: LoadedTable, target: Instant) -> RetryableError:
+    return RetryableError(
+        f"{table.env.storage.root}: {target.requested} was undone, archived or kept by somebody else meanwhile; look, "
+        "then run again",
+        instant=target.requested,
+    )
+
+
+def delete_savepoint(
+    table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool = False
+) -> Instant:
+    """Delete the savepoint of a commit, whole or half-made; its files are then cleaned like any others.
+
+    Raises UserError naming the savepoints there are, if this is none.
+    """
+    require_writable(table.config, table.env.storage.root)
+    table = table.reload()
+    with table_lock(table.env, policy) as lock:
+        now = table.reload()
+        now.store.refuse_during_restore(now.timeline)
+        for instant in now.timeline.where(action=Action.SAVEPOINT):
+            if instant.requested == requested:
+                break
+        else:
+            known = ", ".join(sorted(now.timeline.savepoints())) or "none"
+            raise UserError(f"{table.env.storage.root}: no savepoint keeps {requested}; savepoints: {known}")
+        if not dry_run:
+            archive_kept(now, requested, lock)
+            lock.check()
+            now.store.remove(instant)
+    if not dry_run:
+        logger.info("%s: deleted the savepoint of %s", table.env.storage.root, requested)
+    return instant
+
+
+def savepoints(table: LoadedTable) -> tuple[Savepoint, ...]:
+    """Return the completed savepoints, oldest commit first."""
+    found = []
+    for instant in table.timeline.where(action=Action.SAVEPOINT, state=State.COMPLETED):
+        data = table.store.read(instant, State.COMPLETED)
+        if data is not None:
+            found.append(Savepoint(instant=instant, metadata=decode_savepoint(data)))
+    return tuple(found)
+
+
+def savepointed_paths(table: LoadedTable) -> frozenset[str]:
+    """Return the paths of all files that savepoints keep."""
+    return frozenset(
+        f"{partition}/{name}" if partition else name
+        for savepoint in savepoints(table)
+        for partition, names in savepoint.metadata.files.items()
+        for name in names
+    )
+
+
+def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...]]:
+    """Return what a restore to `target` leaves: per partition the names of the files of the newest slices."""
+    undone = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
+    found = require_files(table, undone, f"a savepoint of {target.requested}")
+    timeline = without(table.timeline, undone)
+    kept = table.store.commits(timeline.writes())
+    partitions: dict[str, list[str]] = {}
+    for file_slice in slices_after(timeline, kept, found, layout=table.config.layout):
+        names = [path.rpartition("/")[2] for path in slice_paths(file_slice)]
+        partitions.setdefault(file_slice.partition, []).extend(names)
+    return {partition: tuple(names) for partition, names in sorted(partitions.items())}
+
+
+def _refuse_during_clean(table: LoadedTable) -> None:
+    cleans = table.timeline.where(action=Action.CLEAN, pending=True)
+    for clean in cleans:
+        raise RetryableError(
+            f"{table.env.storage.root}: the clean {clean.requested} is pending and may remove files that the savepoint "
+            "is to keep; try again when it is done",
+            instant=clean.requested,
+        )

@@ -1,0 +1,102 @@
+"""Plans and reports on the timeline, read for validation: each says what it must, and what it names is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
+from lakehouse.core.format.timeline.clustering import decode_clustering_plan
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan, decode_savepoint
+from lakehouse.core.format.timeline.rollback import decode_rollback_metadata, decode_rollback_plan
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.validate import check_named
+from lakehouse.errors import CorruptTableError, LakehouseError
+from lakehouse.model.clustering import ClusteringPlan
+from lakehouse.model.compaction import CompactionPlan
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.restore import SavepointMetadata
+from lakehouse.model.validation import Finding
+
+_Decoder = Callable[[bytes], Any]
+
+
+def check_plans(table: LoadedTable, sizes: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield the pending plans, savepoints and reports that cannot be read, and the files they name in vain."""
+    for instant, state, decode in _files(table):
+        data = table.store.read(instant, state)
+        if data is None:
+            # Either its requested file is missing, which is told by itself, or it was finished meanwhile.
+            continue
+        try:
+            value = decode(data)
+        except (LakehouseError, ValueError, KeyError, TypeError, IndexError) as error:
+            what = "what it did" if state is State.COMPLETED else "its plan"
+            problem = f"the {instant.action} is {instant.state.name.lower()}, and {what} cannot be read: {error}"
+            yield Finding(invariant="timeline.readable", problem=problem, instant=instant.requested)
+            continue
+        if isinstance(value, SavepointMetadata):
+            yield from check_named("savepoint.files", instant, _kept(value), sizes, "savepoint")
+        elif isinstance(value, ClusteringPlan | CompactionPlan):
+            yield from check_named("plan.files", instant, _planned(value), sizes, f"pending {instant.action}")
+
+
+def _files(table: LoadedTable) -> Iterator[tuple[Instant, State, _Decoder]]:
+    """Yield the files that say what an action did, or is to do, with what reads them; commits are not among them."""
+    for instant in table.timeline:
+        decode = _decoder(table, instant)
+        if decode is not None:
+            yield instant, State.COMPLETED if instant.is_completed else State.REQUESTED, decode
+        if instant.action is Action.CLEAN and instant.is_completed and table.config.layout != LAYOUT_V6:
+            # Reads of the past go by the plans of cleans, whatever became of them.
+            yield instant, State.REQUESTED, lambda data: decode_clean_plan(data, base_path=table.env.storage.root)
+
+
+def _decoder(table: LoadedTable, instant: Instant) -> _Decoder | None:
+    """Return what reads the file of the instant's state; None for a write's, which is read as a commit."""
+    base, version = table.env.storage.root, table.config.version
+    if instant.is_completed:
+        return {
+            Action.CLEAN: decode_clean_metadata,
+            Action.SAVEPOINT: decode_savepoint,
+            Action.ROLLBACK: lambda data: decode_rollback_metadata(data, base_path=base),
+            Action.RESTORE: lambda data: decode_restore_metadata(data, base_path=base),
+        }.get(instant.action)
+    return {
+        Action.COMPACTION: _required(decode_compaction_plan),
+        Action.LOGCOMPACTION: _required(decode_compaction_plan),
+        Action.CLUSTERING: _required(decode_clustering_plan),
+        # Of version 6 both writes and clusterings: the former have no plan.
+        Action.REPLACECOMMIT: lambda data: decode_clustering_plan(data) if data else None,
+        Action.CLEAN: lambda data: decode_clean_plan(data, base_path=base),
+        Action.ROLLBACK: lambda data: decode_rollback_plan(data, base_path=base, table_version=version),
+        Action.RESTORE: decode_restore_plan,
+    }.get(instant.action)
+
+
+def _required(decode: _Decoder) -> _Decoder:
+    def read(data: bytes) -> Any:
+        if not data:
+            raise CorruptTableError("the file is empty")
+        return decode(data)
+
+    return read
+
+
+def _kept(savepoint: SavepointMetadata) -> Iterable[str]:
+    return _paths((partition, name) for partition, names in savepoint.files.items() for name in names)
+
+
+def _planned(plan: ClusteringPlan | CompactionPlan) -> Iterable[str]:
+    pieces = plan.slices if isinstance(plan, ClusteringPlan) else plan.operations
+    return _paths(
+        (piece.partition, name)
+        for piece in pieces
+        for name in (*((piece.data_file,) if piece.data_file else ()), *piece.log_files)
+    )
+
+
+def _paths(names: Iterable[tuple[str, str]]) -> Iterable[str]:
+    return (f"{partition}/{name}" if partition else name for partition, name in names)

@@ -1,0 +1,201 @@
+"""The deep part of a validation: every file of the newest slices is read to the end, and all that is archived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.key_uniqueness import KeyTask, check_keys, check_share, count_keys, key_shares
+from lakehouse.core.files.slice_validation import CheckContext, Checked, CheckTask, check_changes, check_slice
+from lakehouse.core.format.avro.schema import with_meta_fields
+from lakehouse.core.format.file_names import parse_cdc_file
+from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
+from lakehouse.core.operations.load.archived_commits import read_archive
+from lakehouse.core.operations.load.table import LoadedTable, load_visible, slices_of, table_schema
+from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
+from lakehouse.core.planning.key_ranges import RANGES_KEY, decode_ranges
+from lakehouse.core.planning.orphans import Found
+from lakehouse.core.planning.predicate import Range
+from lakehouse.core.state.table_config import require_mergeable
+from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError, UserError
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.files import BaseFile, FileSlice, LogFile
+from lakehouse.model.instant import Instant
+from lakehouse.model.validation import Finding
+from lakehouse.spec.bucket_rules import BucketRules
+from lakehouse.spec.options import Policies
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one look at the table saw: findings, and what a deep look starts from."""
+
+    table: LoadedTable
+    commits: Sequence[tuple[Instant, CommitMetadata]]
+    sizes: Mapping[str, int]
+    slices: tuple[FileSlice, ...]
+    rules: BucketRules | None
+    findings: tuple[Finding, ...]
+
+
+def seen_slices(table: LoadedTable, files: Iterable[Found]) -> tuple[tuple[FileSlice, ...], list[Finding]]:
+    """Return the newest slices of groups that are not replaced, and the files that a table of its type has not."""
+    data = [file.data for file in files if file.data is not None]
+    findings = []
+    if not table.config.is_merge_on_read:
+        logs = [file for file in data if not isinstance(file, BaseFile) and not file.suffix]
+        findings = [Finding(invariant="file.kind", problem="the table is copy-on-write", path=log.path) for log in logs]
+        data = [file for file in data if isinstance(file, BaseFile)]
+    visible = load_visible(table)
+    groups = slices_of(table, data, visible)
+    return tuple(found[0] for group, found in groups.items() if group not in visible.replaced), findings
+
+
+def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, list[Finding]]:
+    """Read all newest slices, change logs and the archive; return how many rows slices had, and what is wrong."""
+    table = seen.table
+    found = [*read_archive(table), *_read_partitions(seen)]
+    found += [
+        finding for told in engine.run(partial(check_changes, table.env.storage), _changes(seen)) for finding in told
+    ]
+    try:
+        schema = table_schema(table)
+    except (LakehouseError, ValueError, KeyError, TypeError):
+        # Told by itself.
+        schema = None
+    if schema is None or not seen.slices:
+        return 0, found
+    # Rows are compared as readers see them, and those list files after the timeline.
+    slices, _ = seen_slices(table, files_of_hudi(list_files(table)))
+    context = CheckContext(
+        read=slice_context(table, schema, budget=policies.write.memory_budget_bytes),
+        layout=table.config.layout,
+        has_keys=table.config.populate_meta_fields,
+        buckets=seen.rules,
+        hash_fields=tuple(name.strip() for name in policies.index.hash_fields.split(",") if name.strip()),
+        # A global index may leave rows where they are although their partition columns changed.
+        compares_paths=policies.index.type != "GLOBAL_SIMPLE" or policies.index.update_partition_path,
+    )
+    tasks, unread = _tasks(seen.commits, slices, with_meta_fields(schema))
+    checked = engine.run(partial(check_slice, context), tasks)
+    findings = [*found, *unread, *(finding for result in checked for finding in result.findings)]
+    bare = [task.file_slice.base for task, result in zip(tasks, checked, strict=True) if not result.has_bloom]
+    if bare and bare[0] is not None:
+        problem = f"{len(bare)} base files have no bloom filter, such as this one"
+        findings.append(Finding(invariant="file.bloom_absent", problem=problem, path=bare[0].path))
+    findings += _check_uniqueness(table, engine, policies, context, tasks, checked)
+    return sum(result.rows for result in checked), findings
+
+
+def check_global_keys(seen: Seen, engine: Engine, policies: Policies) -> list[Finding]:
+    """Read the keys of all newest slices, and return those that are in several partitions: one finding, or none."""
+    table = seen.table
+    schema = table_schema(table)
+    if schema is None or len({piece.partition for piece in seen.slices}) < 2:
+        return []
+    if not table.config.populate_meta_fields:
+        return [Finding(invariant="unchecked", problem="keys were not compared: the table does not store them")]
+    context = CheckContext(
+        read=slice_context(table, schema, budget=policies.write.memory_budget_bytes), layout=table.config.layout
+    )
+    try:
+        if any(piece.logs for piece in seen.slices):
+            require_mergeable(table.config)
+    except UnsupportedError as error:
+        return [Finding(invariant="unchecked", problem=f"keys were not compared: {error.message}")]
+    rows = sum(engine.run(partial(count_keys, context), seen.slices))
+    shares = engine.run(partial(check_share, context), key_shares(seen.slices, rows, context.read.budget_bytes))
+    findings = [
+        Finding(invariant="unchecked", problem=f"keys were not compared: {why}")
+        for why in sorted({share.unread for share in shares if share.unread})
+    ]
+    count = sum(share.count for share in shares)
+    if count:
+        examples = [example for share in shares for example in share.examples][:_SHOWN]
+        shown = "; ".join(f"{key!r} in {', '.join(map(repr, places))}" for key, places in examples)
+        problem = f"{count} of {rows} keys are in several partitions: {shown}"
+        findings.append(Finding(invariant="key.global", problem=problem))
+    return findings
+
+
+def _tasks(
+    commits: Iterable[tuple[Instant, CommitMetadata]], slices: Sequence[FileSlice], schema: pa.Schema
+) -> tuple[list[CheckTask], list[Finding]]:
+    """Return a task for each slice, and the commits whose column ranges cannot be read."""
+    findings: list[Finding] = []
+    bases = {piece.base.path for piece in slices if piece.base is not None}
+    stated: dict[str, tuple[int, Mapping[str, Range]]] = {}
+    for instant, metadata in commits:
+        try:
+            ranges = decode_ranges(metadata.extra.get(RANGES_KEY), schema)
+        except (UserError, ValueError, TypeError, AttributeError) as error:
+            ranges = {}
+            problem = f"the ranges in the {instant.action} are none of the table's columns: {error}"
+            findings.append(Finding(invariant="file.column_ranges", problem=problem, instant=instant.requested))
+        for stat in metadata.stats:
+            if stat.path in bases:
+                stated[stat.path] = stat.num_writes, ranges.get(stat.path, {})
+    tasks = []
+    for piece in slices:
+        rows, ranges_of = stated.get(piece.base.path, (None, {})) if piece.base is not None else (None, {})
+        tasks.append(CheckTask(file_slice=piece, rows=rows, ranges=ranges_of))
+    return tasks, findings
+
+
+def _check_uniqueness(
+    table: LoadedTable,
+    engine: Engine,
+    policies: Policies,
+    context: CheckContext,
+    tasks: Sequence[CheckTask],
+    checked: Sequence[Checked],
+) -> list[Finding]:
+    if not context.has_keys:
+        return []
+    try:
+        if any(task.file_slice.logs for task in tasks):
+            require_mergeable(table.config)
+    except UnsupportedError as error:
+        return [Finding(invariant="unchecked", problem=f"keys were not compared: {error.message}")]
+    stated = table.config.raw.get("hoodie.index.type", policies.index.type)
+    scope: Callable[[FileSlice], str] = (lambda _: "") if stated.startswith("GLOBAL") else (lambda s: s.partition)
+    groups: dict[str, list[tuple[FileSlice, int]]] = {}
+    for task, found in zip(tasks, checked, strict=True):
+        groups.setdefault(scope(task.file_slice), []).append((task.file_slice, found.rows))
+    keys = [KeyTask(slices=tuple(s for s, _ in group), rows=sum(n for _, n in group)) for group in groups.values()]
+    return [finding for found in engine.run(partial(check_keys, context), keys) for finding in found]
+
+
+def _read_partitions(seen: Seen) -> Iterator[Finding]:
+    """Yield the partition metadata files that do not say what they have to."""
+    for partition in sorted({piece.partition for piece in seen.slices}):
+        path = f"{partition}/{PARTITION_METADATA_NAME}".lstrip("/")
+        if path not in seen.sizes:
+            continue
+        try:
+            _, depth = parse_partition_metadata(seen.table.env.storage.get(path))
+        except NotFoundError:
+            continue
+        except CorruptTableError as error:
+            yield Finding(invariant="partition.metadata", problem=error.message, path=path)
+            continue
+        expected = partition.count("/") + 1 if partition else 0
+        if depth != expected:
+            problem = f"the file says that the partition is {depth} deep, it is {expected}"
+            yield Finding(invariant="partition.metadata", problem=problem, path=path)
+
+
+def _changes(seen: Seen) -> list[LogFile]:
+    """Return the change logs that commits name and that are there."""
+    paths = [path for _, metadata in seen.commits for stat in metadata.stats for path in stat.cdc_files]
+    parts = [(path.rpartition("/")[0], path.rpartition("/")[2]) for path in paths if path in seen.sizes]
+    found = [parse_cdc_file(name, partition, 0) for partition, name in parts]
+    return [log for log in found if log is not None]

@@ -1,0 +1,1 @@
+"""Write rows: prepare the batch, look up keys, write files, commit."""

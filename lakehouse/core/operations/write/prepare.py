@@ -1,0 +1,383 @@
+"""What is settled before a write makes its instant: schema, keys, index, sizes. Bad input is refused here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.base_reader import BaseFileReader
+from lakehouse.core.files.log_reader import OPERATION
+from lakehouse.core.files.partial_update_rows import completes_rows
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
+from lakehouse.core.operations.commit.bucket_counts import bucket_rules
+from lakehouse.core.operations.create.create import drop_metadata_table
+from lakehouse.core.operations.load.table import LoadedTable, load_config, recent_metadata, table_schema
+from lakehouse.core.operations.write.tombstones import orders_deletes, require_ordered
+from lakehouse.core.planning import conflict
+from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
+from lakehouse.core.planning.schema import Role, SchemaPlan, brought_columns, evolve, first_schema, incoming_columns
+from lakehouse.core.planning.write import GroupTask
+from lakehouse.core.rows.absent_columns import LACKS
+from lakehouse.core.rows.deduplicate import check_orderable
+from lakehouse.core.rows.event_time import check_event_time
+from lakehouse.core.rows.keys import required_columns
+from lakehouse.core.rows.record_merge import DELETED_COLUMN, check_delete_column
+from lakehouse.core.state.table_config import require_mergeable, require_writable
+from lakehouse.errors import RetryableError, UnsupportedError, UserError
+from lakehouse.model.commit import Operation, WriteStat
+from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
+from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
+from lakehouse.model.merge import MergeRule
+from lakehouse.spec.options import IndexPolicy, Policies
+
+_KEY = META_COLUMNS[2]
+_SIZED_FILE_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A write that may begin. `shard_by` columns: equal means equal keys; `partition_by`: equal partitions.
+
+    `drift` are the columns in which the batch differs from the table, rows not counted yet. `columns` is what its
+    source says of it.
+    """
+
+    table: LoadedTable
+    template: WriteContext
+    avro_schema: str
+    shard_by: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    new_buckets_in_logs: bool = False
+    non_blocking: bool = False
+    strategy: conflict.Strategy = conflict.file_groups
+    updates: str = "reject"
+    drift: tuple[ColumnDrift, ...] = ()
+    columns: BatchColumns | None = None
+
+    @property
+    def shared_columns(self) -> frozenset[str]:
+        """The columns that every row brings, whatever a partial update is about."""
+        keys, rule = self.template.keys, self.template.rule
+        return frozenset(name.split(".")[0] for name in (*required_columns(keys), *rule.ordering))
+
+    def context(self, instant: str) -> WriteContext:
+        """Return what the tasks of the write at `instant` are told."""
+        return replace(self.template, instant=instant)
+
+    def extra(self, stats: Sequence[WriteStat], rows: int) -> dict[str, str]:
+        """Return what this package adds to a commit of `rows` rows: schema, drift, column ranges, columns brought."""
+        extra = {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
+        # Rows that are completed carry the other columns, too, as they were: whoever changes those is in the way.
+        if self.template.brought is not None and not completes_rows(self.template):
+            extra[conflict.COLUMNS_KEY] = json.dumps(self.template.brought)
+        return extra | encode_drift(self.counted_drift(stats, rows))
+
+    def counted_drift(self, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
+        """Yield the drifts with the rows they concern; `rows` is the number of rows of the batch."""
+        columns = self.columns or BatchColumns(rows=rows)
+        yield from columns.drift
+        sparse = dict(columns.nulled_rows)
+        for one in self.drift:
+            name = one.column.split(".")[0]
+            if one.change not in (Drift.KEPT, Drift.NULLED) or name != one.column:
+                without = columns.lacking_rows.get(name, 0)
+                if one.change is Drift.ADDED and name == one.column:
+                    without += sparse.pop(name, 0)
+                yield replace(one, rows=columns.rows - without)
+                continue
+            lacking = columns.lacking_rows.get(name, columns.rows)
+            # New rows have nothing to keep.
+            nulled = lacking if one.change is Drift.NULLED else sum(stat.nulled.get(name, 0) for stat in stats)
+            sparse[name] = sparse.get(name, 0) + nulled
+            if lacking > nulled:
+                yield replace(one, rows=lacking - nulled)
+        for name, count in sparse.items():
+            if count:
+                yield ColumnDrift(column=name, change=Drift.NULLED, rows=count)
+
+    def refuse_if_held(self, held: Mapping[tuple[str, str], str], partition: str, file_id: str) -> None:
+        """Raise RetryableError if a pending clustering holds this file group (Hudi's reject strategy)."""
+        if (partition, file_id) in held:
+            raise RetryableError(
+                f"file group {file_id} of partition {partition!r} is being clustered by {held[(partition, file_id)]}; "
+                "run again when it is done",
+                file_id=file_id,
+            )
+
+
+def prepare(
+    table: LoadedTable,
+    engine: Engine,
+    policies: Policies,
+    operation: Operation,
+    frame: Any,
+    columns: BatchColumns | None = None,
+) -> Prepared:
+    """Check a write against the table and settle its schema; nothing is written. `columns` tells more of the frame.
+
+    Raises UserError naming the column or value that does not fit, UnsupportedError for tables we do not write.
+    """
+    _check_writable(table)
+    config = table.config
+    if config.metadata_partitions:
+        drop_metadata_table(table.env)
+        table = replace(table, config=load_config(table.env.storage, config.allowed_functions))
+        config = table.config
+    stored = table_schema(table)
+    batch = _data_columns(engine.schema(frame)) if frame is not None else None
+    deletes_only = operation is Operation.DELETE
+    index, buckets = policies.index, bucket_rules(table, policies.index)
+    plan = _schema(table, policies, operation, stored, batch, columns)
+    event_time = "" if batch is None or deletes_only else policies.event_time.column
+    _check_times(table, policies, None if deletes_only else batch, event_time)
+    keys = _encoded_keys(table, policies)
+    partition_known = batch is None or all(f.split(".")[0] in batch.names for f in keys.partition_fields)
+    global_keys = index.type == "GLOBAL_SIMPLE" or (deletes_only and not partition_known)
+    template = WriteContext(
+        storage=table.env.storage,
+        instant="",
+        table=config.name,
+        schema=plan.schema,
+        avro_schema=arrow_to_avro(plan.schema, table=config.name),
+        keys=keys,
+        rule=config.merge_rule,
+        policy=policies.write,
+        bytes_per_row=_bytes_per_row(table, policies),
+        deletes_only=deletes_only,
+        ordered_deletes=deletes_only and _brings_ordering(table, policies, batch),
+        combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
+        buckets=None if global_keys else buckets,
+        hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
+        global_keys=global_keys,
+        move_partitions=index.type == "GLOBAL_SIMPLE" and index.update_partition_path,
+        max_log_bytes=policies.log.max_file_bytes,
+        cdc=config.cdc,
+        event_time=event_time,
+        rounds=policies.schema.rounds,
+    )
+    if operation is Operation.UPSERT and policies.schema.missing == "keep" and batch is not None:
+        template = _keeping(template, columns, batch)
+    if non_blocking := policies.transaction.non_blocking:
+        _check_non_blocking(table, index, operation, template)
+        template = replace(template, reads_no_rows=True)
+    named = deletes_only and batch is not None and _KEY in batch.names
+    return Prepared(
+        table=table,
+        template=template,
+        avro_schema=template.avro_schema,
+        shard_by=(_KEY,) if named else keys.record_key_fields,
+        partition_by=keys.partition_fields,
+        new_buckets_in_logs=config.is_merge_on_read and (non_blocking or policies.log.bucket_inserts == "log"),
+        non_blocking=non_blocking,
+        strategy=_strategy(policies, index),
+        updates=policies.clustering.updates,
+        drift=plan.drift,
+        columns=columns,
+    )
+
+
+def _brings_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
+    """Return whether keys to delete come with ordering columns that count, as they do where deletes are remembered.
+
+    Raises UnsupportedError for a type by which the delete blocks of logs cannot be ordered.
+    """
+    names = table.config.merge_rule.compared
+    if not policies.deletes.retention_ms or batch is None or not names or not set(names) <= set(batch.names):
+        return False
+    if not orders_deletes(table, batch):
+        raise UnsupportedError(
+            f"{table.env.storage.root}: logs cannot say the order of a delete by columns {', '.join(names)} of their "
+            "types; delete by the key columns alone, or bring rows that are flagged as deletes"
+        )
+    return True
+
+
+def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None, event_time: str) -> None:
+    """Raise UserError for event times, delete marks and orderings that do not work; `batch` is None without rows."""
+    rule = table.config.merge_rule
+    if policies.deletes.retention_ms:
+        require_ordered(rule, table.env.storage.root)
+    if batch is None:
+        return
+    if event_time:
+        check_event_time(batch, event_time)
+    check_delete_column(batch)
+    for name in rule.ordering:
+        check_orderable(batch, name)
+
+
+def _strategy(policies: Policies, index: IndexPolicy) -> conflict.Strategy:
+    if policies.transaction.conflict_strategy:
+        return conflict.strategy_named(policies.transaction.conflict_strategy)
+    if policies.transaction.non_blocking:
+        return conflict.non_blocking
+    return conflict.buckets if index.type == "BUCKET" else conflict.file_groups
+
+
+def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Operation, context: WriteContext) -> None:
+    """Raise UserError for what writers that never wait for each other cannot do."""
+    mode, root = "hoodie.write.concurrency.mode=NON_BLOCKING_CONCURRENCY_CONTROL", table.env.storage.root
+    if not table.config.is_merge_on_read or index.type != "BUCKET":
+        raise UserError(
+            f"{mode} needs a merge-on-read table with hoodie.index.type=BUCKET, and {root} is "
+            f"{'merge-on-read' if table.config.is_merge_on_read else 'copy-on-write'} with {index.type}; use "
+            "OPTIMISTIC_CONCURRENCY_CONTROL"
+        )
+    if operation not in (Operation.UPSERT, Operation.INSERT, Operation.DELETE):
+        raise UserError(
+            f"{mode} takes upsert, insert and delete, which append logs; {operation.value} writes or replaces base "
+            "files: run it with OPTIMISTIC_CONCURRENCY_CONTROL"
+        )
+    marks = sorted(set(context.schema.names) & {DELETED_COLUMN, OPERATION, context.rule.delete_field})
+    if context.keeps and marks:
+        raise UserError(
+            f"{root}: column {marks[0]!r} marks deletes, so rows of a partial update must be completed from what is "
+            f"stored, and {mode} reads nothing; bring all columns, or use OPTIMISTIC_CONCURRENCY_CONTROL"
+        )
+
+
+def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schema, instant: str) -> WriteContext:
+    """Return what the tasks of a table service are told that rewrites rows as they are; nothing is written."""
+    _check_writable(table)
+    config = table.config
+    return WriteContext(
+        storage=table.env.storage,
+        instant=instant,
+        table=config.name,
+        schema=schema,
+        avro_schema=arrow_to_avro(schema, table=config.name),
+        keys=config.keys,
+        rule=config.merge_rule,
+        policy=policies.write,
+        bytes_per_row=_bytes_per_row(table, policies),
+        max_log_bytes=policies.log.max_file_bytes,
+    )
+
+
+def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
+    """Return what a write is about to touch, for its inflight file: other writers can see a clash before it commits."""
+    return tuple(
+        WriteStat(partition=task.partition, file_id=task.file_id, path="", prev_commit=task.base.instant)
+        for task in tasks
+        if task.base
+    )
+
+
+def _check_writable(table: LoadedTable) -> None:
+    config, root = table.config, table.env.storage.root
+    require_writable(config, root)
+    if not config.populate_meta_fields:
+        raise UnsupportedError(f"{root}: hoodie.populate.meta.fields=false is read only here")
+    require_mergeable(config)
+    if not config.keys.record_key_fields:
+        raise UnsupportedError(f"{root}: tables without record key fields are read only here")
+
+
+def _schema(
+    table: LoadedTable,
+    policies: Policies,
+    operation: Operation,
+    stored: pa.Schema | None,
+    batch: pa.Schema | None,
+    columns: BatchColumns | None,
+) -> SchemaPlan:
+    keys, rule = table.config.keys, table.config.merge_rule
+    if operation is Operation.DELETE and batch is not None:
+        if _KEY not in batch.names:
+            incoming_columns(batch, required=keys.record_key_fields)
+        if stored is None:
+            raise UserError(f"{table.env.storage.root}: the table has no rows yet, so there is nothing to delete")
+        return SchemaPlan(schema=stored)
+    if batch is None:
+        return SchemaPlan(schema=stored if stored is not None else pa.schema([]))
+    incoming = incoming_columns(batch, required=(*required_columns(keys), *rule.ordering))
+    if stored is None:
+        return SchemaPlan(schema=first_schema(incoming))
+    missing = policies.schema.missing
+    if missing == "keep" and operation is not Operation.UPSERT:
+        # Rows of inserts are new. Overwritten rows are not looked at, so nothing of them can be kept.
+        missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"
+    partly = () if columns is None else columns.lacking_rows
+    return evolve(stored, incoming, policies.schema, missing=missing, fixed=_roles(keys, rule), partly=partly)
+
+
+def _data_columns(batch: pa.Schema) -> pa.Schema:
+    return pa.schema([column for column in batch if column.name != LACKS])
+
+
+def _keeping(template: WriteContext, columns: BatchColumns | None, batch: pa.Schema) -> WriteContext:
+    """Return the context of an upsert in which stored rows keep the columns that their row does not bring.
+
+    Groups of lacking columns keep their place, so those whose columns were left out are empty; what all rows lack is
+    the last group.
+    """
+    if columns is None or not columns.lacks:
+        return replace(template, brought=brought_columns(template.schema, batch))
+    names = frozenset(template.schema.names)
+    return replace(template, lacks=(*(group & names for group in columns.lacks), names.difference(batch.names)))
+
+
+def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
+    """Return the columns whose change of type may change keys, partition paths or the order of versions."""
+    roles: dict[str, frozenset[Role]] = {}
+    named = (
+        (Role.KEY, keys.record_key_fields),
+        (Role.PARTITION, keys.partition_fields),
+        (Role.ORDERING, rule.ordering),
+    )
+    for role, names in named:
+        for name in names:
+            roles[name] = roles.get(name, frozenset()) | {role}
+    return roles
+
+
+def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
+    """Return the size of a row in files, told by the newest commit with a file large enough to judge by."""
+    for metadata in recent_metadata(table):
+        large = policies.write.max_file_bytes * _SIZED_FILE_SHARE
+        stats = [s for s in metadata.stats if s.size_bytes >= large and s.path.endswith(".parquet")]
+        rows = sum(stat.num_writes for stat in stats)
+        if rows:
+            return max(sum(stat.size_bytes for stat in stats) / rows, 1.0)
+    return max(float(policies.write.record_size_bytes), 1.0)
+
+
+def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:
+    """Return the key config of a write: with the stored form of keys, and whether they are checked.
+
+    Raises UserError where the write's encoding is not that of the table.
+    """
+    keys, encoding = _sniffed_keys(table), KeyEncoding(policies.write.key_encoding)
+    escapes = keys.encoding is KeyEncoding.ESCAPED
+    if escapes != (encoding is KeyEncoding.ESCAPED) and len(keys.record_key_fields) > 1:
+        raise UserError(
+            f"{KEY_ENCODING}={encoding}: the record keys of {table.env.storage.root} are "
+            f"{'escaped' if escapes else 'not escaped'}, which is settled when a table is created; a write with other "
+            "keys would make second rows of stored ones. Leave the option out",
+            option=KEY_ENCODING,
+        )
+    return keys if escapes else replace(keys, encoding=encoding)
+
+
+def _sniffed_keys(table: LoadedTable) -> KeyConfig:
+    """Return the key config with the form that stored keys of a COMPLEX generator with one field really have.
+
+    Releases of Hudi differ in whether it is `field:value` or `value` (format: data.md 2.1); what is stored decides.
+    """
+    keys = table.config.keys
+    if keys.field_prefix is None:
+        return keys
+    for metadata in recent_metadata(table, 10):
+        for stat in metadata.stats:
+            if stat.num_writes and stat.path.endswith(".parquet"):
+                reader = BaseFileReader(table.env.storage, stat.path)
+                first = reader.footer("hoodie_min_record_key")
+                key = first if first is not None else reader.column(_KEY)[0].as_py()
+                return replace(keys, field_prefix=str(key).startswith(f"{keys.record_key_fields[0]}:"))
+    return keys

@@ -1,0 +1,1 @@
+"""Planners: pure functions from table state, policy and time to a plan."""

@@ -1,0 +1,188 @@
+"""What tells the changes of a commit, file group by file group (format: data.md 6).
+
+    the commit left                 its changes are
+    AS_IS              a change log what the log says, images it lacks being read from the slices
+    BASE_FILE_INSERT   a first file all rows of the file, inserted
+    BASE_FILE_DELETE   an empty one all rows of the slice before, deleted
+    LOG_FILE           logs         rows of their keys that differ between the slices before and after
+    BASE_FILE_COMPARE  a next file  rows that differ between the slices before and after (no change log was kept)
+    REPLACE_COMMIT     nothing      all rows of the slice before, deleted
+
+The slice before a commit is what a reader saw when everything that completed earlier was there, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakehouse.core.format.file_names import parse_cdc_file
+from lakehouse.core.planning.restore import slice_paths
+from lakehouse.core.state.file_system_view import DataFile, Group, all_slices, visible_timeline
+from lakehouse.errors import UserError
+from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.files import FileSlice, LogFile
+from lakehouse.model.instant import Instant, Timeline
+
+#: Operations that put rows elsewhere and change none, as commits spell them.
+UNCHANGING = frozenset({Operation.COMPACT, Operation.LOG_COMPACT, Operation.CLUSTER, "INDEX", "BUCKET_RESCALE"})
+
+
+class ChangeCase(StrEnum):
+    """Where the changes of one commit in one file group are found; Hudi's names, but for BASE_FILE_COMPARE."""
+
+    AS_IS = "AS_IS"
+    BASE_FILE_INSERT = "BASE_FILE_INSERT"
+    BASE_FILE_DELETE = "BASE_FILE_DELETE"
+    BASE_FILE_COMPARE = "BASE_FILE_COMPARE"
+    LOG_FILE = "LOG_FILE"
+    REPLACE_COMMIT = "REPLACE_COMMIT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The changes of one commit, by its requested time, in one file group.
+
+    `before` and `after` are the group's slices around the commit, None if there is none or its files are gone. `logs`
+    are those the commit added, `change_logs` its `.cdc` files.
+    """
+
+    instant: str
+    partition: str
+    file_id: str
+    case: ChangeCase
+    before: FileSlice | None = None
+    after: FileSlice | None = None
+    logs: tuple[LogFile, ...] = ()
+    change_logs: tuple[LogFile, ...] = ()
+
+
+def plan_changes(
+    commits: Sequence[tuple[Instant, CommitMetadata]],
+    slices: Mapping[Group, Sequence[FileSlice]],
+    timeline: Timeline,
+    *,
+    layout: int,
+    gone: Collection[str] = (),
+) -> tuple[Change, ...]:
+    """Return the changes of some commits, by their order and then by file group.
+
+    `slices` are all slices of the groups, of files that any query may see; `layout` is the timeline's. `gone` are paths
+    of files in them that cleans removed. Raises UserError naming the commit whose changes cannot be told any more
+    because files they are told by were cleaned.
+    """
+    changes = []
+    for instant, metadata in commits:
+        if metadata.operation in UNCHANGING:
+            continue
+        states = _States(instant, slices, timeline, layout, gone)
+        stats: dict[Group, list[WriteStat]] = {}
+        for stat in (stat for stat in metadata.stats if stat.path):
+            stats.setdefault((stat.partition, stat.file_id), []).append(stat)
+        found = [_written(states, group, of_group) for group, of_group in stats.items()]
+        found += [_replaced(states, (path, name)) for path, names in metadata.replaced.items() for name in names]
+        changes += sorted(found, key=lambda change: (change.partition, change.file_id))
+    return tuple(changes)
+
+
+class _States:
+    """The file groups as they were just before and just after an instant completed."""
+
+    def __init__(
+        self,
+        instant: Instant,
+        slices: Mapping[Group, Sequence[FileSlice]],
+        timeline: Timeline,
+        layout: int,
+        gone: Collection[str],
+    ) -> None:
+        self.instant, self._slices, self._layout, self._gone = instant, slices, layout, frozenset(gone)
+        completion = instant.completion
+        # As texts, because times of one length are ordered like them: nothing completes between the two.
+        just_before = str(int(completion) - 1).zfill(len(completion))
+        self._before = visible_timeline(timeline, (), completed_up_to=just_before)
+        self._after = visible_timeline(timeline, (), completed_up_to=completion)
+
+    def around(self, group: Group) -> tuple[FileSlice | None, FileSlice | None, bool]:
+        """Return the group's slices before and after, None where it had none or lost files; and whether one did."""
+        files = tuple(_files(self._slices.get(group, ())))
+        found = [all_slices(files, seen, layout=self._layout).get(group, ()) for seen in (self._before, self._after)]
+        newest = [slices[0] if slices else None for slices in found]
+        before, after = (s if s is None or self._gone.isdisjoint(slice_paths(s)) else None for s in newest)
+        return before, after, [before, after] != newest
+
+
+def _files(slices: Iterable[FileSlice]) -> Iterable[DataFile]:
+    for file_slice in slices:
+        if file_slice.base is not None:
+            yield file_slice.base
+        yield from file_slice.logs
+
+
+def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> Change:
+    partition, file_id = group
+    instant = states.instant.requested
+    before, after, lost = states.around(group)
+    names = {stat.path.rpartition("/")[2] for stat in stats}
+    logs = tuple(log for log in after.logs if log.name in names) if after is not None else ()
+    base = after.base if after is not None and after.base is not None and after.base.name in names else None
+    change_logs = [
+        log
+        for stat in stats
+        for path, size in stat.cdc_files.items()
+        if (log := parse_cdc_file(path.rpartition("/")[2], partition, size)) is not None
+    ]
+    has_all = len(logs) + (base is not None) == len(names)
+    if change_logs and not logs:
+        case = ChangeCase.AS_IS
+    elif not has_all or lost:
+        raise _cleaned(instant, group)
+    elif base is None:
+        case = ChangeCase.LOG_FILE
+    elif before is None and stats[0].prev_commit is None:
+        case = ChangeCase.BASE_FILE_INSERT
+    elif before is None or not _follows(before, stats):
+        raise _cleaned(instant, group)
+    else:
+        is_empty = not logs and all(stat.num_writes == 0 for stat in stats)
+        case = ChangeCase.BASE_FILE_DELETE if is_empty else ChangeCase.BASE_FILE_COMPARE
+    return Change(
+        instant=instant,
+        partition=partition,
+        file_id=file_id,
+        case=case,
+        before=before if before is not None and _follows(before, stats) else None,
+        after=after if has_all else None,
+        logs=logs,
+        change_logs=tuple(sorted(change_logs, key=lambda log: (log.version, log.write_token))),
+    )
+
+
+def _follows(before: FileSlice, stats: Sequence[WriteStat]) -> bool:
+    """Whether the slice is the one that the new base file was made of, not an older one that a savepoint kept."""
+    previous = {stat.prev_commit for stat in stats if stat.prev_base_file}
+    return before.base is None or previous <= {before.base.instant}
+
+
+def _replaced(states: _States, group: Group) -> Change:
+    before, _, _ = states.around(group)
+    if before is None:
+        raise _cleaned(states.instant.requested, group)
+    partition, file_id = group
+    return Change(
+        instant=states.instant.requested,
+        partition=partition,
+        file_id=file_id,
+        case=ChangeCase.REPLACE_COMMIT,
+        before=before,
+    )
+
+
+def _cleaned(instant: str, group: Group) -> UserError:
+    partition, file_id = group
+    return UserError(
+        f"the changes of {instant} in file group {file_id} of partition {partition!r} cannot be told any more: files "
+        "from before or after it were cleaned. Begin after that commit, or let the cleaner retain more of them",
+        instant=instant,
+    )

@@ -1,0 +1,263 @@
+"""When a table is due for a clean, what stays readable, and which files nobody needs (format: timeline.md 9.3).
+
+    writes    b1 ..... b2 ..... b3 ..... E ..... b4 ..... now        one file group; E is the earliest write retained
+              gone     gone     stays    stays   stays
+
+Retained are all views from E on: as of a requested time from E's on, and up to a completion time from E's on. A slice
+is gone if a newer one of its group began with a base file that all of these views see; a replaced group is gone if all
+of them see who replaced it. Hudi, whose rules these are (`CleanPlanner`), goes by requested times alone; where writes
+complete in another order than they were requested, completion times keep more here: a compaction requested before E
+that completed after E hides nothing from who read at E.
+
+No write that is pending may find its files gone, so E is below the earliest of them. The counting of file versions
+retains no write, but heeds the pending ones alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakehouse.core.planning.restore import slice_paths
+from lakehouse.core.state.file_system_view import Group, VisibleTimeline
+from lakehouse.model.clean import CleanMetadata, CleanPlan
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.files import FileSlice, LogFile
+from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
+from lakehouse.spec.options import CleanPolicy
+
+#: Under this key Hudi's plans tell the savepoints that they heeded; pins are a thing of ours.
+SAVEPOINTS_KEY = "savepointed_timestamps"
+PINS_KEY = "lakehouse.pinned_timestamps"
+FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
+
+_COMPACTIONS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION})
+# Clustering holds the newest slices of its groups, and no version count touches those of a plan of compaction.
+_MAY_READ = WRITE_ACTIONS | {Action.CLUSTERING}
+_AFTER_ALL = "9" * 17
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanDue:
+    """Whether a clean is due, and why; `commits` completed since the last one looked."""
+
+    due: bool
+    reason: str
+    commits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """What all retained views see: writes requested before `requested` that completed up to `completed`.
+
+    `earliest` is the earliest write retained; None where versions of files are counted.
+    """
+
+    requested: str
+    completed: str
+    earliest: Instant | None = None
+
+    def passed(self, requested: str, completion: str) -> bool:
+        """Whether all retained views see a write with these times."""
+        return requested < self.requested and completion <= self.completed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanState:
+    """All that a plan is made of.
+
+    `groups` are all slices of the groups looked at, newest first, `change_logs` their `.cdc` files, `found` the paths
+    of all data files in the partitions looked at. `held` maps groups to the base instants from which on pending
+    compactions need their slices. `kept` are paths that savepoints and pins keep.
+    """
+
+    timeline: Timeline
+    visible: VisibleTimeline
+    groups: Mapping[Group, Sequence[FileSlice]]
+    change_logs: Sequence[LogFile] = ()
+    found: Collection[str] = ()
+    held: Mapping[Group, str] = field(default_factory=dict)
+    kept: frozenset[str] = frozenset()
+    pinned: frozenset[str] = frozenset()
+
+
+def clean_due(timeline: Timeline, policy: CleanPolicy, last: CleanMetadata | None, since: str) -> CleanDue:
+    """Return whether a clean is due, from the timeline and the newest completed clean.
+
+    `since` is the instant time from which on a policy by hours retains writes.
+    """
+    writes = timeline.writes()
+    commits = sum(write.requested > last.last_completed for write in writes) if last is not None else len(writes)
+    pending = timeline.where(action=Action.CLEAN, pending=True)
+    if pending:
+        return CleanDue(due=True, reason=f"the clean {pending.instants[0].requested} is not finished", commits=commits)
+    counted = f"{commits} writes since {f'the clean {last.start_time}' if last is not None else 'the first one'}"
+    if commits < policy.max_commits:
+        return CleanDue(due=False, reason=f"{counted}; it takes {policy.max_commits}", commits=commits)
+    horizon = horizon_of(timeline, policy, since)
+    if horizon is None:
+        return CleanDue(due=False, reason=f"{counted}; all of them are retained", commits=commits)
+    retained = f"; the earliest write retained is {horizon.earliest.requested}" if horizon.earliest is not None else ""
+    return CleanDue(due=True, reason=f"{counted}{retained}", commits=commits)
+
+
+def horizon_of(timeline: Timeline, policy: CleanPolicy, since: str) -> Horizon | None:
+    """Return what stays readable under the policy, None if that is everything.
+
+    `since` is the instant time from which on a policy by hours retains writes.
+    """
+    writes = timeline.writes().instants
+    if policy.policy == FILE_VERSIONS:
+        pending = _first_pending(timeline, _MAY_READ)
+        if pending is None:
+            return Horizon(requested=_AFTER_ALL, completed=_AFTER_ALL)
+        bound = _last_before(writes, pending)
+        return None if bound is None else _horizon(bound, pending)
+    if policy.policy == "KEEP_LATEST_COMMITS":
+        count = len(writes) - policy.commits_retained
+        earliest = writes[count] if count > 0 else None
+    else:
+        earliest = next((write for write in writes if write.requested >= since), None)
+    pending = _first_pending(timeline, _MAY_READ | _COMPACTIONS)
+    if earliest is not None and pending is not None and pending < earliest.requested:
+        earliest = _last_before(writes, pending)
+    return None if earliest is None else replace(_horizon(earliest, pending), earliest=earliest)
+
+
+def touched_since(
+    timeline: Timeline, last: CleanMetadata | None, horizon: Horizon, pinned: frozenset[str], *, archived_before: str
+) -> tuple[Instant, ...] | None:
+    """Return the writes in whose partitions there may be something to clean, None if that may be anywhere.
+
+    Whatever the last clean's horizon had passed was cleaned then, so only writes count that this horizon passes and
+    that one did not. A savepoint or a pin that is gone since kept files anywhere.
+    """
+    if last is None or horizon.earliest is None or not last.earliest or last.earliest < archived_before:
+        return None
+    let_go = _listed(last, SAVEPOINTS_KEY) - timeline.savepoints() or _listed(last, PINS_KEY) - pinned
+    if let_go or any(partition.failed for partition in last.partitions.values()):
+        return None
+    # The bounds of that horizon lay after the request of its earliest write.
+    return tuple(
+        write
+        for write in timeline.writes()
+        if write.completion > last.earliest and horizon.passed(write.requested, write.completion)
+    )
+
+
+def partitions_of(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[str, ...]:
+    """Return the partitions that some commits wrote to, or replaced groups of."""
+    found = {stat.partition for _, metadata in commits for stat in metadata.stats}
+    found |= {partition for _, metadata in commits for partition in metadata.replaced}
+    return tuple(sorted(found))
+
+
+def plan_clean(state: CleanState, policy: CleanPolicy, horizon: Horizon) -> CleanPlan | None:
+    """Return the plan that removes what nobody needs, None if there is nothing to remove."""
+    logs: dict[Group, list[LogFile]] = {}
+    for log in state.change_logs:
+        if state.visible.shows(log.instant):
+            logs.setdefault((log.partition, log.file_id), []).append(log)
+    files: dict[str, list[str]] = {}
+    for group in sorted({*state.groups, *logs}):
+        slices = state.groups.get(group, ())
+        dead = _dead_slices(group, slices, state, policy, horizon)
+        paths = [path for file_slice in dead for path in slice_paths(file_slice)]
+        paths += _dead_change_logs(group, slices, dead, logs.get(group, ()), state, horizon)
+        if paths:
+            files.setdefault(group[0], []).extend(paths)
+    if not files:
+        return None
+    left = {path.rpartition("/")[0] for path in {*state.found}.difference(*files.values())}
+    writes = state.timeline.writes().instants
+    kept = {SAVEPOINTS_KEY: state.timeline.savepoints(), PINS_KEY: state.pinned}
+    return CleanPlan(
+        policy=policy.policy,
+        earliest=horizon.earliest,
+        last_completed=writes[-1].requested if writes else "",
+        files={partition: tuple(paths) for partition, paths in files.items()},
+        # The table itself is no partition that could be gone.
+        partitions_to_delete=tuple(partition for partition in files if partition and partition not in left),
+        extra={key: ",".join(sorted(times)) for key, times in kept.items() if times},
+    )
+
+
+def still_holds(before: Timeline, now: Timeline) -> bool:
+    """Return whether a plan made by one timeline may be carried out on a later one.
+
+    Writes that were added since make no file needed again. Writes that are gone may, and so may savepoints.
+    """
+    gone = {write.key for write in before.writes()} - {write.key for write in now.writes()}
+    undoing = {Action.CLEAN, Action.SAVEPOINT, Action.ROLLBACK, Action.RESTORE}
+    return not gone and before.where(action=undoing) == now.where(action=undoing)
+
+
+def _dead_slices(
+    group: Group, slices: Sequence[FileSlice], state: CleanState, policy: CleanPolicy, horizon: Horizon
+) -> Sequence[FileSlice]:
+    held = state.held.get(group)
+    free = [s for s in slices if held is None or s.base_instant < held]
+    replaced = state.visible.replaced.get(group)
+    if replaced is not None:
+        dead = free if horizon.passed(replaced.requested, replaced.completion) else []
+    else:
+        anchor = _anchor(slices, state.visible, horizon)
+        older = () if anchor is None else slices[anchor + 1 :]
+        if policy.policy == FILE_VERSIONS:
+            # The plan of a compaction keeps the newest version already.
+            counted = policy.versions_retained - (held is not None)
+            older = [s for s in free[counted:] if s in older]
+        dead = [s for s in older if s in free]
+    return [s for s in dead if state.kept.isdisjoint(slice_paths(s))]
+
+
+def _anchor(slices: Sequence[FileSlice], visible: VisibleTimeline, horizon: Horizon) -> int | None:
+    """Return the position of the newest slice whose beginning all retained views see."""
+    for position, file_slice in enumerate(slices):
+        if horizon.passed(file_slice.base_instant, visible.completion(file_slice.base_instant)):
+            return position
+    return None
+
+
+def _dead_change_logs(
+    group: Group,
+    slices: Sequence[FileSlice],
+    dead: Sequence[FileSlice],
+    logs: Sequence[LogFile],
+    state: CleanState,
+    horizon: Horizon,
+) -> list[str]:
+    """Return the paths of change logs that go with their slices: a log is in the newest one that began before it."""
+    if not logs:
+        return []
+    gone = {file_slice.base_instant for file_slice in dead}
+    # Older than all slices that are left: its own went before.
+    replaced = state.visible.replaced.get(group)
+    if replaced is not None:
+        orphaned = not slices and horizon.passed(replaced.requested, replaced.completion)
+    else:
+        orphaned = _anchor(slices, state.visible, horizon) is not None
+    paths = []
+    for log in logs:
+        completion = state.visible.completion(log.instant)
+        start = next((s.base_instant for s in slices if s.base_instant <= completion), None)
+        if (start in gone if start is not None else orphaned) and log.path not in state.kept:
+            paths.append(log.path)
+    return paths
+
+
+def _horizon(earliest: Instant, pending: str | None) -> Horizon:
+    completed = earliest.completion if pending is None else min(earliest.completion, pending)
+    return Horizon(requested=earliest.requested, completed=completed)
+
+
+def _first_pending(timeline: Timeline, actions: Collection[Action]) -> str | None:
+    return min((instant.requested for instant in timeline.where(action=actions, pending=True)), default=None)
+
+
+def _last_before(writes: Sequence[Instant], requested: str) -> Instant | None:
+    return next((write for write in reversed(writes) if write.requested < requested), None)
+
+
+def _listed(last: CleanMetadata, key: str) -> frozenset[str]:
+    return frozenset(filter(None, last.extra.get(key, "").split(",")))

@@ -1,0 +1,70 @@
+"""Column ranges of data files, kept in the commit that wrote them: files can be skipped before any is opened.
+
+The extra metadata key holds JSON {relative path: {column: [min, max, nulls]}}. Values that JSON lacks are texts: dates
+and times in ISO 8601, decimals with full scale. Other readers ignore the key; commits of other writers lack it, and
+nothing is skipped then.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.core.planning.predicate import Range, literal
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.commit import WriteStat
+from lakehouse.model.document import parse_json
+
+RANGES_KEY = "lakehouse.column_ranges"
+MAX_COLUMNS = 32
+_LONGEST_TEXT = 64
+
+
+def json_range(low: Any, high: Any, nulls: int) -> Range | None:
+    """Return (min, max, nulls) as JSON values, or None if the bounds cannot be kept short and exact."""
+    values = [_json_value(low), _json_value(high)]
+    return None if None in values else (values[0], values[1], nulls)
+
+
+def encode_ranges(stats: Iterable[WriteStat]) -> str:
+    """Return the ranges of the files a commit wrote as compact JSON."""
+    return json.dumps({s.path: {c: list(r) for c, r in s.ranges.items()} for s in stats}, separators=(",", ":"))
+
+
+def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[str, Range]]:
+    """Return path -> column -> (min, max, nulls) with values of the columns' types; {} for a commit without ranges.
+
+    A range is left out where the column's type changed since to one of another order: numbers that became text.
+    """
+    if not text:
+        return {}
+    kinds = {field.name: field.type for field in schema}
+    decoded: dict[str, dict[str, Range]] = {}
+    try:
+        for path, columns in parse_json(text).items():
+            decoded[path] = {}
+            for name, (low, high, nulls) in columns.items():
+                if name in kinds and not (pa.types.is_string(kinds[name]) and not isinstance(low, str)):
+                    decoded[path][name] = (literal(low, kinds[name]), literal(high, kinds[name]), nulls)
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise CorruptTableError(f"{RANGES_KEY} of a commit is unreadable ({error!r}): {text[:120]!r}") from error
+    return decoded
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else None
+    if isinstance(value, dt.datetime | dt.date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    return None

@@ -1,0 +1,82 @@
+"""Which files belong to nothing: what dead writers left where no rollback and no clean looks (timeline.md 6.2).
+
+A file counts as an orphan if its write is gone (rolled back, and the file came afterwards) or is completed and does not
+name it (a task ran twice). Files of pending writes, and of all times from theirs on, are left alone, and so are those
+of archived writes, which cannot be told from orphans by the timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from lakehouse.core.planning.restore import UNDOABLE_ACTIONS
+from lakehouse.core.state.file_system_view import DataFile
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.instant import Instant, Timeline
+
+_UNFINISHED = "its writer died before it had a name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A file that belongs to nothing, and why; `modified_ms` is UTC."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A file as it was listed; `data` is None for an unfinished one, which has a temporary name."""
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+    data: DataFile | None
+
+
+def plan_orphans(
+    found: Iterable[Found],
+    timeline: Timeline,
+    metadata: Callable[[Instant], CommitMetadata],
+    *,
+    archived_before: str,
+    kept: Collection[str],
+    older_than_ms: int,
+) -> tuple[Orphan, ...]:
+    """Return the orphans that were modified before `older_than_ms` (UTC); `kept` are paths that savepoints name.
+
+    `metadata` is asked only of completed writes that bear the time of some file old enough.
+    """
+    pending = [i.requested for i in timeline if i.action in UNDOABLE_ACTIONS and not i.is_completed]
+    first_pending = min(pending, default="")
+    writes = {write.requested: write for write in timeline.writes()}
+    named: dict[str, Collection[str]] = {}
+    orphans = []
+    for file in sorted(found, key=lambda file: file.path):
+        if file.modified_ms >= older_than_ms or file.path in kept:
+            continue
+        reason = _UNFINISHED
+        if file.data is not None:
+            instant = file.data.instant
+            if instant < archived_before or (first_pending and instant >= first_pending):
+                continue
+            write = writes.get(instant)
+            if write is not None and instant not in named:
+                named[instant] = _named(metadata(write))
+            if write is not None and file.path in named[instant]:
+                continue
+            reason = f"the write {instant} does not name it" if write is not None else f"there is no write {instant}"
+        orphans.append(Orphan(path=file.path, size_bytes=file.size_bytes, modified_ms=file.modified_ms, reason=reason))
+    return tuple(orphans)
+
+
+def _named(metadata: CommitMetadata) -> frozenset[str]:
+    paths = set()
+    for stat in metadata.stats:
+        folder = f"{stat.partition}/" if stat.partition else ""
+        paths |= {stat.path, *stat.cdc_files, *(f"{folder}{name}" for name in stat.log_files)}
+    return frozenset(paths)

@@ -1,0 +1,381 @@
+"""How the schema of a table changes when a batch arrives (format: data.md 11).
+
+batch \\ table   absent: added, ignored or refused      wider: values are cast up, exactly or not at all
+                narrower: the table is promoted, by the kinds of promotion that the policy allows
+missing column  stored values are kept, nulls are written, or it is refused
+
+The same code serves all writing verbs and ingestion; every difference is one `ColumnDrift`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import pyarrow as pa
+
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.errors import UserError, nearest
+from lakehouse.model.drift import ColumnDrift, Drift
+from lakehouse.spec.schema_options import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
+
+_WIDENING = [pa.int32(), pa.int64(), pa.float32(), pa.float64()]
+_ROUNDING = [(pa.int32(), pa.float32()), (pa.int64(), pa.float32()), (pa.int64(), pa.float64())]
+
+
+class Role(StrEnum):
+    """What a column is for, where a change of its type may change keys, partition paths or the order of versions."""
+
+    KEY = "record key"
+    PARTITION = "partition"
+    ORDERING = "ordering"
+
+
+class Promotion(StrEnum):
+    """What a change of type does to values."""
+
+    EXACT = "exact"
+    ROUNDS = "rounds"
+    TEXT = "text"
+
+
+_DRIFTS = {Promotion.EXACT: Drift.PROMOTED, Promotion.ROUNDS: Drift.ROUNDED, Promotion.TEXT: Drift.WIDENED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaPlan:
+    """The data columns of the table after a write, and every column in which the batch differs; `rows` not counted."""
+
+    schema: pa.Schema
+    drift: tuple[ColumnDrift, ...] = ()
+
+
+def evolve(
+    table: pa.Schema,
+    batch: pa.Schema,
+    policy: SchemaPolicy,
+    *,
+    missing: str | None = None,
+    fixed: Mapping[str, frozenset[Role]] | None = None,
+    partly: Collection[str] = (),
+) -> SchemaPlan:
+    """Plan the schema after a write of `batch` (normalised, without meta columns) to `table`.
+
+    `missing` is what becomes of missing columns, where the verb cannot do what the policy says. `fixed` are the columns
+    that have a role, by dotted name, `partly` those that some rows of the batch lack.
+    Raises UserError naming the first column whose change is refused.
+    """
+    merge = _Merge(policy=policy, missing=missing or policy.missing, fixed=fixed or {})
+    fields = []
+    for column in table:
+        if column.name in batch.names:
+            fields.append(column.with_type(merge.merged(column.name, column.type, batch.field(column.name).type)))
+            if column.name in partly:
+                merge.lacks(column, tuple(batch.names))
+        else:
+            merge.lacks(column, tuple(batch.names))
+            fields.append(column)
+    for column in batch:
+        if column.name not in table.names and merge.adds(column.name, tuple(table.names)):
+            fields.append(column.with_nullable(True))
+    schema = pa.schema(fields)
+    _check_names(schema)
+    return SchemaPlan(schema=schema, drift=tuple(merge.drift))
+
+
+def plan_schema(
+    table: pa.Schema | None, batch: pa.Schema, policy: SchemaPolicy, *, required: tuple[str, ...] = ()
+) -> pa.Schema:
+    """Return the schema of the table's data columns after an upsert of `batch`; meta columns of it are ignored.
+
+    Raises UserError naming the column for every change that the policy does not allow.
+    """
+    incoming = incoming_columns(batch, required=required)
+    return first_schema(incoming) if table is None else evolve(table, incoming, policy).schema
+
+
+def incoming_columns(batch: pa.Schema, *, required: tuple[str, ...] = ()) -> pa.Schema:
+    """Return the data columns of a batch in stored types; raise UserError for a required one that is missing."""
+    incoming = normalise(pa.schema([f for f in batch if f.name not in META_COLUMNS]))
+    _check_names(incoming)
+    for name in required:
+        if name.split(".")[0] not in incoming.names:
+            hint = nearest(name, incoming.names)
+            raise UserError(
+                f"column {name!r} is not in the data.{hint} Columns: {', '.join(incoming.names)}", column=name
+            )
+    return incoming
+
+
+def first_schema(incoming: pa.Schema) -> pa.Schema:
+    """Return the schema of a table whose first batch has these columns."""
+    return pa.schema([column.with_nullable(True) for column in incoming])
+
+
+def united(theirs: pa.Schema, ours: pa.Schema) -> pa.Schema:
+    """Return the schema of a table that two writers changed at the same time: what the first left, then our columns.
+
+    Raises UserError naming a column that both changed to types neither of which holds the other's values.
+    """
+    merge = _Merge(policy=SchemaPolicy(type_change="text"), missing="null", fixed={}, both=True)
+    known = [
+        column.with_type(merge.merged(column.name, column.type, ours.field(column.name).type))
+        if column.name in ours.names
+        else column
+        for column in theirs
+    ]
+    both = pa.schema([*known, *(column for column in ours if column.name not in theirs.names)])
+    _check_names(both)
+    return both
+
+
+def brought_columns(table: pa.Schema, batch: pa.Schema) -> tuple[str, ...] | None:
+    """Return the columns of `table` that a batch brings, None if it brings all."""
+    names = tuple(name for name in table.names if name in batch.names)
+    return names if len(names) < len(table) else None
+
+
+def promotion(narrow: pa.DataType, wide: pa.DataType) -> Promotion | None:
+    """Return what storing values of `narrow` as `wide` does to them; None where Hudi has no such promotion."""
+    if narrow == wide:
+        return Promotion.EXACT
+    if narrow in _WIDENING and wide in _WIDENING:
+        if _WIDENING.index(narrow) > _WIDENING.index(wide):
+            return None
+        return Promotion.ROUNDS if (narrow, wide) in _ROUNDING else Promotion.EXACT
+    if pa.types.is_string(wide):
+        if narrow in _WIDENING or pa.types.is_date32(narrow):
+            return Promotion.TEXT
+        return Promotion.EXACT if pa.types.is_binary(narrow) else None
+    if pa.types.is_binary(wide):
+        return Promotion.EXACT if pa.types.is_string(narrow) else None
+    if pa.types.is_decimal(narrow) and pa.types.is_decimal(wide):
+        digits: bool = wide.precision - wide.scale >= narrow.precision - narrow.scale
+        return Promotion.EXACT if digits and bool(wide.scale >= narrow.scale) else None
+    return None
+
+
+#: A list takes two levels of a Parquet schema, and Arrow reads a hundred.
+_DEEPEST = 40
+
+
+def normalise(schema: pa.Schema) -> pa.Schema:
+    """Return the schema in the types Hudi stores: small ints widened, times in micros, nothing large or encoded.
+
+    Raises UserError for a column that is nested deeper than Parquet files can be read.
+    """
+    for column in schema:
+        _check_depth(column)
+    return pa.schema([field.with_type(_stored(field.name, field.type)).remove_metadata() for field in schema])
+
+
+def _check_depth(column: pa.Field) -> None:
+    """Raise UserError for types of too many levels: Arrow writes such files and cannot read them any more."""
+    level, types = 0, [column.type]
+    while types:
+        level += 1
+        if level > _DEEPEST:
+            raise UserError(
+                f"column {column.name!r} has more than {_DEEPEST} levels of lists, maps and structs within each other; "
+                "Parquet files of such columns cannot be read. Bring it as JSON text, or flatten it",
+                column=column.name,
+            )
+        types = [kind.field(n).type for kind in types if pa.types.is_nested(kind) for n in range(kind.num_fields)]
+
+
+def _check_names(schema: pa.Schema) -> None:
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        if name.lower() in seen:
+            raise UserError(f"columns {seen[name.lower()]!r} and {name!r} differ in nothing but case; rename one")
+        seen[name.lower()] = name
+
+
+def _stored(name: str, kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _stored(name, kind.value_type)
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind) or pa.types.is_uint8(kind) or pa.types.is_uint16(kind):
+        return pa.int32()
+    if pa.types.is_uint32(kind):
+        return pa.int64()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_large_string(kind) or kind == pa.string_view():
+        return pa.string()
+    if pa.types.is_large_binary(kind) or kind == pa.binary_view():
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC" if kind.tz else None)
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", _stored(name, kind.value_type), kind.value_field.nullable))
+    if pa.types.is_map(kind):
+        item = pa.field("value", _stored(name, kind.item_type), kind.item_field.nullable)
+        return pa.map_(pa.field("key", _stored(name, kind.key_type), False), item)
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_stored(f"{name}.{f.name}", f.type)) for f in kind])
+    if pa.types.is_null(kind):
+        raise UserError(f"column {name!r} has no type: all its values are null; cast it to the type it should have")
+    return kind
+
+
+@dataclass(slots=True, kw_only=True)
+class _Merge:
+    """Merges the types of a batch into those of a table and notes what changes.
+
+    `both`: the two sides are writers of one table, so values of neither may be rounded.
+    """
+
+    policy: SchemaPolicy
+    missing: str
+    fixed: Mapping[str, frozenset[Role]]
+    both: bool = False
+    drift: list[ColumnDrift] = field(default_factory=list)
+
+    def merged(self, name: str, table: pa.DataType, batch: pa.DataType) -> pa.DataType:
+        """Return the type of the table's column after the write; raise UserError if the change is refused."""
+        if table == batch:
+            return table
+        if pa.types.is_struct(table) and pa.types.is_struct(batch):
+            return self._struct(name, table, batch)
+        if pa.types.is_list(table) and pa.types.is_list(batch):
+            return pa.list_(self._field(f"{name}.element", table.value_field, batch.value_field))
+        if pa.types.is_map(table) and pa.types.is_map(batch):
+            if table.key_type != batch.key_type:
+                raise _illegal(name, table, batch)
+            return pa.map_(table.key_field, self._field(f"{name}.value", table.item_field, batch.item_field))
+        up = promotion(batch, table)
+        if up is not None and not (self.both and up is Promotion.ROUNDS):
+            self._check_cast_up(name, table, batch, up)
+            return table
+        kind = promotion(table, batch)
+        if kind is None:
+            raise _illegal(name, table, batch)
+        self._check_fixed(name, table, batch, kind)
+        if not self._allows(kind):
+            raise _not_allowed(name, table, batch, kind, self.policy.type_change)
+        self.drift.append(ColumnDrift(column=name, change=_DRIFTS[kind], before=str(table), after=str(batch)))
+        return batch
+
+    def lacks(self, column: pa.Field, names: tuple[str, ...], prefix: str = "") -> None:
+        """Note a column that the batch lacks; raise UserError if it may not.
+
+        A field inside of a struct is null where it lacks: the struct is one value, which replaces the stored one.
+        """
+        name = prefix + column.name
+        if self.missing != "fail":
+            if not column.nullable:
+                raise UserError(
+                    f"column {name!r} of the table is not in the data and must not be null. Add it.", column=name
+                )
+            kept = self.missing == "keep" and not prefix
+            self.drift.append(ColumnDrift(column=name, change=Drift.KEPT if kept else Drift.NULLED))
+            return
+        why = " This write replaces rows, so their values cannot be kept." if self.policy.missing == "keep" else ""
+        raise UserError(
+            f"column {name!r} of the table is not in the data.{nearest(column.name, names)}{why} "
+            f"Add it, or set {MISSING_COLUMN}=null (hoodie.write.set.null.for.missing.columns=true) to write nulls, or "
+            f"{MISSING_COLUMN}=keep to let upserts leave stored values as they are.",
+            column=name,
+        )
+
+    def adds(self, name: str, names: tuple[str, ...]) -> bool:
+        """Note a column that the table lacks and return whether it is added; raise UserError if it is refused."""
+        if self.policy.new_column == "fail":
+            last = name.rpartition(".")[2]
+            raise UserError(
+                f"column {name!r} of the data is not in the table.{nearest(last, names)} Rename or remove it, or set "
+                f"{NEW_COLUMN}=add to add it to the table, or {NEW_COLUMN}=ignore to leave its values out.",
+                column=name,
+            )
+        added = self.policy.new_column == "add"
+        self.drift.append(ColumnDrift(column=name, change=Drift.ADDED if added else Drift.IGNORED))
+        return added
+
+    def _struct(self, name: str, table: pa.StructType, batch: pa.StructType) -> pa.StructType:
+        incoming = {f.name: f for f in batch}
+        fields = []
+        for inner in table:
+            if inner.name in incoming:
+                fields.append(self._field(f"{name}.{inner.name}", inner, incoming[inner.name]))
+            else:
+                # Inside of a column a value may become optional.
+                optional = inner.with_nullable(True)
+                if not self.both:
+                    self.lacks(optional, tuple(incoming), prefix=f"{name}.")
+                fields.append(optional)
+        known = [f.name for f in table]
+        added = [f for f in batch if f.name not in known and (self.both or self.adds(f"{name}.{f.name}", tuple(known)))]
+        return pa.struct([*fields, *(f.with_nullable(True) for f in added)])
+
+    def _field(self, name: str, table: pa.Field, batch: pa.Field) -> pa.Field:
+        # Engines differ in what they call optional inside of a column, and it costs no row.
+        kind = self.merged(name, table.type, batch.type)
+        return table.with_type(kind).with_nullable(table.nullable or batch.nullable)
+
+    def _allows(self, kind: Promotion) -> bool:
+        if kind is Promotion.EXACT:
+            return self.policy.type_change != "fail"
+        return self.policy.rounds if kind is Promotion.ROUNDS else self.policy.makes_text
+
+    def _check_fixed(self, name: str, table: pa.DataType, batch: pa.DataType, kind: Promotion) -> None:
+        """Raise UserError if the change of type gives stored values of a column with a role another text or order."""
+        for role in sorted(self.fixed.get(name, ())):
+            if role is Role.ORDERING:
+                stays = kind is Promotion.EXACT and not pa.types.is_binary(table) and not pa.types.is_string(table)
+            else:
+                stays = _same_text(table, batch)
+            if not stays:
+                raise _another(name, table, batch, role)
+
+    def _check_cast_up(self, name: str, table: pa.DataType, batch: pa.DataType, kind: Promotion) -> None:
+        """Raise UserError if values of a batch would get another text, or order, by a cast to the table's text."""
+        if kind is Promotion.TEXT:
+            for role in sorted(self.fixed.get(name, ())):
+                if role is Role.ORDERING or not _same_text(batch, table):
+                    raise _another(name, table, batch, role)
+
+
+def _same_text(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """Return whether every value has the same text in keys and partition paths under both types."""
+    if pa.types.is_decimal(narrow) and pa.types.is_decimal(wide):
+        return bool(narrow.scale == wide.scale)
+    if pa.types.is_string(wide):
+        return bool(pa.types.is_integer(narrow) or pa.types.is_date32(narrow))
+    return bool(pa.types.is_integer(narrow) and pa.types.is_integer(wide))
+
+
+def _another(name: str, table: pa.DataType, batch: pa.DataType, role: Role) -> UserError:
+    what = "text (1 and 1.0, say), so stored rows would not be found again"
+    if role is Role.ORDERING:
+        what = "order (as text, '9' is above '10'; as rounded numbers, different versions are equal)"
+    return UserError(
+        f"column {name!r} is {table} in the table and {batch} in the data, and it is a {role} column: the change would "
+        f"give its values another {what}. Cast the column to {table}; a pandas column of integers with a missing value "
+        "becomes float64, convert it with astype('Int64').",
+        column=name,
+    )
+
+
+def _not_allowed(name: str, table: pa.DataType, batch: pa.DataType, kind: Promotion, chosen: str) -> UserError:
+    allow = {
+        Promotion.EXACT: (f"{TYPE_CHANGE} is {chosen}", "promote", "promote the column, which changes no value"),
+        Promotion.ROUNDS: ("numbers above 2^53 (2^24 in a float) would lose digits", "lossy", "accept that"),
+        Promotion.TEXT: ("all values of the column would become text", "text", "accept that"),
+    }
+    why, option, what = allow[kind]
+    return UserError(
+        f"column {name!r} is {table} in the table and {batch} in the data: {why}. Cast the column, or set "
+        f"{TYPE_CHANGE}={option} to {what}.",
+        column=name,
+    )
+
+
+def _illegal(name: str, table: pa.DataType, batch: pa.DataType) -> UserError:
+    return UserError(
+        f"column {name!r} is {table} in the table and {batch} in the data; legal changes are int -> long -> float -> "
+        "double -> string, date -> string, string <-> bytes and wider decimals. Cast the column.",
+        column=name,
+    )

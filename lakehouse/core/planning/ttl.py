@@ -1,0 +1,185 @@
+"""Which partitions expire: rules against statistics (rules: lakehouse.model.ttl; pure, so the same plan serves all).
+
+    statistics -> the one rule that covers the partition -> a limit that is met -> not pinned, not busy -> oldest first
+
+Counts and sizes go by order: of partitions whose values name a time, by it; of the others, by the first commit to them.
+The two are counted apart: what a date is among partitions of names cannot be said, and what is left when one kind has
+expired is judged as before. Limits of age are met only by ages above them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from lakehouse.core.planning.partition_time import PartitionTime, partition_time
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.keys import KeyConfig
+from lakehouse.model.statistics import PartitionStatistics
+from lakehouse.model.ttl import Expiry, TtlPlan, TtlRule
+from lakehouse.spec.quantities import duration_text
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """The moment of a plan: UTC milliseconds for values of partitions, an instant time for those of commits."""
+
+    utc_ms: int
+    instant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A partition under its rule; `order_ms` says which of two is newer."""
+
+    found: PartitionStatistics
+    time: PartitionTime | None
+    order_ms: int
+
+    @property
+    def parent(self) -> str:
+        return self.time.parent if self.time is not None else self.found.partition.rpartition("/")[0]
+
+    @property
+    def order(self) -> tuple[int, str]:
+        return self.order_ms, self.found.partition
+
+
+def plan_ttl(
+    partitions: Iterable[PartitionStatistics],
+    rules: Sequence[TtlRule],
+    keys: KeyConfig,
+    now: Now,
+    *,
+    max_partitions: int,
+    selected: Collection[str] = (),
+    pinned: Collection[str] = (),
+    busy: Mapping[str, str] | None = None,
+) -> TtlPlan:
+    """Return what expires; `rules` are in the order in which they were set, the table's own first.
+
+    At most `max_partitions` are deleted, the oldest first, of `selected` ones only (all if there are none). `pinned`
+    partitions are kept, and so are those that `busy` gives a reason for; what is below a pinned path is pinned too.
+    """
+    covered: dict[str, list[PartitionStatistics]] = {}
+    # Rules set later come first among equals, and the sort is stable.
+    order = sorted(reversed(rules), key=lambda rule: -rule.specificity)
+    for found in partitions:
+        rule = next((rule for rule in order if rule.covers(found.partition)), None)
+        if rule is not None and rule.limits:
+            covered.setdefault(rule.id, []).append(found)
+    reasons: list[tuple[tuple[int, str], Expiry]] = []
+    untimed = 0
+    for rule in rules:
+        listed, without = _candidates(rule, covered.get(rule.id, []), keys)
+        untimed += without
+        reasons += [(c.order, _expiry(c, rule, why)) for c, why in _met(rule, listed, now)]
+    expired: list[Expiry] = []
+    kept: list[Expiry] = []
+    for _, expiry in sorted(reasons, key=lambda pair: pair[0]):
+        if selected and expiry.partition not in selected:
+            continue
+        why = _in_the_way(expiry.partition, pinned, busy or {})
+        if why is None and len(expired) >= max_partitions:
+            why = f"a run deletes {max_partitions} partitions; the next one goes on"
+        if why is None:
+            expired.append(expiry)
+        else:
+            kept.append(replace(expiry, reason=why))
+    return TtlPlan(expired=tuple(expired), kept=tuple(kept), untimed=untimed)
+
+
+def _candidates(rule: TtlRule, found: Sequence[PartitionStatistics], keys: KeyConfig) -> tuple[list[_Candidate], int]:
+    """Return the partitions with their order, and how many name no time although the rule asks for one."""
+    listed = []
+    for statistics in found:
+        time = partition_time(statistics.partition, keys, pattern=rule.format, zone=rule.timezone)
+        order_ms = _instant_ms(statistics.created) if time is None else time.end_ms
+        listed.append(_Candidate(found=statistics, time=time, order_ms=order_ms))
+    untimed = sum(candidate.time is None for candidate in listed)
+    return listed, untimed if rule.partition_age_s is not None else 0
+
+
+def _met(rule: TtlRule, listed: Sequence[_Candidate], now: Now) -> list[tuple[_Candidate, str]]:
+    """Return the candidates that meet a limit of the rule, each with the first reason."""
+    met: dict[str, tuple[_Candidate, str]] = {}
+    for candidate in listed:
+        why = _too_old(rule, candidate, now)
+        if why is not None:
+            met[candidate.found.partition] = (candidate, why)
+    newest = sorted(listed, key=lambda candidate: candidate.order, reverse=True)
+    for kind in ([c for c in newest if c.time is not None], [c for c in newest if c.time is None]):
+        for candidate, why in (*_beyond_count(rule, kind), *_beyond_bytes(rule, kind)):
+            met.setdefault(candidate.found.partition, (candidate, why))
+    return list(met.values())
+
+
+def _too_old(rule: TtlRule, candidate: _Candidate, now: Now) -> str | None:
+    found, at = candidate.found, _instant_ms(now.instant)
+    ages = (
+        ("partition_age", rule.partition_age_s, None if candidate.time is None else now.utc_ms - candidate.time.end_ms),
+        ("creation_age", rule.creation_age_s, at - _instant_ms(found.created)),
+        ("modification_age", rule.modification_age_s, at - _instant_ms(found.modified)),
+    )
+    for name, limit, age_ms in ages:
+        if limit is not None and age_ms is not None and age_ms > limit * 1000:
+            return f"{name} is {duration_text(age_ms // 1000)}, above {duration_text(limit)}"
+    return None
+
+
+def _beyond_count(rule: TtlRule, newest: Sequence[_Candidate]) -> list[tuple[_Candidate, str]]:
+    if rule.max_partitions is None:
+        return []
+    seen: dict[str, int] = {}
+    beyond = []
+    for candidate in newest:
+        seen[candidate.parent] = seen.get(candidate.parent, 0) + 1
+        if seen[candidate.parent] > rule.max_partitions:
+            beside = f" beside {candidate.parent!r}" if candidate.parent else ""
+            beyond.append((candidate, f"not among the newest {rule.max_partitions} partitions{beside}"))
+    return beyond
+
+
+def _beyond_bytes(rule: TtlRule, newest: Sequence[_Candidate]) -> list[tuple[_Candidate, str]]:
+    if rule.max_bytes is None:
+        return []
+    total, beyond = 0, []
+    for position, candidate in enumerate(newest):
+        total += candidate.found.size_bytes
+        if position and total > rule.max_bytes:
+            beyond.append((candidate, f"not among the newest partitions of {rule.max_bytes} bytes"))
+    return beyond
+
+
+def _expiry(candidate: _Candidate, rule: TtlRule, reason: str) -> Expiry:
+    found = candidate.found
+    return Expiry(
+        partition=found.partition,
+        rule=rule.id,
+        reason=reason,
+        size_bytes=found.size_bytes,
+        rows=found.rows,
+        files=found.files,
+    )
+
+
+def _in_the_way(partition: str, pinned: Collection[str], busy: Mapping[str, str]) -> str | None:
+    levels = partition.split("/")
+    if any("/".join(levels[:depth]) in pinned for depth in range(1, len(levels) + 1)):
+        return "pinned"
+    return busy.get(partition)
+
+
+def _instant_ms(instant: str) -> int:
+    """Return an instant time as milliseconds since 1970 in the table's zone, whichever that is."""
+    try:
+        moment = datetime(
+            int(instant[:4]), int(instant[4:6]), int(instant[6:8]), int(instant[8:10]), int(instant[10:12])
+        )
+        seconds, millis = int(instant[12:14]), int(instant[14:17] or "999")
+    except ValueError:
+        raise CorruptTableError(f"{instant!r} is not the time of an instant", instant=instant) from None
+    return (moment - _EPOCH) // timedelta(milliseconds=1) + seconds * 1000 + millis

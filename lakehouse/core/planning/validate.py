@@ -1,0 +1,198 @@
+"""What a table's timeline and listing say of its health, as findings; no file is opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from lakehouse.core.format.file_names import LAYOUT_V6
+from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME
+from lakehouse.core.format.properties import table_checksum
+from lakehouse.core.index.bucket import bucket_of
+from lakehouse.errors import UserError
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.files import FileSlice
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.model.validation import Finding
+from lakehouse.spec.bucket_rules import BucketRules
+
+_CHECKSUM = "hoodie.table.checksum"
+#: Partitions may have their metadata as a parquet or ORC file of this name.
+_EXTENSIONS = ("", ".parquet", ".orc")
+
+
+def check_properties(raw: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is wrong with the properties of a table; those without a checksum are of old writers."""
+    stated = raw.get(_CHECKSUM)
+    expected = table_checksum(raw.get("hoodie.database.name"), raw["hoodie.table.name"])
+    if stated is not None and stated != str(expected):
+        yield Finding(
+            invariant="properties.checksum",
+            problem=f"{_CHECKSUM} is {stated}, that of {raw['hoodie.table.name']} is {expected}",
+            path=".hoodie/hoodie.properties",
+        )
+
+
+def check_timeline(
+    found: Iterable[Instant], archived: Collection[tuple[str, Action]], *, layout: int
+) -> Iterator[Finding]:
+    """Yield what is wrong with the files of a timeline, one Instant each; `archived` are the keys of the archive."""
+    files = sorted(set(found), key=lambda i: (i.requested, i.action.completed_as, i.state))
+    for requested, same_time in groupby(files, key=lambda instant: instant.requested):
+        of_key: dict[tuple[str, Action], list[Instant]] = {}
+        for instant in same_time:
+            of_key.setdefault(instant.key, []).append(instant)
+        # A savepoint shares the time of its commit.
+        actions = [str(action) for _, action in of_key if action is not Action.SAVEPOINT]
+        if len(actions) > 1:
+            yield Finding(
+                invariant="timeline.unique",
+                problem=f"{' and '.join(actions)} have the same time",
+                instant=requested,
+            )
+        for key, states in of_key.items():
+            yield from _check_instant(states, is_archived=key in archived, layout=layout)
+    completed = sorted((i for i in files if i.completed), key=lambda i: (i.completion, i.requested))
+    for completion, group in groupby(completed, key=lambda instant: instant.completion):
+        times = sorted({instant.requested for instant in group})
+        if len(times) > 1:
+            yield Finding(
+                invariant="timeline.unique",
+                problem=f"{' and '.join(times)} completed at {completion}",
+                instant=times[1],
+            )
+
+
+def _check_instant(states: Sequence[Instant], *, is_archived: bool, layout: int) -> Iterator[Finding]:
+    last = states[-1]
+    completed = [instant for instant in states if instant.is_completed]
+    if len(completed) > 1:
+        times = " and ".join(sorted(instant.completion for instant in completed))
+        yield Finding(
+            invariant="timeline.unique", problem=f"{last.action} completed at {times}", instant=last.requested
+        )
+    for instant in completed:
+        if instant.completed is not None and instant.completed <= instant.requested:
+            yield Finding(
+                invariant="timeline.order",
+                problem=f"{instant.action} completed at {instant.completed}, not after its request",
+                instant=instant.requested,
+            )
+    if is_archived:
+        yield Finding(
+            invariant="timeline.archived",
+            problem=f"{last.action} is archived, and on the timeline",
+            instant=last.requested,
+        )
+    elif states[0].state is not State.REQUESTED and last.action is not Action.SAVEPOINT and layout != LAYOUT_V6:
+        yield Finding(
+            invariant="timeline.requested",
+            problem=f"{last.action} is {last.state.name.lower()} and has no requested file",
+            instant=last.requested,
+        )
+
+
+def check_files(
+    commits: Iterable[tuple[Instant, CommitMetadata]],
+    sizes: Mapping[str, int],
+    gone: Collection[str],
+    *,
+    layout: int,
+) -> Iterator[Finding]:
+    """Yield the files that commits name and that are not there, or not of the stated size.
+
+    `sizes` are those of all files by path, `gone` the paths that cleans took or may be taking. The archive of layout 1
+    is not read, and may hold cleans: there a file is missed only if it is the newest of a group that is not replaced.
+    """
+    commits = list(commits)
+    older = _superseded(commits) if layout == LAYOUT_V6 else frozenset()
+    for instant, metadata in commits:
+        for stat in metadata.stats:
+            stated = {stat.path: stat.size_bytes} if stat.path else {}
+            for path, size in {**stated, **stat.cdc_files}.items():
+                found = sizes.get(path)
+                if found is None:
+                    # A clean takes the changes with the file they are beside.
+                    if path not in gone and stat.path not in gone and path not in older:
+                        yield Finding(
+                            invariant="file.present",
+                            problem=f"the {instant.action} names the file, which is not there",
+                            path=path,
+                            instant=instant.requested,
+                        )
+                elif size and (found < size if _may_grow(path, layout) else found != size):
+                    yield Finding(
+                        invariant="file.size",
+                        problem=f"the file has {found} bytes, the {instant.action} states {size}",
+                        path=path,
+                        instant=instant.requested,
+                    )
+
+
+def _superseded(commits: Iterable[tuple[Instant, CommitMetadata]]) -> frozenset[str]:
+    """Return the files of groups that are replaced, or that have a base file of a later commit."""
+    newest: dict[tuple[str, str], str] = {}
+    replaced = set()
+    for instant, metadata in commits:
+        replaced |= {(partition, name) for partition, names in metadata.replaced.items() for name in names}
+        for stat in metadata.stats:
+            if not _is_log(stat.path):
+                group = (stat.partition, stat.file_id)
+                newest[group] = max(instant.requested, newest.get(group, ""))
+    return frozenset(
+        stat.path
+        for instant, metadata in commits
+        for stat in metadata.stats
+        if (group := (stat.partition, stat.file_id)) in replaced or instant.requested < newest.get(group, "")
+    )
+
+
+def _is_log(path: str) -> bool:
+    return path.rpartition("/")[2].startswith(".")
+
+
+def _may_grow(path: str, layout: int) -> bool:
+    # Later commits, and rollbacks, append to the logs of version 6.
+    return layout == LAYOUT_V6 and _is_log(path)
+
+
+def check_named(
+    invariant: str, instant: Instant, paths: Iterable[str], sizes: Mapping[str, int], what: str
+) -> Iterator[Finding]:
+    """Yield the files that a plan or a savepoint names and that are not there."""
+    for path in paths:
+        if path not in sizes:
+            yield Finding(
+                invariant=invariant,
+                problem=f"the {what} names the file, which is not there",
+                path=path,
+                instant=instant.requested,
+            )
+
+
+def check_partitions(slices: Iterable[FileSlice], sizes: Mapping[str, int]) -> Iterator[Finding]:
+    """Yield the partitions that have file groups and no metadata file."""
+    for partition in sorted({file_slice.partition for file_slice in slices}):
+        path = f"{partition}/{PARTITION_METADATA_NAME}".lstrip("/")
+        if not any(f"{path}{extension}" in sizes for extension in _EXTENSIONS):
+            yield Finding(invariant="partition.metadata", problem="the partition has no metadata file", path=path)
+
+
+def check_buckets(slices: Iterable[FileSlice], rules: BucketRules) -> Iterator[Finding]:
+    """Yield the file groups of a bucket table that are no bucket's, or not the only one's of a bucket."""
+    groups: dict[tuple[str, int], str] = {}
+    for file_slice in slices:
+        partition, file_id = file_slice.partition, file_slice.file_id
+        path = file_slice.base.path if file_slice.base is not None else file_slice.logs[0].path
+        try:
+            bucket, count = bucket_of(file_id), rules.of(partition)
+        except UserError as error:
+            yield Finding(invariant="bucket.layout", problem=error.message, path=path)
+            continue
+        if bucket >= count:
+            problem = f"file group {file_id} is of bucket {bucket}, the partition has {count} buckets"
+            yield Finding(invariant="bucket.layout", problem=problem, path=path)
+        other = groups.setdefault((partition, bucket), file_id)
+        if other != file_id:
+            problem = f"file groups {other} and {file_id} are both of bucket {bucket}"
+            yield Finding(invariant="bucket.layout", problem=problem, path=path)

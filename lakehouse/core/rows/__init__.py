@@ -1,0 +1,1 @@
+"""Record keys, partition paths, ordering and merging of records, on Arrow arrays. Pure."""

@@ -1,0 +1,122 @@
+"""Duplicates inside one batch become one row, the same one however the input was partitioned.
+
+The row with the greatest ordering value wins; nulls order lowest. Ties are broken by the remaining columns, so the
+winner depends on values alone, never on arrival. Where the table mixes versions of a record (partial updates, a merger
+of one's own) the rows of a key are folded in that order, the lowest as the oldest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.rows.absent_columns import LACKS, Groups, bits_of, bits_without, lacking_columns
+from lakehouse.core.rows.delta_merge import fold
+from lakehouse.core.rows.log_entries import ColumnSets, Control, record_entries
+from lakehouse.core.rows.ordering import ordering_columns
+from lakehouse.errors import UserError
+from lakehouse.model.merge import MergeMode, MergeRule
+
+
+def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Groups = ()) -> pa.Table:
+    """Return `rows` with one row for each distinct tuple of the string columns `keys`.
+
+    Rows that lack columns (`lacks`, see rows.lacks) take the values of the next lower version that brings them.
+
+    `rows` hold `_hoodie_record_key` if `rule` mixes versions. Survivors keep their order; rows made of several versions
+    stand behind them. Raises UserError for a merger that does not do its work.
+    """
+    codes, distinct = _codes(rows, keys)
+    if distinct == rows.num_rows:
+        return rows
+    counts = np.bincount(codes, minlength=distinct)
+    keep = counts[codes] == 1
+    repeated = np.flatnonzero(~keep)
+    versions, codes = rows.take(pa.array(repeated)), codes[repeated]
+    order = _ascending(versions, codes, keys, rule)
+    if rule.mixes or bits_of(versions).any():
+        return pa.concat_tables([rows.filter(pa.array(keep)), _folded(versions, codes, order, rule, lacks)])
+    ordered = codes[order]
+    last_of_key = np.append(ordered[1:] != ordered[:-1], True)
+    keep[repeated[order[last_of_key]]] = True
+    return rows.filter(pa.array(keep))
+
+
+def check_orderable(schema: pa.Schema, ordering: str) -> None:
+    """Raise UserError if the ordering column is missing or of a type without an order."""
+    if ordering not in schema.names:
+        raise UserError(f"ordering column {ordering!r} is not in the data; columns: {', '.join(schema.names)}")
+    kind = schema.field(ordering).type
+    if pa.types.is_nested(kind):
+        raise UserError(
+            f"ordering column {ordering!r} has type {kind}, which has no order; use a number, time or string"
+        )
+
+
+def _codes(rows: pa.Table, keys: tuple[str, ...]) -> tuple[np.ndarray, int]:
+    codes = np.zeros(rows.num_rows, dtype=np.int64)
+    for key in keys:
+        column = rows.column(key)
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        encoded = column.unify_dictionaries().combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], column.type)
+        codes = codes * max(len(encoded.dictionary), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+    if len(keys) == 1:
+        return codes, len(encoded.dictionary) if rows.num_rows else 0
+    unique, dense = np.unique(codes, return_inverse=True)
+    return dense, len(unique)
+
+
+def _ascending(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], rule: MergeRule) -> np.ndarray:
+    """Return the positions of the rows, those of a key together, the lowest version first."""
+    order_by = {"": pa.array(codes)}
+    # By commit time too: rows of one batch have no other order.
+    by_value = replace(rule, mode=MergeMode.EVENT_TIME_ORDERING)
+    for number, column in enumerate(ordering_columns(rows, by_value) or ()):
+        order_by[f"0{number}"] = column
+    for name in rows.column_names:
+        if name not in keys and name not in rule.ordering:
+            order_by.update(_comparable(f"1{name}", rows.column(name)))
+    sortable = pa.table(order_by)
+    by = [(name, "ascending", "at_start") for name in sortable.column_names]
+    order: np.ndarray = pc.sort_indices(sortable, sort_keys=by).to_numpy()
+    return order
+
+
+def _folded(rows: pa.Table, codes: np.ndarray, order: np.ndarray, rule: MergeRule, lacks: Groups) -> pa.Table:
+    _, records = np.unique(codes[order], return_inverse=True)
+    versions, sets = rows.take(pa.array(order)), ColumnSets()
+    data = versions.drop_columns([LACKS]) if LACKS in versions.column_names else versions
+    entries = record_entries(data, rule, brought_sets(versions, lacks, sets), table=data.schema)
+    folded = fold(entries, rule, sets, records=records)
+    found = folded.select(data.schema.names).cast(data.schema)
+    if data is not versions:
+        bits = np.array([bits_without(lacks, brought) for brought in sets.sets], np.int64)
+        found = found.append_column(LACKS, pa.array(bits[Control.of(folded).columns]))
+    return found
+
+
+def brought_sets(rows: pa.Table, lacks: Groups, sets: ColumnSets) -> np.ndarray:
+    """Return the number in `sets` of the set of columns that each row brings."""
+    distinct, which = np.unique(bits_of(rows), return_inverse=True)
+    names = frozenset(rows.column_names)
+    lacking = [lacking_columns(lacks, bits) for bits in distinct.tolist()]
+    numbers = [sets.number(names - missing if missing else None) for missing in lacking]
+    return np.array(numbers, np.int32)[which]
+
+
+def _comparable(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        parts = [pc.is_valid(column), *(pc.struct_field(column, [i]) for i in range(kind.num_fields))]
+        return {k: v for i, part in enumerate(parts) for k, v in _comparable(f"{name}.{i:04d}", part).items()}
+    if pa.types.is_nested(kind):
+        # Arrow has no order for lists and maps. Only rows whose key repeats in the batch come here, and their text
+        # decides only where all before it is equal.
+        return {name: pa.chunked_array([pa.array([repr(value) for value in column.to_pylist()], pa.string())])}
+    return {name: column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column}

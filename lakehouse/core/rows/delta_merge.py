@@ -1,0 +1,175 @@
+"""Delta merge: all that log files say of a record becomes one entry (format: data.md 5.2, step 1).
+
+The fold is defined entry by entry, oldest first, and is not a sort: a delete without ordering value wins over all
+before it and loses to whatever record comes next, however low that is.
+
+    no partial updates     per key, what counts begins after the last such delete; of that, the greatest (ordering
+                           value, position) wins. No loop.
+    partial updates        round k meets the k-th version of every key that has one. Per column, a round carries only
+                           the number of the row its value comes from; values are gathered once, at the end.
+    a merger of one's own  the same rounds, on the rows themselves.
+
+Keys with one version skip all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lakehouse.core.rows.custom_merger import merge_records
+from lakehouse.core.rows.log_entries import DELETE, KEY, ColumnSets, Control, with_control, without_control
+from lakehouse.core.rows.ordering import at_least, ordering_columns, ranks
+from lakehouse.core.rows.partial_update import from_lower, gaps
+from lakehouse.core.rows.record_pairs import both_records, merged_columns, newer_wins
+from lakehouse.model.merge import MergeRule, PartialMode, require_runnable
+
+
+def fold(entries: pa.Table, rule: MergeRule, sets: ColumnSets, *, records: np.ndarray | None = None) -> pa.Table:
+    """Return one entry for each record key of `entries` (oldest first), in any order; `sets` gains unions of sets.
+
+    Where the key alone does not tell records apart, `records` numbers that of each entry, from 0 and without gaps.
+    Raises UnsupportedError for a rule that cannot be run here, UserError for a merger that does not do its work.
+    """
+    require_runnable(rule)
+    codes, distinct = _key_codes(entries.column(KEY)) if records is None else (records, int(records.max()) + 1)
+    if distinct == entries.num_rows:
+        return entries
+    repeated = np.bincount(codes, minlength=distinct)[codes] > 1
+    at = np.flatnonzero(repeated)
+    control, codes = Control.of(entries).take(at), codes[at]
+    if rule.merger is None and rule.partial is PartialMode.NONE and not control.columns.any():
+        keep = ~repeated
+        keep[at[_winners(codes, distinct, control, _ranks(entries, at, rule))]] = True
+        return entries.filter(pa.array(keep))
+    versions = entries.take(pa.array(at))
+    if rule.merger is None:
+        folded = _fold_partial(versions, _rounds(codes), control, _ranks(entries, at, rule), rule, sets)
+    else:
+        folded = _fold_by_merger(versions, _rounds(codes), rule, sets)
+    return pa.concat_tables([entries.filter(pa.array(~repeated)), folded])
+
+
+def _key_codes(keys: pa.ChunkedArray) -> tuple[np.ndarray, int]:
+    if pa.types.is_dictionary(keys.type):
+        keys = keys.cast(keys.type.value_type)
+    # One array is hashed once; chunk by chunk, each would bring a dictionary to be unified.
+    encoded = keys.combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy(), len(encoded.dictionary)
+
+
+def _ranks(entries: pa.Table, at: np.ndarray, rule: MergeRule) -> np.ndarray | None:
+    names = [name for name in rule.compared if name in entries.column_names]
+    columns = ordering_columns(entries.select(names).take(pa.array(at)), rule) if names else None
+    return None if columns is None else ranks(columns)
+
+
+def _winners(codes: np.ndarray, distinct: int, control: Control, rank: np.ndarray | None) -> np.ndarray:
+    """Return the position of the entry that survives of each key; positions ascend with time."""
+    last = np.full(distinct, -1)
+    if rank is None:
+        last[codes] = np.arange(len(codes))
+        return last[last >= 0]
+    counts = _counting(codes, distinct, control) if control.default.any() else np.arange(len(codes))
+    codes, rank = codes[counts], rank[counts]
+    best = np.full(distinct, np.iinfo(np.int64).min)
+    np.maximum.at(best, codes, rank)
+    greatest = np.flatnonzero(rank == best[codes])
+    last[codes[greatest]] = counts[greatest]
+    return last[last >= 0]
+
+
+def _counting(codes: np.ndarray, distinct: int, control: Control) -> np.ndarray:
+    """Return the positions of the entries that still count after the last delete without ordering value of their key.
+
+    Entries of delete blocks do not take the place of such a delete, so they count again only after a record has.
+    """
+    position = np.arange(len(codes))
+    last = np.full(distinct, -1)
+    at = np.flatnonzero(control.default)
+    last[codes[at]] = at
+    reset = last[codes]
+    replacing = np.flatnonzero((position > reset) & (reset >= 0) & (control.kind != DELETE))
+    # Of positions written to one place the last one stays, so that descending order leaves the first.
+    start = last.copy()
+    start[codes[replacing[::-1]]] = replacing[::-1]
+    begins = start[codes]
+    return np.flatnonzero(np.where(begins == reset, (reset < 0) | (position == reset), position >= begins))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounds:
+    """The versions of each key in order of time; keys with many versions stand first, so that a round is a prefix."""
+
+    order: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+    def __len__(self) -> int:
+        return int(self.lengths[0])
+
+    def versions(self, number: int) -> np.ndarray:
+        """Return the positions of the version of this number (from 0) of all keys that have it, keys in order."""
+        keys = int(np.searchsorted(-self.lengths, -number))
+        found: np.ndarray = self.order[self.starts[:keys] + number]
+        return found
+
+
+def _rounds(codes: np.ndarray) -> _Rounds:
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    lengths = np.diff(starts, append=len(codes))
+    by_length = np.argsort(-lengths, kind="stable")
+    return _Rounds(order, starts[by_length], lengths[by_length])
+
+
+def _fold_partial(
+    versions: pa.Table, rounds: _Rounds, control: Control, rank: np.ndarray | None, rule: MergeRule, sets: ColumnSets
+) -> pa.Table:
+    holes = gaps(versions, control.columns, rule, sets)
+    row = rounds.versions(0).copy()
+    source = {name: row.copy() for name in holes}
+    columns = control.columns[row]
+    for number in range(1, len(rounds)):
+        new = rounds.versions(number)
+        keys = slice(0, len(new))
+        old = row[keys]
+        later = np.ones(len(new), dtype=bool) if rank is None else rank[new] >= rank[old]
+        newer, older = control.take(new), control.take(old)
+        wins, both = newer_wins(rule, newer, older, later), both_records(newer, older)
+        for name, hole in holes.items():
+            had = source[name][keys]
+            high, low = np.where(wins, new, had), np.where(wins, had, new)
+            source[name][keys] = np.where(from_lower(hole.of(high), hole.of(low), both), low, high)
+        known = columns[keys]
+        columns[keys] = merged_columns(
+            np.where(wins, newer.columns, known), np.where(wins, known, newer.columns), both, sets
+        )
+        row[keys] = np.where(wins, new, old)
+    data = without_control(versions.schema)
+    gathered = [versions.column(name).take(pa.array(source.get(name, row))) for name in data.names]
+    survivors = control.take(row)
+    return with_control(
+        pa.table(gathered, schema=data),
+        Control(kind=survivors.kind, default=survivors.default, columns=columns),
+    )
+
+
+def _fold_by_merger(versions: pa.Table, rounds: _Rounds, rule: MergeRule, sets: ColumnSets) -> pa.Table:
+    state = versions.take(pa.array(rounds.versions(0)))
+    done = []
+    for number in range(1, len(rounds)):
+        newer = versions.take(pa.array(rounds.versions(number)))
+        size = newer.num_rows
+        done.append(state.slice(size))
+        older = state.slice(0, size)
+        ours, theirs = Control.of(newer), Control.of(older)
+        later = at_least(ordering_columns(newer, rule), ordering_columns(older, rule), size)
+        both = both_records(ours, theirs)
+        merged = merge_records(older.filter(pa.array(both)), newer.filter(pa.array(both)), rule, sets)
+        place = np.arange(size) + np.where(newer_wins(rule, ours, theirs, later), size, 0)
+        place[both] = 2 * size + np.arange(merged.num_rows)
+        state = pa.concat_tables([older, newer, merged]).take(pa.array(place))
+    return pa.concat_tables([*done, state])

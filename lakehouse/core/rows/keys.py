@@ -1,0 +1,274 @@
+"""Record keys and partition paths of whole batches (format: data.md 2).
+
+A row is usable when its record key has a value and its partition path is a safe relative directory. `record_keys` and
+`partition_paths` refuse a batch with unusable rows by name; `bad_key_mask` tells which rows they are, for callers that
+put them aside. Partition paths are formatted once per distinct value of their columns.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.rows.key_values import Column, Rows, column, flat, plain, value_text
+from lakehouse.core.rows.partition_path import is_timestamp_field, segment
+from lakehouse.core.rows.timestamp_keys import timestamp_texts
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.keys import KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
+
+NULL_PLACEHOLDER = "__null__"
+EMPTY_PLACEHOLDER = "__empty__"
+#: The first is that of the others.
+_ESCAPES = (("%", "%25"), (",", "%2C"), (":", "%3A"))
+#: Characters of a value or key that an error shows.
+_SHOWN = 200
+
+
+def required_columns(config: KeyConfig) -> tuple[str, ...]:
+    """Return the top-level columns that keys and partition paths are made of, each once."""
+    return tuple(dict.fromkeys(name.split(".")[0] for name in (*config.record_key_fields, *config.partition_fields)))
+
+
+def record_keys(data: Rows, config: KeyConfig) -> Column:
+    """Return the record key of every row: a string array (chunked for a table), without nulls.
+
+    Raises UserError for a missing column, a type that makes no key, or rows whose key is null or empty.
+    """
+    keys, bad = _keys_and_bad(data, config)
+    if bad is not None:
+        _refuse(data, config, bad, f"a null or empty record key ({', '.join(config.record_key_fields)})")
+    return keys
+
+
+def refuse_ambiguous_keys(data: Rows, config: KeyConfig) -> None:
+    """Raise UserError for rows whose key could be that of other values, if `config` asks for the check.
+
+    Keys are `f1:v1,f2:v2`, with a placeholder for null and empty values. Names of columns hold no comma, so two
+    different rows can have one key only if a value of each holds `,f2:` (comma, another key column but the first,
+    colon), or a value of one reads like a placeholder. Rows without such values are never refused, whatever commas and
+    colons they hold, and columns that are no text cannot have them.
+    """
+    fields = config.record_key_fields
+    if config.encoding is not KeyEncoding.CHECKED or len(fields) < 2:
+        return
+    separators = [f",{name}:" for name in fields[1:]]
+    for name in fields:
+        values = column(data, name)
+        is_text = pa.types.is_string if not pa.types.is_dictionary(values.type) else _has_text
+        if not (is_text(values.type) or pa.types.is_large_string(values.type) or pa.types.is_string_view(values.type)):
+            continue
+        mask = _ambiguous(value_text(values, name=name), separators)
+        if mask is not None:
+            _refuse_ambiguous(data, config, name, mask)
+
+
+def refuse_long_keys(keys: Column, limit_bytes: int) -> None:
+    """Raise UserError for record keys of more than `limit_bytes` UTF-8 bytes, unless that is 0."""
+    lengths = pc.binary_length(keys)
+    longest = pc.max(lengths).as_py() or 0
+    if not limit_bytes or longest <= limit_bytes:
+        return
+    count = pc.sum(pc.greater(lengths, limit_bytes)).as_py()
+    first = flat(keys)[pc.index(flat(lengths), pa.scalar(longest, lengths.type)).as_py()].as_py()
+    raise UserError(
+        f"{count} of {len(keys)} rows have a record key of more than {limit_bytes:,} bytes; the longest has "
+        f"{longest:,} and begins with {first[:40]!r}. Every key is hashed and stored many times over, so such writes "
+        "take seconds a row. Use a shorter column, or a digest of this one, such as sha2(column, 256); or raise "
+        "lakehouse.record_key.max.bytes (0 = any length)",
+        rows=count,
+        longest=longest,
+    )
+
+
+def _has_text(kind: pa.DictionaryType) -> bool:
+    return not pa.types.is_nested(kind.value_type)
+
+
+def _ambiguous(text: Column, separators: list[str]) -> Column | None:
+    """Return the mask of values that hold a separator or read like a placeholder; None if there are none."""
+    masks = []
+    # One look for rare characters spares the others, of which there are as many as key columns.
+    if pc.any(pc.match_substring(text, ",")).as_py():
+        masks += [pc.match_substring(text, separator) for separator in separators]
+    if pc.any(pc.starts_with(text, "__")).as_py():
+        masks.append(pc.is_in(text, value_set=pa.array([NULL_PLACEHOLDER, EMPTY_PLACEHOLDER])))
+    if not masks:
+        return None
+    mask = pc.fill_null(reduce(pc.or_, masks), False)
+    return mask if pc.any(mask).as_py() else None
+
+
+def _refuse_ambiguous(data: Rows, config: KeyConfig, name: str, mask: Column) -> NoReturn:
+    count, first = pc.sum(mask).as_py(), pc.index(flat(mask), True).as_py()
+    row = {field: _short(column(data, field)[first].as_py()) for field in config.record_key_fields}
+    key = _short(flat(record_keys(data.slice(first, 1), config))[0].as_py())
+    raise UserError(
+        f"{count} of {data.num_rows} rows have a value in key column {name!r} that makes the record key ambiguous; "
+        f"first is row {first}: {row}. Its key {key!r} is that of other values, too, and one of two such rows "
+        "would be lost. Create the table with lakehouse.record_key.encoding=escaped, or, where such rows cannot meet, "
+        "write with lakehouse.record_key.encoding=hudi",
+        column=name,
+        rows=count,
+        first=row,
+    )
+
+
+def _short(value: object) -> object:
+    return f"{value[:_SHOWN]}..." if isinstance(value, str) and len(value) > _SHOWN else value
+
+
+def _escaped(text: Column) -> Column:
+    """Return values with `%`, `,` and `:` as `%25`, `%2C` and `%3A`, and placeholders as other texts."""
+    for character, escape in _ESCAPES:
+        if pc.any(pc.match_substring(text, character)).as_py():
+            text = pc.replace_substring(text, character, escape)
+    if pc.any(pc.starts_with(text, "__")).as_py():
+        reserved = pc.is_in(text, value_set=pa.array([NULL_PLACEHOLDER, EMPTY_PLACEHOLDER]))
+        text = pc.if_else(reserved, pc.binary_replace_slice(text, 0, 1, "%5F"), text)
+    return text
+
+
+def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
+    """Return the partition path of every row (`""` in a table without partitions): one string array without nulls.
+
+    Raises UserError for a missing column, a type that makes no path, or values that make no safe directory name.
+    """
+    if not config.partition_fields:
+        return pa.repeat(pa.scalar("", pa.string()), data.num_rows)
+    encoded = [_segments(data, config, index) for index in range(len(config.partition_fields))]
+    for index, segments in enumerate(encoded):
+        bad = _without_value(segments)
+        if bad is not None:
+            field, why = config.partition_fields[index], _path_help(index, config)
+            _refuse(data, config, bad, f"a value in {field!r} that makes no partition path: {why}")
+    joined = reduce(_join, encoded)
+    return joined.dictionary.take(joined.indices)
+
+
+def bad_key_mask(data: Rows, config: KeyConfig) -> pa.BooleanArray:
+    """Return True for every row that has no usable record key or no usable partition path.
+
+    Raises UserError where no row could be usable: a missing column or a type that makes no key.
+    """
+    masks = [_keys_and_bad(data, config)[1]]
+    masks += [_without_value(_segments(data, config, index)) for index in range(len(config.partition_fields))]
+    found = [flat(mask) for mask in masks if mask is not None]
+    return reduce(pc.or_, found) if found else pa.repeat(pa.scalar(False), data.num_rows)
+
+
+def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]:
+    """Return the keys and the mask of rows without one; None instead of a mask that is all false."""
+    fields = config.record_key_fields
+    if not fields:
+        raise UnsupportedError(
+            "the table declares no record key field; keys generated at write time are not supported. "
+            "Set record_key (hoodie.table.recordkey.fields)."
+        )
+    texts = [
+        value_text(column(data, name), name=name, consistent_timestamps=config.consistent_timestamps) for name in fields
+    ]
+    if _is_prefixed(config):
+        if config.encoding is KeyEncoding.ESCAPED and len(fields) > 1:
+            texts = [_escaped(text) for text in texts]
+        return _prefixed_keys(fields, texts)
+    return texts[0], _missing(texts[0])
+
+
+def _is_prefixed(config: KeyConfig) -> bool:
+    """Return whether keys are stored as `f1:v1,f2:v2` instead of the bare value (format: data.md 2.1)."""
+    if len(config.record_key_fields) == 1:
+        return config.generator is KeyGeneratorType.COMPLEX and config.field_prefix is not False
+    if config.generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP):
+        raise UserError(
+            f"key generator {config.generator.value} takes one record key field, not "
+            f"{', '.join(config.record_key_fields)}; use COMPLEX",
+            fields=config.record_key_fields,
+        )
+    return True
+
+
+def _prefixed_keys(fields: tuple[str, ...], texts: list[Column]) -> tuple[Column, Column | None]:
+    pieces: list[object] = []
+    missing: list[Column | None] = []
+    for index, (name, text) in enumerate(zip(fields, texts, strict=True)):
+        absent = _missing(text)
+        if absent is not None:
+            text = pc.fill_null(pc.if_else(pc.equal(text, ""), EMPTY_PLACEHOLDER, text), NULL_PLACEHOLDER)
+        missing.append(absent)
+        pieces += [pa.scalar(f"{',' if index else ''}{name}:"), text]
+    keys = pc.binary_join_element_wise(*pieces, "")
+    if any(mask is None for mask in missing):
+        return keys, None
+    bad = reduce(pc.and_, missing)
+    return keys, bad if pc.any(bad).as_py() else None
+
+
+def _missing(text: Column) -> Column | None:
+    """Return the mask of null or empty values, None if there are none."""
+    mask = pc.fill_null(pc.equal(pc.binary_length(text), 0), True)
+    return mask if pc.any(mask).as_py() else None
+
+
+def _segments(data: Rows, config: KeyConfig, index: int) -> pa.DictionaryArray:
+    """Return the path segments of one partition field, dictionary encoded; a null entry is an unusable value."""
+    field = config.partition_fields[index]
+    values = plain(flat(column(data, field)))
+    if is_timestamp_field(index, config):
+        encoded = timestamp_texts(
+            values,
+            config.timestamp or TimestampFormat(),
+            name=field,
+            consistent_timestamps=config.consistent_timestamps,
+        )
+        segments = [text and segment(text, field, config) for text in encoded.dictionary.to_pylist()]
+    else:
+        if pa.types.is_floating(values.type):
+            # Arrow counts 0.0 and -0.0 as one distinct value; their texts differ.
+            values = value_text(values, name=field)
+        encoded = _encode(values)
+        texts = value_text(encoded.dictionary, name=field, consistent_timestamps=config.consistent_timestamps)
+        segments = [segment(text, field, config) for text in texts.to_pylist()]
+    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(segments, pa.string()))
+
+
+def _encode(values: pa.Array) -> pa.DictionaryArray:
+    return pc.dictionary_encode(values, null_encoding="encode")
+
+
+def _join(left: pa.DictionaryArray, right: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Join two encoded paths with `/`, once per distinct pair."""
+    width = len(right.dictionary)
+    codes = left.indices.to_numpy().astype(np.int64) * width + right.indices.to_numpy()
+    pairs = _encode(pa.array(codes))
+    lefts, rights = left.dictionary.to_pylist(), right.dictionary.to_pylist()
+    paths = [f"{lefts[pair // width]}/{rights[pair % width]}" for pair in pairs.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(pairs.indices, pa.array(paths, pa.string()))
+
+
+def _without_value(segments: pa.DictionaryArray) -> pa.Array | None:
+    """Return the mask of rows whose segment is unusable, None if all are usable."""
+    if not segments.dictionary.null_count:
+        return None
+    return pc.is_null(segments.dictionary).take(segments.indices)
+
+
+def _path_help(index: int, config: KeyConfig) -> str:
+    if is_timestamp_field(index, config):
+        timestamp = config.timestamp or TimestampFormat()
+        formats = f", formats {', '.join(timestamp.input_formats)}" if timestamp.input_formats else ""
+        return f"it is no time between years 1 and 9999 (timestamp type {timestamp.type}{formats})"
+    if config.url_encode:
+        return "a directory cannot be named '.' or '..'"
+    return "every level between '/' needs a name, not '.', '..' or '.hoodie'; url-encoding would escape the '/'"
+
+
+def _refuse(data: Rows, config: KeyConfig, bad: Column, what: str) -> NoReturn:
+    mask = flat(bad)
+    count, first = pc.sum(mask).as_py(), pc.index(mask, True).as_py()
+    names = dict.fromkeys((*config.record_key_fields, *config.partition_fields))
+    row = {name: column(data, name)[first].as_py() for name in names}
+    raise UserError(f"{count} of {data.num_rows} rows have {what}; first is row {first}: {row}", rows=count, first=row)

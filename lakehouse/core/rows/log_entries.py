@@ -1,0 +1,120 @@
+"""What log files say, as one table: the shape that readers of logs give and that merging takes (format: data.md 5.2).
+
+    columns of the table asked for (meta columns too; `_hoodie_record_key` always; null where a row brings none)
+    __kind     int8    RECORD, DELETED_RECORD (a data row that says it is a delete), DELETE (an entry of a delete block)
+    __default  bool    the entry is a delete without ordering value (null, or the int 0 that stands for it)
+    __columns  int32   which columns the row brings: an index into a `ColumnSets`; 0 = all
+
+Rows stand in processing order: a later row is the newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.rows.ordering import without_ordering
+from lakehouse.core.rows.record_merge import says_deleted
+from lakehouse.model.merge import MergeRule
+
+KEY = META_COLUMNS[2]
+KIND, DEFAULT, COLUMNS = "__kind", "__default", "__columns"
+RECORD, DELETED_RECORD, DELETE = 0, 1, 2
+CONTROL = pa.schema([(KIND, pa.int8()), (DEFAULT, pa.bool_()), (COLUMNS, pa.int32())])
+
+
+@dataclass(slots=True)
+class ColumnSets:
+    """Sets of column names that partial rows bring, numbered; number 0 stands for all columns."""
+
+    sets: list[frozenset[str] | None] = field(default_factory=lambda: [None])
+
+    def number(self, names: frozenset[str] | None) -> int:
+        """Return the number of a set, a new one if it was not seen before."""
+        if names not in self.sets:
+            self.sets.append(names)
+        return self.sets.index(names)
+
+    def union(self, first: int, second: int) -> int:
+        """Return the number of the union of two sets."""
+        one, other = self.sets[first], self.sets[second]
+        return self.number(None if one is None or other is None else one | other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """The control columns of entries as NumPy arrays of one length."""
+
+    kind: np.ndarray
+    default: np.ndarray
+    columns: np.ndarray
+
+    @classmethod
+    def of(cls, entries: pa.Table) -> Control:
+        """Return the control columns of `entries`."""
+        kind, default, columns = (entries.column(n).to_numpy() for n in (KIND, DEFAULT, COLUMNS))
+        return cls(kind=kind, default=default.astype(bool), columns=columns)
+
+    @classmethod
+    def of_records(cls, rows: int) -> Control:
+        """Return what entries for `rows` whole records have, such as the rows of a base file."""
+        return cls(kind=np.zeros(rows, np.int8), default=np.zeros(rows, bool), columns=np.zeros(rows, np.int32))
+
+    def take(self, rows: np.ndarray) -> Control:
+        """Return the control columns of the entries at positions `rows`."""
+        return Control(kind=self.kind[rows], default=self.default[rows], columns=self.columns[rows])
+
+
+def record_entries(rows: pa.Table, rule: MergeRule, columns: int | np.ndarray = 0, *, table: pa.Schema) -> pa.Table:
+    """Return the entries that the rows of a data block make: `rows` and the control columns.
+
+    `columns` is the number of the set of columns that all rows bring, or those of each. Rows are deletes by
+    `_hoodie_is_deleted` if the schema of the `table` has that column, by the table's delete marker, and by
+    `_hoodie_operation` D or -U.
+    """
+    deleted = says_deleted(rows, rule, table)
+    default = deleted & without_ordering(rows, rule) if deleted.any() else deleted
+    kind = np.where(deleted, DELETED_RECORD, RECORD)
+    return with_control(
+        rows,
+        Control(kind=kind, default=default, columns=np.broadcast_to(np.asarray(columns, np.int32), (rows.num_rows,))),
+    )
+
+
+def delete_entries(
+    keys: pa.Array, ordering: Sequence[pa.Array], default: np.ndarray, schema: pa.Schema, rule: MergeRule
+) -> pa.Table:
+    """Return the entries that the rows of a delete block make, in `schema` (of data rows) and the control columns.
+
+    `keys` are strings, `ordering` the arrays of the ordering columns of `rule` in their order (none if the block was
+    read without), `default` the mask of the rows without ordering value. All other columns are null.
+    """
+    values = dict(zip(rule.compared, ordering, strict=True)) if ordering else {}
+    columns = []
+    for column in (column for column in schema if column.name not in CONTROL.names):
+        if column.name == KEY:
+            columns.append(keys.cast(column.type))
+        elif column.name in values:
+            columns.append(values[column.name].cast(column.type))
+        else:
+            columns.append(pa.nulls(len(keys), column.type))
+    rows = pa.table(columns, schema=without_control(schema))
+    count = len(keys)
+    control = Control(kind=np.full(count, DELETE), default=np.asarray(default, bool), columns=np.zeros(count, np.int32))
+    return with_control(rows, control)
+
+
+def with_control(rows: pa.Table, control: Control) -> pa.Table:
+    """Return `rows` followed by the control columns."""
+    for column, values in zip(CONTROL, (control.kind, control.default, control.columns), strict=True):
+        rows = rows.append_column(column, pa.array(values, column.type))
+    return rows
+
+
+def without_control(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` without the control columns."""
+    return pa.schema([column for column in schema if column.name not in CONTROL.names])

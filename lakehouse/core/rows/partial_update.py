@@ -1,0 +1,73 @@
+"""Partial updates: values that the surviving version of a record takes from the other one (format: data.md 5.3).
+
+Three things make a value give way: its row does not bring the column (IS_PARTIAL blocks), it is null and the table
+ignores defaults, or it is the table's marker for values that were not available. The meta columns always stay those of
+the surviving version. Avro defaults other than null are not looked at: Hudi compares them by identity, which holds for
+null alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.format.avro.schema import META_COLUMNS
+from lakehouse.core.rows.log_entries import CONTROL, ColumnSets
+from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The values of one column that give way: `missing`, the row does not bring them; `open`, these and all others."""
+
+    missing: np.ndarray
+    open: np.ndarray
+
+    def of(self, rows: np.ndarray) -> Gaps:
+        """Return the gaps of the rows at these positions."""
+        return Gaps(self.missing[rows], self.open[rows])
+
+
+def gaps(rows: pa.Table, columns: np.ndarray, rule: MergeRule, sets: ColumnSets) -> dict[str, Gaps]:
+    """Return the gaps of `rows` by column; columns without any are left out. `columns` is their `__columns`."""
+    found = {}
+    none = np.zeros(rows.num_rows, dtype=bool)
+    for name in rows.column_names:
+        if name in META_COLUMNS or name in CONTROL.names:
+            continue
+        lacking = np.array([brought is not None and name not in brought for brought in sets.sets])
+        missing = lacking[columns] if lacking.any() else none
+        given_way = missing | _yields(rows.column(name), rule)
+        if given_way.any():
+            found[name] = Gaps(missing, given_way)
+    return found
+
+
+def from_lower(high: Gaps | None, low: Gaps | None, fill: np.ndarray) -> np.ndarray:
+    """Return where the value of the lower version is taken, for aligned pairs of which `fill` are two records."""
+    taken = np.zeros(len(fill), dtype=bool) if high is None else fill & high.open
+    return taken if low is None else taken & ~low.missing
+
+
+def _yields(column: pa.ChunkedArray, rule: MergeRule) -> np.ndarray:
+    if rule.mode is MergeMode.CUSTOM or rule.partial is PartialMode.NONE:
+        return np.zeros(len(column), dtype=bool)
+    if rule.partial is PartialMode.IGNORE_DEFAULTS:
+        return np.asarray(column.is_null().to_numpy(), dtype=bool)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not _is_text(kind):
+        return np.zeros(len(column), dtype=bool)
+    plain = column.cast(kind)
+    same = pc.equal(plain, pa.scalar(rule.unavailable.encode() if _is_bytes(kind) else rule.unavailable, kind))
+    return np.asarray(pc.fill_null(same, False).to_numpy(), dtype=bool)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_bytes(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

@@ -1,0 +1,82 @@
+"""How a newer version of a record meets the older one (format: data.md 5.2), decided for whole columns at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.core.rows.ordering import at_least, ordering_columns, without_ordering
+from lakehouse.errors import UserError
+from lakehouse.model.merge import MergeRule, require_runnable
+
+DELETED_COLUMN = "_hoodie_is_deleted"
+OPERATION_COLUMN = "_hoodie_operation"
+
+
+def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
+    """Return a mask of the rows that are deletes by `_hoodie_is_deleted`; None if the column is absent or not boolean.
+
+    As in Hudi only the boolean true marks a delete, not the text or the number that looks like it. Writes refuse such
+    columns, see `check_delete_column`.
+    """
+    if DELETED_COLUMN not in rows.schema.names or not _is_boolean(rows.schema.field(DELETED_COLUMN).type):
+        return None
+    flags = pc.fill_null(rows.column(DELETED_COLUMN), False)
+    return np.asarray(flags.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def check_delete_column(schema: pa.Schema) -> None:
+    """Raise UserError for a batch whose column `_hoodie_is_deleted` is not boolean: its deletes would be rows."""
+    kind = schema.field(DELETED_COLUMN).type if DELETED_COLUMN in schema.names else pa.bool_()
+    stored = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (_is_boolean(stored) or pa.types.is_null(stored)):
+        raise UserError(
+            f"column {DELETED_COLUMN!r} is {kind}, and must be boolean: engines take a row for a delete only where it "
+            "is the boolean true, so text and numbers would leave the rows in the table. Cast it, in a spec by "
+            f"`ingest.select: ['* except ({DELETED_COLUMN})', 'boolean({DELETED_COLUMN}) as {DELETED_COLUMN}']`, or "
+            "rename it",
+            column=DELETED_COLUMN,
+            type=str(kind),
+        )
+
+
+def _is_boolean(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_boolean(kind))
+
+
+def says_deleted(rows: pa.Table, rule: MergeRule, table: pa.Schema) -> np.ndarray:
+    """Return a mask of the data rows that say they are deletes (format: data.md 1).
+
+    By `_hoodie_is_deleted`, where the schema of the table has it; by the table's own delete marker; by the operation
+    D or -U.
+    """
+    deleted = np.zeros(rows.num_rows, dtype=bool)
+    if DELETED_COLUMN in table.names:
+        flags = delete_flags(rows)
+        deleted = deleted if flags is None else deleted | flags
+    if rule.delete_field and rule.delete_field in rows.column_names:
+        said = pc.equal(rows.column(rule.delete_field).cast(pa.string()), rule.delete_marker)
+        deleted = deleted | _mask(said)
+    if OPERATION_COLUMN in rows.column_names:
+        said = pc.is_in(rows.column(OPERATION_COLUMN).cast(pa.string()), value_set=pa.array(["D", "-U"]))
+        deleted = deleted | _mask(said)
+    return deleted
+
+
+def incoming_wins(rule: MergeRule, stored: pa.Table, incoming: pa.Table, deletes: np.ndarray | None) -> np.ndarray:
+    """Return the mask of the incoming rows that beat the stored row beside them.
+
+    Row i of `stored` and of `incoming` meet; both have the ordering columns that `rule` compares, in one type. Ties go
+    to the incoming row; null is lowest. A delete without ordering value (null, or the integer 0 that stands for it)
+    always wins. Raises UnsupportedError for a rule that cannot be run here.
+    """
+    require_runnable(rule)
+    if not rule.compared:
+        return np.ones(incoming.num_rows, dtype=bool)
+    wins = at_least(ordering_columns(incoming, rule), ordering_columns(stored, rule), incoming.num_rows)
+    return wins if deletes is None else wins | (deletes & without_ordering(incoming, rule))
+
+
+def _mask(flags: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(pc.fill_null(flags, False).to_numpy(zero_copy_only=False), dtype=bool)

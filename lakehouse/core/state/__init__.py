@@ -1,0 +1,1 @@
+"""The state of a table, folded from what storage holds: configuration, file system view, statistics. Pure."""

@@ -1,0 +1,170 @@
+"""Statistics of partitions, kept by folding commits: what each added to the newest slices of file groups.
+
+    statistics as of completion C  +  commits completed after C, in that order  =  statistics as of the last of them
+
+A fold is the same as the view of a fresh listing (see lakehouse.core.state.file_system_view), because a commit names
+its files, their sizes and the groups it replaced. It needs no listing, but all commits since: `commits_to_fold`
+returns None where some of them may be missing on the timeline, or where one that was folded was undone. Then
+statistics are rebuilt, from a listing for what is archived, and from commits for the rest.
+
+Cleans do not matter, they delete what is in no newest slice. Rewrites of rows as they are (compactions, clustering)
+change files, but neither the age of a partition nor that of its last modification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from lakehouse.core.format.file_names import parse_base_file, parse_log_file
+from lakehouse.core.state.file_system_view import VisibleTimeline, latest_slices, visible_timeline
+from lakehouse.model.commit import COMPACTIONS, REWRITES, CommitMetadata, Operation, WriteStat
+from lakehouse.model.files import BaseFile, LogFile
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.statistics import Group, PartitionLife, PartitionStatistics, TableStatistics, TrackedFile
+
+_LAYOUT = 2
+
+
+def commits_to_fold(known: TableStatistics, timeline: Timeline, *, whole: bool = False) -> tuple[Instant, ...] | None:
+    """Return the writes that `known` lacks, in the order of their completion; None if it must be built anew.
+
+    With `whole` archived writes stand on `timeline`, too, from the first one that `known` was made of.
+    """
+    now = {instant.requested: instant.completion for instant in timeline.writes()}
+    archived_before = visible_timeline(timeline, ()).archived_before
+    if not archived_before or known.anchor < archived_before:
+        # Of an empty timeline nothing is known, and of what was archived since nothing can be folded.
+        return () if not known.instants and not now and not known.files else None
+    gone = [requested for requested, completed in known.instants.items() if now.get(requested) != completed]
+    undone = timeline.where(action={Action.ROLLBACK, Action.RESTORE}, completed_after=known.latest)
+    if any(whole or requested >= archived_before for requested in gone) or (gone and len(undone)):
+        return None
+    return timeline.writes().where(completed_after=known.folded_up_to).by_completion()
+
+
+def fold(
+    known: TableStatistics,
+    commits: Sequence[tuple[Instant, CommitMetadata]],
+    timeline: Timeline,
+    *,
+    complete: bool = True,
+) -> TableStatistics:
+    """Return the statistics after `commits`, given in the order of completion, on `timeline`, which has them all.
+
+    `complete` says that `known` has every file group there was: a compaction of another one is of a group that was
+    replaced, which stays hidden. Otherwise such groups are taken for old ones whose files were cleaned, and `known` may
+    have files of more than the newest slices.
+    """
+    files, lives = dict(known.files), dict(known.lives)
+    groups: dict[str, set[Group]] = {}
+    for group in files:
+        groups.setdefault(group[0], set()).add(group)
+    replaced: set[Group] = set()
+    touched: set[Group] = set() if complete else set(files)
+    for instant, metadata in commits:
+        gone = {(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids}
+        replaced |= gone
+        for group in gone:
+            files.pop(group, None)
+            groups.get(group[0], set()).discard(group)
+        written: set[str] = set()
+        for stat in metadata.stats:
+            group = (stat.partition, stat.file_id)
+            tracked = _tracked(stat, instant, metadata)
+            if tracked is None or group in replaced or (complete and _is_unknown(metadata, group, files)):
+                continue
+            files[group] = (*files.get(group, ()), tracked)
+            groups.setdefault(stat.partition, set()).add(group)
+            touched.add(group)
+            written.add(stat.partition)
+        for partition in {*written, *metadata.replaced}:
+            if not groups.get(partition):
+                lives.pop(partition, None)
+            elif partition in written:
+                lives[partition] = _lived(lives.get(partition), instant, metadata)
+    instants = {instant.requested: instant.completion for instant in timeline.writes()}
+    return TableStatistics(
+        files={**files, **_newest(files, touched)},
+        lives=lives,
+        instants=instants,
+        folded_up_to=max((*instants.values(), known.folded_up_to)),
+        anchor=_anchor(timeline),
+        latest=timeline.latest_time(),
+    )
+
+
+def partition_statistics(known: TableStatistics) -> tuple[PartitionStatistics, ...]:
+    """Return one entry per partition that has files, ordered by path."""
+    sums: dict[str, tuple[int, int, int]] = {}
+    for (partition, _), tracked in known.files.items():
+        size, rows, count = sums.get(partition, (0, 0, 0))
+        sums[partition] = (
+            size + sum(t.file.size_bytes for t in tracked),
+            rows + sum(t.rows for t in tracked),
+            count + len(tracked),
+        )
+    return tuple(
+        PartitionStatistics(
+            partition=partition,
+            created=known.lives[partition].created,
+            modified=known.lives[partition].modified,
+            size_bytes=size,
+            rows=max(rows, 0),
+            files=count,
+        )
+        for partition, (size, rows, count) in sorted(sums.items())
+    )
+
+
+def _lived(before: PartitionLife | None, instant: Instant, metadata: CommitMetadata) -> PartitionLife:
+    if before is None:
+        return PartitionLife(created=instant.requested, modified=instant.requested)
+    # Of two writers at once the one that completed first may have begun last.
+    created = min(before.created, instant.requested)
+    if metadata.operation in REWRITES:
+        return replace(before, created=created)
+    return PartitionLife(created=created, modified=max(before.modified, instant.requested))
+
+
+def _is_unknown(metadata: CommitMetadata, group: Group, files: Mapping[Group, object]) -> bool:
+    return metadata.operation in COMPACTIONS and group not in files
+
+
+def _tracked(stat: WriteStat, instant: Instant, metadata: CommitMetadata) -> TrackedFile | None:
+    name = stat.path.rpartition("/")[2]
+    base = parse_base_file(name, stat.partition, stat.size_bytes)
+    if base is not None:
+        return TrackedFile(file=base, completed=instant.completion, rows=stat.num_writes)
+    log = parse_log_file(name, stat.partition, stat.size_bytes)
+    if log is None:
+        return None
+    # Rows of a log that merges others were counted with these.
+    rows = 0 if metadata.operation == Operation.LOG_COMPACT else stat.num_inserts - stat.num_deletes
+    return TrackedFile(file=log, completed=instant.completion, rows=rows)
+
+
+def _newest(
+    files: Mapping[Group, tuple[TrackedFile, ...]], groups: Iterable[Group]
+) -> dict[Group, tuple[TrackedFile, ...]]:
+    """Return the files of the newest slice of some groups."""
+    tracked = {t.file.path: t for group in groups for t in files.get(group, ())}
+    instants = {
+        t.file.instant: Instant(
+            requested=t.file.instant, action=Action.COMMIT, state=State.COMPLETED, completed=t.completed
+        )
+        for t in tracked.values()
+    }
+    visible = VisibleTimeline(instants=instants, archived_before="")
+    found: dict[Group, tuple[TrackedFile, ...]] = {}
+    for file_slice in latest_slices([t.file for t in tracked.values()], visible, layout=_LAYOUT):
+        kept: list[BaseFile | LogFile] = [*([file_slice.base] if file_slice.base else []), *file_slice.logs]
+        found[(file_slice.partition, file_slice.file_id)] = tuple(tracked[file.path] for file in kept)
+    return found
+
+
+def _anchor(timeline: Timeline) -> str:
+    """Return a time: as long as nothing at or after it is archived, nothing that completes from here on is."""
+    pending = [instant.requested for instant in timeline.where(pending=True)]
+    newest = max((instant.requested for instant in timeline.writes()), default="")
+    return min([newest, *pending])

@@ -1,0 +1,298 @@
+"""hoodie.properties as one validated value (format: timeline.md 2).
+
+Raw keys are kept, also those we do not know, so that a rewrite loses nothing. What we cannot honour is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from lakehouse.core.format.log.cdc import CdcMode
+from lakehouse.core.format.properties import table_checksum
+from lakehouse.core.state.merge_config import declared_mode, merge_properties, ordering_fields, parse_merge_rule
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
+from lakehouse.model.merge import MergeMode, MergeRule, require_runnable
+from lakehouse.spec.function import is_allowed
+
+SUPPORTED_VERSIONS = (6, 8, 9)
+WRITABLE_VERSIONS = (8, 9)
+CDC_ENABLED, CDC_MODE = "hoodie.table.cdc.enabled", "hoodie.table.cdc.supplemental.logging.mode"
+COPY_ON_WRITE, MERGE_ON_READ = TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfig:
+    """The table as its properties declare it; `raw` holds every property as read.
+
+    `cdc` is what its change logs hold, None if the table keeps none. `allowed_functions` is not of the properties: the
+    names and patterns of functions that the caller or the deployment allows a table to name (see spec.function).
+    """
+
+    name: str
+    version: int
+    table_type: str
+    keys: KeyConfig
+    ordering_fields: tuple[str, ...] = ()
+    merge_mode: MergeMode = MergeMode.COMMIT_TIME_ORDERING
+    create_schema: str | None = None
+    populate_meta_fields: bool = True
+    base_file_format: str = "PARQUET"
+    metadata_partitions: tuple[str, ...] = ()
+    timeline_path: str = "timeline"
+    timezone: str = "LOCAL"
+    cdc: CdcMode | None = None
+    raw: Mapping[str, str] = field(default_factory=dict)
+    allowed_functions: tuple[str, ...] = ()
+
+    @property
+    def layout(self) -> int:
+        """Timeline layout: 1 (instants in `.hoodie`) for version 6, 2 (`.hoodie/timeline`) later."""
+        return 1 if self.version == 6 else 2
+
+    @property
+    def is_merge_on_read(self) -> bool:
+        """Whether updates go to log files."""
+        return self.table_type == MERGE_ON_READ
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether rows are spread over partition directories."""
+        return bool(self.keys.partition_fields)
+
+    @property
+    def merge_rule(self) -> MergeRule:
+        """How versions of a record meet, payload classes of older versions translated.
+
+        `merge_mode` is what the table declares: CUSTOM for payload classes, also for those with a rule. Raises
+        UserError for a delete field without marker.
+        """
+        rule = parse_merge_rule(self.raw, self.version)
+        if rule.merger is None:
+            return rule
+        return replace(rule, merger_allowed=is_allowed(rule.merger, self.allowed_functions))
+
+
+def parse_table_config(
+    raw: Mapping[str, str], location: str, *, allowed_functions: tuple[str, ...] = ()
+) -> TableConfig:
+    """Return the config that properties `raw` of the table at `location` declare.
+
+    Raises UnsupportedError naming the version or the property that cannot be honoured, UserError for a missing name.
+    """
+    name = raw.get("hoodie.table.name")
+    if not name:
+        raise UserError(f"{location}: hoodie.properties has no hoodie.table.name; is this a Hudi table?")
+    version = _version(raw, location)
+    _refuse(raw, location)
+    return TableConfig(
+        name=name,
+        version=version,
+        table_type=raw.get("hoodie.table.type", "COPY_ON_WRITE").upper(),
+        keys=_keys(raw, version),
+        ordering_fields=ordering_fields(raw),
+        merge_mode=declared_mode(raw, version),
+        create_schema=raw.get("hoodie.table.create.schema"),
+        populate_meta_fields=_flag(raw, "hoodie.populate.meta.fields", True),
+        base_file_format=raw.get("hoodie.table.base.file.format", "PARQUET").upper(),
+        metadata_partitions=_split(raw.get("hoodie.table.metadata.partitions")),
+        timeline_path=raw.get("hoodie.timeline.path", "timeline"),
+        timezone=raw.get("hoodie.table.timeline.timezone", "LOCAL").upper(),
+        cdc=_cdc_mode(raw, location),
+        raw=dict(raw),
+        allowed_functions=allowed_functions,
+    )
+
+
+def require_writable(config: TableConfig, root: str) -> None:
+    """Raise UnsupportedError for a table at `root` of a version that is not written here."""
+    if config.version not in WRITABLE_VERSIONS:
+        known = " and ".join(map(str, WRITABLE_VERSIONS))
+        raise UnsupportedError(f"{root}: tables of version {config.version} are read only here; {known} are written")
+
+
+def require_mergeable(config: TableConfig) -> None:
+    """Raise UnsupportedError naming the payload class, strategy or merger, if records cannot be merged here."""
+    require_runnable(config.merge_rule)
+
+
+def new_table_properties(
+    *,
+    name: str,
+    version: int,
+    keys: KeyConfig,
+    rule: MergeRule,
+    create_schema: str | None,
+    extra: Mapping[str, str],
+    table_type: str = COPY_ON_WRITE,
+) -> dict[str, str]:
+    """Return the properties of a new table, as Hudi 1.x writes them (format: timeline.md 2.4).
+
+    Raises UnsupportedError for a `rule` that the version has no properties for.
+    """
+    raw = {
+        "hoodie.table.name": name,
+        "hoodie.database.name": "default",
+        "hoodie.table.type": table_type,
+        "hoodie.table.version": str(version),
+        "hoodie.table.initial.version": str(version),
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "archived",
+        "hoodie.table.recordkey.fields": ",".join(keys.record_key_fields),
+        "hoodie.table.keygenerator.type": keys.generator.value,
+        **merge_properties(rule, version),
+        "hoodie.datasource.write.hive_style_partitioning": str(keys.hive_style).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": str(keys.url_encode).lower(),
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.table.timeline.timezone": "UTC",
+        "hoodie.table.checksum": str(table_checksum("default", name)),
+    }
+    if keys.partition_fields:
+        raw["hoodie.table.partition.fields"] = _partition_fields_text(keys)
+    if keys.consistent_timestamps:
+        raw["hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"] = "true"
+    if version >= 9:
+        raw["hoodie.table.format"] = "native"
+    if create_schema:
+        raw["hoodie.table.create.schema"] = create_schema
+    return {**raw, **_timestamp_properties(keys.timestamp), **extra}
+
+
+_TIMEBASED = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _flag(raw: Mapping[str, str], key: str, default: bool) -> bool:
+    return raw.get(key, str(default)).strip().lower() == "true"
+
+
+def _version(raw: Mapping[str, str], location: str) -> int:
+    text = raw.get("hoodie.table.version", "")
+    if text not in map(str, SUPPORTED_VERSIONS):
+        known = ", ".join(map(str, SUPPORTED_VERSIONS))
+        raise UnsupportedError(
+            f"{location}: table version {text or '(none)'} is not supported; versions {known} are. "
+            "Upgrade the table with Apache Hudi first.",
+            version=text,
+        )
+    layout, wanted = raw.get("hoodie.timeline.layout.version"), "1" if text == "6" else "2"
+    if layout is not None and layout != wanted:
+        raise UnsupportedError(f"{location}: table version {text} with timeline layout {layout}; expected {wanted}")
+    return int(text)
+
+
+def _cdc_mode(raw: Mapping[str, str], location: str) -> CdcMode | None:
+    if not _flag(raw, CDC_ENABLED, False):
+        return None
+    text = raw.get(CDC_MODE, CdcMode.DATA_BEFORE_AFTER).strip().upper()
+    if text not in CdcMode.__members__:
+        raise UnsupportedError(f"{location}: {CDC_MODE}={text} is not supported; {', '.join(CdcMode)} are")
+    return CdcMode(text)
+
+
+def _refuse(raw: Mapping[str, str], location: str) -> None:
+    if raw.get("hoodie.bootstrap.base.path"):
+        raise UnsupportedError(f"{location}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported")
+    if _flag(raw, "hoodie.datasource.write.drop.partition.columns", False):
+        raise UnsupportedError(f"{location}: hoodie.datasource.write.drop.partition.columns=true is not supported")
+    table_format = raw.get("hoodie.table.format", "native")
+    if table_format != "native":
+        raise UnsupportedError(f"{location}: hoodie.table.format={table_format} is not supported; only native is")
+
+
+def _keys(raw: Mapping[str, str], version: int) -> KeyConfig:
+    record_key = _split(raw.get("hoodie.table.recordkey.fields"))
+    declared = _split(raw.get("hoodie.table.partition.fields"))
+    partition = tuple(name.split(":", 1)[0] for name in declared)
+    generator = _generator(raw, record_key, declared)
+    types = tuple(name.split(":", 1)[1].upper() if ":" in name else "SIMPLE" for name in declared)
+    if generator is KeyGeneratorType.TIMESTAMP:
+        types = tuple("TIMESTAMP" for _ in partition)
+    single_complex = generator is KeyGeneratorType.COMPLEX and len(record_key) == 1
+    return KeyConfig(
+        generator=generator,
+        record_key_fields=record_key,
+        partition_fields=partition,
+        partition_types=types,
+        hive_style=_flag(raw, "hoodie.datasource.write.hive_style_partitioning", False),
+        url_encode=_flag(raw, "hoodie.datasource.write.partitionpath.urlencode", False),
+        timestamp=_timestamp_format(raw) if "TIMESTAMP" in types else None,
+        field_prefix=(version >= 9) if single_complex else None,
+        consistent_timestamps=_flag(
+            raw, "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled", False
+        ),
+        encoding=_key_encoding(raw),
+    )
+
+
+def _key_encoding(raw: Mapping[str, str]) -> KeyEncoding:
+    """Return how stored keys are made; whether new ones are checked is a matter of each write."""
+    escaped = raw.get(KEY_ENCODING, "").lower() == KeyEncoding.ESCAPED
+    return KeyEncoding.ESCAPED if escaped else KeyEncoding.HUDI
+
+
+def _generator(raw: Mapping[str, str], record_key: tuple[str, ...], declared: tuple[str, ...]) -> KeyGeneratorType:
+    text = raw.get("hoodie.table.keygenerator.type", "").upper().removesuffix("_AVRO")
+    if not text:
+        class_name = raw.get("hoodie.table.keygenerator.class", "").rsplit(".", 1)[-1]
+        text = _BY_CLASS.get(class_name.removesuffix("KeyGenerator").removesuffix("Avro"), "")
+    if text in KeyGeneratorType.__members__:
+        return KeyGeneratorType(text)
+    if not declared:
+        return KeyGeneratorType.NON_PARTITION
+    if any(":" in name for name in declared):
+        return KeyGeneratorType.CUSTOM
+    return KeyGeneratorType.SIMPLE if len(declared) == 1 and len(record_key) <= 1 else KeyGeneratorType.COMPLEX
+
+
+_BY_CLASS = {
+    "Simple": "SIMPLE",
+    "Complex": "COMPLEX",
+    "TimestampBased": "TIMESTAMP",
+    "Custom": "CUSTOM",
+    "Nonpartitioned": "NON_PARTITION",
+}
+
+
+def _timestamp_format(raw: Mapping[str, str]) -> TimestampFormat:
+    def value(name: str, default: str = "") -> str:
+        return next((raw[prefix + name] for prefix in _TIMEBASED if prefix + name in raw), default)
+
+    formats = value("input.dateformat")
+    delimiter = value("input.dateformat.list.delimiter.regex", ",") or ","
+    zone = value("timezone", "")
+    kind = value("timestamp.type") or ("DATE_STRING" if formats else "EPOCHMILLISECONDS")
+    return TimestampFormat(
+        type=kind.upper(),
+        scalar_unit=value("timestamp.scalar.time.unit", "seconds").lower(),
+        input_formats=tuple(part.strip() for part in formats.split(delimiter) if part.strip()),
+        input_timezone=value("input.timezone", zone),
+        output_format=value("output.dateformat", "yyyy-MM-dd"),
+        output_timezone=value("output.timezone", zone) or "UTC",
+    )
+
+
+def _timestamp_properties(timestamp: TimestampFormat | None) -> dict[str, str]:
+    if timestamp is None:
+        return {}
+    values = {
+        "timestamp.type": timestamp.type,
+        "output.dateformat": timestamp.output_format,
+        "output.timezone": timestamp.output_timezone,
+        "input.dateformat": ",".join(timestamp.input_formats),
+        "input.timezone": timestamp.input_timezone,
+        "timestamp.scalar.time.unit": timestamp.scalar_unit if timestamp.type in ("SCALAR", "MIXED") else "",
+    }
+    return {_TIMEBASED[0] + key: value for key, value in values.items() if value}
+
+
+def _partition_fields_text(keys: KeyConfig) -> str:
+    if keys.generator is not KeyGeneratorType.CUSTOM:
+        return ",".join(keys.partition_fields)
+    return ",".join(f"{name}:{kind}" for name, kind in zip(keys.partition_fields, keys.partition_types, strict=True))

@@ -1,0 +1,189 @@
+"""A store that fails at the n-th step, so that a test can kill a run at every line that touches storage.
+
+Steps are numbered from 1, in the order of the calls. `delete_many` is a step per file, `open_output` one for opening
+and one for the `close` that gives the file its name. To sweep: run once with `fail_at=None`, read `steps`, then run
+with each number.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import TypeVar
+
+from lakehouse.core.storage.atomic_output import PassingOutput
+from lakehouse.core.storage.protocol import Files, InputFile, Level, Names, OutputFile, Storage, Tagged
+from lakehouse.errors import LakehouseError, RetryableError
+
+T = TypeVar("T")
+
+
+class SimulatedCrash(BaseException):
+    """The process is dead as far as the store is concerned; not an Exception, so that no `except` tidies up."""
+
+
+class FaultMode(StrEnum):
+    """What happens at the step."""
+
+    CRASH_BEFORE = "crash_before"
+    CRASH_AFTER = "crash_after"
+    KILL_BEFORE = "kill_before"
+    KILL_AFTER = "kill_after"
+    LOSE_REPLY = "lose_reply"
+
+
+class FaultyStorage:
+    """Pass every call on, and fail at step `fail_at` (never, if None).
+
+    After a simulated crash every further call crashes as well, `finally` blocks of the dead included: look at what it
+    left through the inner store. A lost reply is RetryableError after the call was carried out. A pickled copy starts
+    at step 0 again and fails at the same number.
+    """
+
+    def __init__(self, inner: Storage, fail_at: int | None = None, mode: str = FaultMode.CRASH_BEFORE) -> None:
+        self.inner = inner
+        self.fail_at = fail_at
+        self.mode = FaultMode(mode)
+        self.steps = 0
+        self.trace: list[str] = []
+        self._crashed = False
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[FaultyStorage], tuple[Storage, int | None, str]]:
+        return FaultyStorage, (self.inner, self.fail_at, str(self.mode))
+
+    @property
+    def root(self) -> str:
+        """The root of the inner store."""
+        return self.inner.root
+
+    def above(self) -> Storage | None:
+        """No step, and none for what is asked of that store."""
+        return self.inner.above()
+
+    def get(self, path: str) -> bytes:
+        """One step."""
+        return self.step(f"get {path}", lambda: self.inner.get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """One step."""
+        return self.step(f"get_range {path}", lambda: self.inner.get_range(path, start, length))
+
+    def put(self, path: str, data: bytes) -> None:
+        """One step."""
+        self.step(f"put {path}", lambda: self.inner.put(path, data))
+
+    def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
+        """One step."""
+        return self.step(f"create {path}", lambda: self.inner.create(path, data, unique=unique))
+
+    def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
+        """One step, called like the one of `create`."""
+        return self.step(f"create {path}", lambda: self.inner.create_guarded(path, data, guard, tag))
+
+    def get_tagged(self, path: str) -> Tagged:
+        """One step."""
+        return self.step(f"get_tagged {path}", lambda: self.inner.get_tagged(path))
+
+    def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
+        """One step."""
+        return self.step(f"replace_if {path}", lambda: self.inner.replace_if(path, data, tag))
+
+    def delete_if(self, path: str, tag: str) -> bool:
+        """One step."""
+        return self.step(f"delete_if {path}", lambda: self.inner.delete_if(path, tag))
+
+    def delete(self, path: str) -> bool:
+        """One step."""
+        return self.step(f"delete {path}", lambda: self.inner.delete(path))
+
+    def delete_many(self, paths: Iterable[str]) -> int:
+        """One step per file: a crash leaves some of them."""
+        return sum([self.delete(path) for path in paths])
+
+    def list_dir(self, prefix: str) -> Level:
+        """One step."""
+        return self.step(f"list_dir {prefix}", lambda: self.inner.list_dir(prefix))
+
+    def list_names(self, prefix: str) -> Names:
+        """One step."""
+        return self.step(f"list_dir {prefix}", lambda: self.inner.list_names(prefix))
+
+    def open_input(self, path: str) -> InputFile:
+        """One step; reading the open file is none."""
+        return self.step(f"open_input {path}", lambda: self.inner.open_input(path))
+
+    def open_output(self, path: str) -> OutputFile:
+        """One step, and another one for the `close` of the file."""
+        opened: list[OutputFile] = []
+
+        def open_inner() -> OutputFile:
+            opened.append(self.inner.open_output(path))
+            return opened[0]
+
+        try:
+            return _FaultyOutput(self, self.step(f"open_output {path}", open_inner), path)
+        except BaseException:
+            for file in opened:
+                file.abort()
+            raise
+
+    def native(self, path: str) -> str:
+        """No step."""
+        return self.inner.native(path)
+
+    def list(self, prefix: str) -> Files:
+        """One step."""
+        return self.step(f"list {prefix}", lambda: self.inner.list(prefix))
+
+    def step(self, name: str, call: Callable[[], T]) -> T:
+        """Number a call, carry it out, or fail; `trace` tells afterwards what each step was."""
+        with self._lock:
+            if self._crashed:
+                raise SimulatedCrash(f"{name}: the process crashed before")
+            self.steps += 1
+            self.trace.append(name)
+            hit = self.steps == self.fail_at
+            if hit and self.mode is FaultMode.CRASH_BEFORE:
+                self._crashed = True
+        if not hit:
+            return call()
+        if self.mode is FaultMode.KILL_BEFORE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.mode is FaultMode.CRASH_BEFORE:
+            raise SimulatedCrash(f"before step {self.fail_at}: {name}")
+        try:
+            call()
+        except LakehouseError:
+            # An answer like any other, which the dead do not hear.
+            if self.mode is FaultMode.LOSE_REPLY:
+                raise
+        if self.mode is FaultMode.KILL_AFTER:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.mode is FaultMode.LOSE_REPLY:
+            raise RetryableError(f"the reply of step {self.fail_at} was lost: {name}", step=self.fail_at)
+        with self._lock:
+            self._crashed = True
+        raise SimulatedCrash(f"after step {self.fail_at}: {name}")
+
+
+class _FaultyOutput(PassingOutput):
+    """An output whose `close` is a step."""
+
+    def __init__(self, owner: FaultyStorage, inner: OutputFile, path: str) -> None:
+        super().__init__(inner)
+        self._owner = owner
+        self._path = path
+
+    def close(self) -> None:
+        """Publish, or fail."""
+        if self.closed:
+            return
+        try:
+            self._owner.step(f"close {self._path}", self.inner.close)
+        except BaseException:
+            self.abort()
+            raise

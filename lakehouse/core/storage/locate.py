@@ -1,0 +1,60 @@
+"""From a location as people type it to a store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.storage.local_sync import FSYNC_OPTION, parse_fsync
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.storage.object_options import parse_object_location
+from lakehouse.core.storage.objects import ObjectStorage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.errors import UserError, nearest
+
+NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_OBJECT_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+_KNOWN = ("file", "memory", *_OBJECT_STORES)
+
+
+def open_storage(location: str, options: Mapping[str, str] = NO_OPTIONS, *, follow_links: bool = False) -> Storage:
+    """Return the store below a location: a path, `file:`, `memory://name`, `s3://`, `gs://`, `az://` or `abfss://`.
+
+    Nothing is contacted yet. Options are those of `object_options`; local stores know `lakehouse.storage.fsync`. With
+    `follow_links` symbolic links below a local directory are followed, for folders the caller vouches for.
+    """
+    if not location:
+        raise UserError("the location is empty; give a path or a URL such as s3://bucket/path")
+    fsync = parse_fsync(options[FSYNC_OPTION]) if FSYNC_OPTION in options else None
+    match = _SCHEME.match(location)
+    if match is None:
+        return LocalStorage(location.removeprefix("file:"), follow_links=follow_links, fsync=fsync)
+    scheme = match[1].lower()
+    if scheme == "file":
+        return LocalStorage(_local_path(location), follow_links=follow_links, fsync=fsync)
+    if not location[match.end() :].startswith("//"):
+        raise UserError(f"location {location!r} needs two slashes after {scheme}:", location=location)
+    if scheme == "memory":
+        return MemoryStorage("memory" + location[len(scheme) :])
+    if scheme in _OBJECT_STORES:
+        return ObjectStorage(parse_object_location(_OBJECT_STORES[scheme], location), options)
+    raise UserError(
+        f"unknown scheme {scheme!r} in location {location!r}.{nearest(scheme, _KNOWN)} Known are "
+        f"{', '.join(_KNOWN)}, and plain paths.",
+        location=location,
+        scheme=scheme,
+    )
+
+
+def _local_path(location: str) -> str:
+    path = location.partition(":")[2]
+    if not path.startswith("//"):
+        return path
+    host, slash, rest = path[2:].partition("/")
+    if host not in ("", "localhost"):
+        raise UserError(f"location {location!r} names the host {host!r}; write file:///path", location=location)
+    return slash + rest

@@ -1,0 +1,93 @@
+"""Compare and swap on an object store: a put on the condition that the object is still the version that was read.
+
+It is sent once at a time by a client that never retries, and judged here: a retry hidden inside a client would be
+refused because of the version that its own first, unanswered request made.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+from lakehouse.core.storage.object_errors import Fate, ObjectStoreErrors, fate_of, is_passing, status_of, translate
+from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+_CONFLICT = 409
+
+
+def tag_of(answer: Mapping[str, Any]) -> str:
+    """Return the tag for what a store says of an object: its entity tag (S3, Azure) and its generation (GCS)."""
+    return json.dumps([answer.get("e_tag"), answer.get("version")])
+
+
+def version_of(tag: str) -> dict[str, str]:
+    """Return what obstore wants to know of the version to be replaced."""
+    e_tag, version = json.loads(tag)
+    return {name: value for name, value in (("e_tag", e_tag), ("version", version)) if value is not None}
+
+
+class Swap:
+    """One conditional put: `data` under `path`, if the version there is `tag`."""
+
+    def __init__(self, storage: Storage, path: str, data: bytes, tag: str | None) -> None:
+        self._storage, self._path, self._data, self._tag = storage, path, data, tag
+        self._fates: list[Fate] = []
+
+    def carry_out(self, send: Callable[[], str], attempts: int) -> str | None:
+        """Send until the store answers and return the new tag, or None if another version is there; see `Storage`."""
+        failure: BaseException | None = None
+        for attempt in range(attempts):
+            if attempt:
+                time.sleep(min(FIRST_PAUSE_S * 2 ** (attempt - 1), LONGEST_PAUSE_S))
+            try:
+                return send()
+            except ObjectStoreErrors as error:
+                failure = error
+                self._fates.append(self._judge(error))
+            if self._fates == [Fate.REFUSED]:
+                return None
+            data, tag = self._read_back()
+            if data == self._data:
+                return tag
+            if tag != self._tag:
+                # No request of ours that is still on its way can land on another version.
+                return None
+        if Fate.LOST in self._fates:
+            raise unknown(self._path, "no request was answered, and one may land later") from failure
+        raise RetryableError(
+            f"{self._storage.root}: {self._path!r} was not written, the store kept failing", path=self._path
+        ) from failure
+
+    def _judge(self, error: BaseException) -> Fate:
+        refused = isinstance(error, (AlreadyExistsError, PreconditionError))
+        # The version to be replaced is gone.
+        missing = isinstance(error, FileNotFoundError) and self._tag is not None and "NoSuchBucket" not in str(error)
+        if refused or missing:
+            return Fate.BUSY if status_of(error) == _CONFLICT else Fate.REFUSED
+        if not is_passing(error):
+            raise translate(error, self._path, self._storage.root) from error
+        return fate_of(error)
+
+    def _read_back(self) -> tuple[bytes | None, str | None]:
+        try:
+            return self._storage.get_tagged(self._path)
+        except NotFoundError:
+            return None, None
+        except LakehouseError as error:
+            if Fate.LOST in self._fates or Fate.ANSWERED in self._fates:
+                raise unknown(self._path, "the store could not be read back") from error
+            raise
+
+
+def unknown(path: str, reason: str) -> CommitStateUnknownError:
+    """Return the error of a conditional write whose outcome is open."""
+    return CommitStateUnknownError(
+        f"{path!r} may or may not have been written: {reason}. Look before acting.", path=path
+    )

@@ -1,0 +1,67 @@
+"""What an error of the operating system means to a caller; no bare OSError leaves storage or a scratch directory.
+
+full disk, quota             RetryableError: free space, then run again
+no access, wrong path        UserError: correct the permissions or the path
+absent, when reading         NotFoundError
+absent, when writing         RetryableError: another process removed the directory or the unfinished file
+anything else (EIO, EINTR)   RetryableError, which names the cause
+"""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.errors import LakehouseError, RetryableError, UserError
+
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_USERS_FAULT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTEMPTY)
+
+
+def translate(error: OSError, path: str, *, writing: bool) -> LakehouseError:
+    """Return our error for one of the operating system's."""
+    # The root of a store has no path of its own.
+    path = path or str(error.filename or "/")
+    if error.errno in ABSENT and not writing:
+        return NotFoundError(f"no file {path!r} ({error})", path=path)
+    if error.errno in _FULL:
+        return RetryableError(
+            f"the disk is full at {path!r}: {error}. Free space or raise the quota, then run again.",
+            path=path,
+            errno=error.errno,
+        )
+    if error.errno == errno.ENOENT:
+        # Directories are made as needed, so another process removed the unfinished file, or its directory, meanwhile.
+        return RetryableError(
+            f"{path!r} was removed while it was written ({error}); run the operation again",
+            path=path,
+            errno=error.errno,
+        )
+    if error.errno in (*_USERS_FAULT, *ABSENT):
+        return UserError(
+            f"cannot access {path!r}: {error}. Check the path and its permissions.", path=path, errno=error.errno
+        )
+    return RetryableError(f"local storage failed at {path!r}: {error}", path=path, errno=error.errno)
+
+
+@contextmanager
+def translated(path: str, *, writing: bool = False) -> Iterator[None]:
+    """Raise our errors instead of OSError inside the block."""
+    try:
+        yield
+    except OSError as error:
+        raise translate(error, path, writing=writing) from error
+
+
+@contextmanager
+def scratch_directory(prefix: str) -> Iterator[str]:
+    """Give a directory of the local disk for what does not fit into memory, and remove it at the end.
+
+    TMPDIR says where it is. Errors of the disk inside the block are raised as ours, with the directory as their path.
+    """
+    with translated(tempfile.gettempdir(), writing=True), tempfile.TemporaryDirectory(prefix=prefix) as directory:
+        yield directory

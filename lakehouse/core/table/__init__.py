@@ -1,0 +1,1 @@
+"""The public API of a table: Table, TableScan and TableServices."""

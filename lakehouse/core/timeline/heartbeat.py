@@ -1,0 +1,88 @@
+"""Heartbeats: a write in flight says that it lives, in `.hoodie/.heartbeat/<instant>` (format: timeline.md 7.1)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.expiry import is_alive, note
+from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.errors import LakehouseError
+from lakehouse.spec.options import TransactionPolicy
+
+logger = logging.getLogger(__name__)
+_DIRECTORY = ".hoodie/.heartbeat"
+
+
+class Heartbeat:
+    """Renews the heartbeat of one write from `start` to `stop`; a crash leaves it to expire."""
+
+    def __init__(self, env: Env, policy: TransactionPolicy) -> None:
+        self._env, self._policy = env, policy
+        self._path = ""
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, instant: str) -> None:
+        """Write the first sign of life of `instant`, then keep renewing it in the background."""
+        if self._path:
+            delete_leftovers(self._env.storage, [self._path])
+        self._path = f"{_DIRECTORY}/{instant}"
+        self._beat()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"heartbeat-{instant}", daemon=True)
+            self._thread.start()
+
+    def renew(self) -> None:
+        """Give a sign of life now."""
+        self._beat()
+
+    def stop(self) -> None:
+        """Stop renewing; the file stays until the write is tidied up."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def discard(self) -> None:
+        """Stop, and take the sign of life back: whatever the write left may be tidied up by anybody at once."""
+        self.stop()
+        # Once only: as soon as the instant is gone, too, its time may be that of another write.
+        path, self._path = self._path, ""
+        if path:
+            try:
+                delete_leftovers(self._env.storage, [path])
+            except LakehouseError as error:
+                logger.warning("heartbeat %s was not removed and expires by itself: %s", path, error)
+
+    def _beat(self) -> None:
+        lease = self._policy.heartbeat_interval_ms * (self._policy.heartbeat_misses + 1)
+        self._env.storage.put(self._path, note(self._env, self._path, lease))
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._policy.heartbeat_interval_ms / 1000):
+            try:
+                self._beat()
+            except LakehouseError as error:
+                # A missed beat is tolerable; the check before the commit decides whether too many were missed.
+                logger.warning("heartbeat %s missed: %s", self._path, error)
+
+
+def living_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
+    """Return the instants whose writers may still be at work; an instant without a heartbeat is dead."""
+    lease = policy.heartbeat_interval_ms * (policy.heartbeat_misses + 1)
+    files, _ = env.storage.list_dir(_DIRECTORY)
+    living = set()
+    for file in files:
+        try:
+            if is_alive(env, env.storage.get(file.path), expires_ms=file.modified_ms + lease):
+                living.add(file.name)
+        except NotFoundError:
+            continue
+    return frozenset(living)
+
+
+def remove_heartbeat(env: Env, instant: str) -> None:
+    """Remove the heartbeat of a write that is over."""
+    delete_leftovers(env.storage, [f"{_DIRECTORY}/{instant}"])

@@ -1,0 +1,135 @@
+"""What writers must agree on before any of them takes the lock: a store that can keep it, and which lock it is.
+
+conditions   Locks in files rest on compare and swap. A store that takes the condition of a write and ignores it (S3
+             before conditional puts, and copies of it) lets two writers in. So an object store is asked to break a
+             condition, once per process and table, before a lock that needs them is taken beside other writers. With
+             a lock kept elsewhere such a store will do: the timeline grows under the lock only, and all else that is
+             made if absent has a name that one writer uses, or content that all agree on.
+the lock     Writers under two locks exclude nobody. The first of many writers says in `.hoodie/shared_lock.json` which
+             lock it takes, and whoever takes another one is refused, services and single writers included. It is read
+             once per process, and again after a minute. Hudi's writers neither write nor read it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from lakehouse.core.storage.local import temporary_name
+from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.expiry import note
+from lakehouse.core.timeline.file_deletions import delete_leftovers
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
+from lakehouse.model.document import parse_json
+from lakehouse.spec.options import TransactionPolicy
+
+logger = logging.getLogger(__name__)
+
+SHARED_LOCK = ".hoodie/shared_lock.json"
+#: Providers that keep the lock by conditional writes to the store of the table.
+_IN_FILES = ("filesystem", "storage")
+#: Stores that are no services: create and swap are ours there, under locks of the operating system or of memory.
+_OURS = ("/", "memory://")
+_PROBE_LEASE_MS = 60_000
+_AGREED_MS = 60_000
+#: What a store says that knows no conditional writes: bad request, method not allowed, not implemented.
+_UNKNOWN_CONDITION = (400, 405, 501)
+#: Table and lock -> when they were compared last, in UTC milliseconds; and stores that keep conditions.
+_agreed: dict[str, int] = {}
+_proved: dict[str, bool] = {}
+
+
+def agree(env: Env, policy: TransactionPolicy, name: str) -> None:
+    """Make sure that the lock called `name` excludes all writers of the table; call before it is taken.
+
+    Raises UserError for a store that cannot keep it, and for a table whose writers take another lock.
+    """
+    root = env.storage.root
+    if policy.many_writers and policy.lock_provider in _IN_FILES and not root.startswith(_OURS):
+        if root not in _proved:
+            _prove_conditions(env, policy.lock_provider)
+        _proved[root] = True
+    # In the table itself the lock is the same one wherever the table is mounted.
+    ours = f"{policy.lock_provider} {name.removeprefix(f'{root}/')}"
+    now_ms, key = env.clock.now_ms(), f"{root} {ours}"
+    if key in _agreed and 0 <= now_ms - _agreed[key] < _AGREED_MS:
+        return
+    _compare(env.storage, ours, record=policy.many_writers)
+    _agreed[key] = now_ms
+
+
+def _compare(storage: Storage, ours: str, *, record: bool) -> None:
+    theirs = _recorded(storage)
+    failure: LakehouseError | None = None
+    if theirs is None and record:
+        try:
+            storage.create(SHARED_LOCK, json.dumps({"lock": ours}).encode())
+        except (CommitStateUnknownError, RetryableError) as error:
+            # Others may write the same bytes, so who made the file does not matter, and what is there does.
+            logger.info("%s: %s", storage.root, error)
+            failure = error
+        theirs = _recorded(storage)
+        if theirs is None:
+            raise RetryableError(
+                f"{storage.root}: {SHARED_LOCK}, which tells the lock, was not written: {failure}; try again"
+            ) from failure
+    if theirs not in (None, ours):
+        raise UserError(
+            f"{storage.root}: its writers exclude each other by the lock {theirs!r}, and this one would take {ours!r}, "
+            "which excludes none of them. Give all of them the same hoodie.write.lock options; to change the lock, "
+            f"stop all writers and services, wait for a minute, and delete {storage.root}/{SHARED_LOCK}",
+            option="hoodie.write.lock.provider",
+            theirs=theirs,
+            ours=ours,
+        )
+
+
+def _recorded(storage: Storage) -> str | None:
+    try:
+        data = storage.get(SHARED_LOCK)
+    except NotFoundError:
+        return None
+    try:
+        return str(parse_json(data)["lock"])
+    except (ValueError, KeyError, TypeError):
+        return f"unreadable: {data!r}"
+
+
+def _prove_conditions(env: Env, provider: str) -> None:
+    """Raise UserError if the store writes although the condition of the write does not hold, or knows no conditions.
+
+    The object bears the name of an unfinished write: what a process killed here leaves is swept up like those.
+    """
+    storage = env.storage
+    path = f".hoodie/{temporary_name('conditions', env.ids.uuid())}"
+    first, second, third = (note(env, f"{path}/{number}", _PROBE_LEASE_MS) for number in range(3))
+    try:
+        storage.create(path, first, unique=True)
+        if storage.create(path, second, unique=True):
+            raise _ignored(storage, provider, "If-None-Match: *")
+        _, tag = storage.get_tagged(path)
+        storage.replace_if(path, second, tag)
+        if storage.replace_if(path, third, tag) is not None:
+            raise _ignored(storage, provider, "If-Match")
+    except CommitStateUnknownError as error:
+        raise RetryableError(f"{storage.root}: whether it keeps conditions is not known yet: {error}") from error
+    except UserError as error:
+        if error.facts.get("status") in _UNKNOWN_CONDITION:
+            raise UserError(
+                f"{storage.root} does not know conditional writes, without which no table is written here: {error}",
+                root=storage.root,
+            ) from error
+        raise
+    finally:
+        delete_leftovers(storage, [path])
+
+
+def _ignored(storage: Storage, provider: str, condition: str) -> UserError:
+    return UserError(
+        f"{storage.root} ignores the condition {condition} of a write, so the lock "
+        f"hoodie.write.lock.provider={provider} would let several writers in. Keep the lock elsewhere: sqlalchemy, "
+        "zookeeper or hivemetastore; or write as the only writer, hoodie.write.concurrency.mode=SINGLE_WRITER",
+        option="hoodie.write.lock.provider",
+        root=storage.root,
+    )

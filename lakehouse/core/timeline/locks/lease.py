@@ -1,0 +1,226 @@
+"""A lock as a lease in a register that can compare and swap: a file, an object, a row.
+
+Every change is one swap on the version that was read, so of two thieves that saw the same dead holder one succeeds, and
+a holder that was taken over changes nothing any more, however late it wakes up:
+
+    register   A, token 7        B, token 8        B released
+    A          ...sleeps.......  check: lost       release: version of A is gone, nothing happens
+    B              swaps A for B
+    C              swaps A for C: refused
+
+The register is never emptied, which is how the token goes on growing.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.locks.protocol import Held, lost, skew_of
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
+
+#: Roots of stores that create one file on the condition of another; a request to an object store compares one object.
+_COMPARES_TWO_FILES = ("/", "memory://")
+
+#: Object stores tell times of objects in whole seconds.
+_LAST_MODIFIED_MS = 1_000
+#: Owners of this process that gave the lock back without being able to say so in the register.
+_given_up: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who holds the lock until when (UTC milliseconds), or did and gave it back."""
+
+    owner: str
+    token: int
+    until_ms: int
+    released: bool = False
+
+
+class Register(Protocol):
+    """One value and the version of it."""
+
+    def read(self) -> tuple[bytes | None, str | None]: ...
+    def swap(self, data: bytes, tag: str | None) -> str | None: ...
+
+
+class Codec(Protocol):
+    """How a lease is written, who of those written is gone, and which token comes next."""
+
+    def encode(self, lease: Lease) -> bytes: ...
+    def decode(self, data: bytes) -> Lease | None: ...
+    def is_over(self, data: bytes, lease: Lease) -> bool: ...
+    def next(self, owner: str, until_ms: int, before: Lease | None) -> Lease: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileRegister:
+    """A file as a register."""
+
+    storage: Storage
+    path: str
+
+    def read(self) -> tuple[bytes | None, str | None]:
+        """Return bytes and tag, or two Nones."""
+        try:
+            return self.storage.get_tagged(self.path)
+        except NotFoundError:
+            return None, None
+
+    def swap(self, data: bytes, tag: str | None) -> str | None:
+        """Replace the version `tag` and return the tag of the new one; None if another one is there."""
+        return self.storage.replace_if(self.path, data, tag)
+
+
+def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
+    """Swap, and settle a lost reply by reading back: bytes that hold a fresh id are ours or nobody's.
+
+    Raises what the store said where the version is unchanged: no other process was faster, the store failed.
+    """
+    try:
+        return register.swap(data, tag)
+    except (CommitStateUnknownError, RetryableError):
+        found, found_tag = register.read()
+        if found == data:
+            return found_tag
+        if found_tag == tag:
+            raise
+        return None
+
+
+class LeaseLock:
+    """A lock (see `Lock`) kept in a register."""
+
+    def __init__(
+        self, env: Env, register: Register, codec: Codec, *, name: str, lease_ms: int, renew_ms: int, owner: str = ""
+    ) -> None:
+        self._env, self._register, self._codec = env, register, codec
+        self._name, self._lease_ms, self._renew_ms = name, lease_ms, renew_ms
+        self.owner = owner or env.ids.uuid()
+        self._mutex = threading.Lock()
+        self._held: tuple[Lease, str] | None = None
+        self._asked = False
+        self._asked_ms = 0
+
+    @property
+    def name(self) -> str:
+        """Return what messages call the lock."""
+        return self._name
+
+    @property
+    def renew_ms(self) -> int:
+        """Return how often the lease is prolonged."""
+        return self._renew_ms
+
+    def try_acquire(self) -> int | Held:
+        """Take the lock if nobody has it, or if its holder is gone."""
+        data, tag = self._register.read()
+        found = None if data is None else self._codec.decode(data)
+        if found is not None and tag is not None and found.owner == self.owner and not found.released:
+            # A request whose reply was lost landed after it was looked for.
+            self._held = found, tag
+            return found.token
+        if data is not None and found is None:
+            return Held(f"{data!r}, which cannot be read (delete it if its holder is gone),")
+        is_free = found is not None and (found.released or found.owner in _given_up)
+        if data is not None and found is not None and not (is_free or self._codec.is_over(data, found)):
+            return Held(repr(data))
+        self._asked_ms = self._env.clock.now_ms()
+        lease = self._codec.next(self.owner, self._asked_ms + self._lease_ms, found)
+        self._asked = True
+        try:
+            tag = swap_once(self._register, self._codec.encode(lease), tag)
+        except CommitStateUnknownError as error:
+            return Held(f"nobody for sure, since the store did not answer: {error}")
+        if tag is None:
+            return Held("one who was faster")
+        self._held = lease, tag
+        return lease.token
+
+    def check(self) -> None:
+        """Raise RetryableError unless the register says that the lock is ours, and its time is not over."""
+        data, _ = self._register.read()
+        found = None if data is None else self._codec.decode(data)
+        is_ours = found is not None and self._held is not None and self._is_mine(found, self._held[0])
+        if found is None or not is_ours or self._env.clock.now_ms() > found.until_ms:
+            raise lost(self._name, repr(data))
+
+    def guard(self, *, reread: bool) -> tuple[str, str] | None:
+        """Return the file of the lease and its version, where the store of the table can compare it (see `Lock`)."""
+        register, held = self._register, self._held
+        if not isinstance(register, FileRegister) or register.storage is not self._env.storage or held is None:
+            return None
+        if not register.storage.root.startswith(_COMPARES_TWO_FILES):
+            return None
+        if not reread:
+            return register.path, held[1]
+        data, tag = register.read()
+        found = None if data is None else self._codec.decode(data)
+        if found is None or tag is None or not self._is_mine(found, held[0]):
+            raise lost(self._name, repr(data))
+        return register.path, tag
+
+    def skew_ms(self) -> int | None:
+        """Return by how much our clock is ahead of the object store's; None on disks, whose time is ours.
+
+        A renewal since would show the later time of the two, so the readings of ours are taken around its look, too.
+        """
+        register = self._register
+        if not isinstance(register, FileRegister) or register.storage.root.startswith(_COMPARES_TWO_FILES):
+            return None
+        files, _ = register.storage.list_dir(register.path.rpartition("/")[0])
+        found = [file.modified_ms for file in files if file.path == register.path]
+        if not found:
+            return None
+        return skew_of(found[0], self._asked_ms, self._env.clock.now_ms(), resolution_ms=_LAST_MODIFIED_MS)
+
+    def renew(self) -> None:
+        """Move the end of the lease on. One that is over comes back to life if nobody took the lock since."""
+        with self._mutex:
+            if self._held is None:
+                return
+            lease, tag = self._held
+            longer = replace(lease, until_ms=max(self._env.clock.now_ms() + self._lease_ms, lease.until_ms + 1))
+            renewed = swap_once(self._register, self._codec.encode(longer), tag)
+            if renewed is not None:
+                self._held = longer, renewed
+                return
+            data, tag_now = self._register.read()
+            found = None if data is None else self._codec.decode(data)
+            if found is None or tag_now is None or not self._is_mine(found, lease):
+                raise lost(self._name, repr(data))
+            # An earlier renewal landed late.
+            self._held = found, tag_now
+
+    def release(self) -> None:
+        """Say in the register that the lock is free, if it is ours.
+
+        Where that fails, such as on a full disk, the lease ends by its time, and for this process at once.
+        """
+        try:
+            self._release()
+        except LakehouseError:
+            _given_up.add(self.owner)
+            raise
+
+    def _release(self) -> None:
+        with self._mutex:
+            if self._held is not None and self._free(*self._held):
+                self._held, self._asked = None, False
+            if not self._asked:
+                return
+            data, tag = self._register.read()
+            found = None if data is None else self._codec.decode(data)
+            if found is not None and tag is not None and found.owner == self.owner and not found.released:
+                self._free(found, tag)
+            self._held, self._asked = None, False
+
+    def _free(self, lease: Lease, tag: str) -> bool:
+        return swap_once(self._register, self._codec.encode(replace(lease, released=True)), tag) is not None
+
+    def _is_mine(self, found: Lease, held: Lease) -> bool:
+        return found.owner == self.owner and found.token >= held.token and not found.released

@@ -1,0 +1,108 @@
+"""The ttl rules of a table, edited by anybody at any time without loss: a log that only grows, and a base.
+
+    .hoodie/.lakehouse/ttl/log/000000000001.json    set    region=*   30 days
+                               000000000002.json    remove region=*
+    .hoodie/.lakehouse/ttl/base.json                the rules after edit 1
+
+edit   the next number, made by create-if-absent; who finds it taken goes on to the one after it
+read   the base, then one number after the other until there is none
+fold   the base anew by compare and swap, a few dozen edits at a time; who loses leaves it to the winner
+
+A number is never free again, for edits are never deleted: else an editor that slept between reading the base and its
+create could take a number that the base is past already, and nobody would read its edit. So the log is also the
+history of the rules. Hudi neither reads nor lists this folder.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from lakehouse.core.format.ttl_rules import (
+    TtlBase,
+    TtlEdit,
+    apply_edit,
+    decode_base,
+    decode_edit,
+    encode_base,
+    encode_edit,
+)
+from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.core.timeline.env import Env
+from lakehouse.errors import LakehouseError, UserError, nearest
+from lakehouse.model.ttl import TtlRule
+from lakehouse.spec.ttl_options import TABLE_RULE
+
+logger = logging.getLogger(__name__)
+
+DIRECTORY = ".hoodie/.lakehouse/ttl"
+BASE = f"{DIRECTORY}/base.json"
+_FOLD_AFTER = 32
+
+
+def edit_path(number: int) -> str:
+    """Return where the edit of this number is."""
+    return f"{DIRECTORY}/log/{number:012d}.json"
+
+
+def read_rules(env: Env) -> tuple[TtlRule, ...]:
+    """Return the rules as they are now, in the order in which they were set."""
+    return _read(env)[0].rules
+
+
+def set_rule(env: Env, rule: TtlRule) -> int:
+    """Set a rule, in place of one with its id; return the number of the edit. Raises UserError for a reserved id."""
+    if rule.id == TABLE_RULE:
+        raise UserError(f"{TABLE_RULE!r} names the rule that the table's options make; give this one another id")
+    return _append(env, TtlEdit(edit_id=env.ids.uuid(), at_ms=env.clock.now_ms(), rule=rule))
+
+
+def remove_rule(env: Env, rule_id: str) -> int:
+    """Remove a rule; return the number of the edit. Raises UserError if there is no rule of this id now."""
+    known = [rule.id for rule in read_rules(env)]
+    if rule_id not in known:
+        listed = ", ".join(known) or "none"
+        raise UserError(
+            f"{env.storage.root} has no ttl rule {rule_id!r}; rules: {listed}.{nearest(rule_id, known)}", rule=rule_id
+        )
+    return _append(env, TtlEdit(edit_id=env.ids.uuid(), at_ms=env.clock.now_ms(), removed=rule_id))
+
+
+def fold_rules(env: Env) -> bool:
+    """Bring the base up to the last edit; False if there was nothing to fold or somebody else folds."""
+    found, tag, folded = _read(env)
+    if found.up_to == folded:
+        return False
+    return env.storage.replace_if(BASE, encode_base(found, env.ids.uuid()), tag) is not None
+
+
+def _append(env: Env, edit: TtlEdit) -> int:
+    found, _, folded = _read(env)
+    number, data = found.up_to + 1, encode_edit(edit)
+    while not env.storage.create(edit_path(number), data, unique=True):
+        number += 1
+    logger.info("%s: ttl edit %d", env.storage.root, number)
+    if number - folded >= _FOLD_AFTER:
+        try:
+            fold_rules(env)
+        except LakehouseError as error:
+            # The edit is there; the base only makes reading shorter.
+            logger.warning("%s: the ttl rules were not folded yet: %s", env.storage.root, error)
+    return number
+
+
+def _read(env: Env) -> tuple[TtlBase, str | None, int]:
+    """Return the rules after all edits, the tag of the base, and the number up to which the base has them."""
+    storage = env.storage
+    try:
+        data, tag = storage.get_tagged(BASE)
+        base = decode_base(data, BASE)
+    except NotFoundError:
+        base, tag = TtlBase(), None
+    rules, number = base.rules, base.up_to
+    while True:
+        path = edit_path(number + 1)
+        try:
+            data = storage.get(path)
+        except NotFoundError:
+            return TtlBase(up_to=number, rules=rules), tag, base.up_to
+        rules, number = apply_edit(rules, decode_edit(data, path)), number + 1

@@ -1,1 +1,0 @@
-"""Where work runs: a few verbs, two implementations (local threads here, Spark in lakehouse.spark)."""

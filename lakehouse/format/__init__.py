@@ -1,1 +1,0 @@
-"""Bytes to values and back, on bytes and file objects. Opens no path, knows no table."""

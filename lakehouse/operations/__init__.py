@@ -1,1 +1,0 @@
-"""The verbs, one file each: load, plan, run, commit."""

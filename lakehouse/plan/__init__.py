@@ -1,1 +1,0 @@
-"""What should happen: the only place that decides. Takes state, policy and time; returns data. Pure."""

@@ -1,0 +1,1 @@
+"""The catalog database: namespaces, tables, specs, policies, requests, runs, leases and decisions (SQLAlchemy)."""

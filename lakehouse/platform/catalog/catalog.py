@@ -1,0 +1,534 @@
+"""Tables by name: namespaces, tables, the versions of their specs, and the policies of their services.
+
+    catalog = load_catalog("prod")
+    catalog.register_table("sales.orders", "s3://lake/sales/orders")
+    catalog.load_table("sales.orders").scan(where="day = '2026-01-31'")
+
+What a service is told comes from the widest to the narrowest, each name by itself: the namespace's policy, the spec's
+`services:` section, the table's policy, the policy of the partitions that match a pattern.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import yaml
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from lakehouse.core.operations.create.create import refuse_nested
+from lakehouse.core.operations.services.partition_purge import purge_table
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Clock, Env, SystemClock
+from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
+from lakehouse.model.pattern import compile_pattern
+from lakehouse.model.texts import text_list
+from lakehouse.platform.catalog.connect import DEFAULT, Database, catalog_url, is_duplicate
+from lakehouse.platform.catalog.declared_tables import create_declared
+from lakehouse.platform.catalog.existing_tables import spec_of
+from lakehouse.platform.catalog.leases import Leases
+from lakehouse.platform.catalog.models import (
+    DecisionRow,
+    NamespaceRow,
+    PolicyRow,
+    RequestRow,
+    RunRow,
+    SpecRow,
+    TableRow,
+)
+from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
+from lakehouse.platform.catalog.run_history import History
+from lakehouse.spec.location import location_of, resolve
+from lakehouse.spec.secrets import refuse_secrets
+from lakehouse.spec.services import ServiceSettings, service_settings, setting_options
+from lakehouse.spec.table import TableSpec, parse_spec
+
+_NAMESPACE = "default"
+_KEPT_SPECS = 10_000
+#: More tables than these are cheaper found among all.
+_FEW = 20
+_LONGEST_AUTHOR, _LONGEST_SOURCE = 512, 1000
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEntry:
+    """A table that the catalog knows; `spec` is the version in force.
+
+    `author` put it in force at `changed_ms`; `source` is the file that it came from.
+    """
+
+    id: int
+    namespace: str
+    name: str
+    location: str
+    spec: TableSpec
+    spec_version: int
+    author: str = ""
+    source: str = ""
+    changed_ms: int = 0
+
+    @property
+    def identifier(self) -> str:
+        """The table's full name."""
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecVersion:
+    """One version of a table's spec: who put it in force, when (UTC milliseconds), and from which file."""
+
+    version: int
+    spec: TableSpec
+    author: str
+    source: str
+    created_ms: int
+
+
+def full_name(identifier: str) -> str:
+    """Return `namespace.table`; raise UserError for what cannot be the name of a table."""
+    return ".".join(_parse(identifier))
+
+
+def document_of(spec: TableSpec) -> dict[str, Any]:
+    """Return a spec as the catalog keeps it: as it is written, with `${VAR}` unresolved.
+
+    Raises UserError for a spec made in Python that holds a secret; specs in files are refused when they are read.
+    """
+    refuse_secrets({**spec.options, **(spec.ingest.options if spec.ingest else {})}, f"the spec of {spec.table}")
+    return spec.to_mapping()
+
+
+def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
+    """Open a catalog by its name or URL (see `lakehouse.platform.catalog.connect`).
+
+    Raises UserError naming the variable or the command that is missing, RetryableError if the database does not answer.
+    """
+    return Catalog(Database(catalog_url(name, os.environ)), clock or SystemClock())
+
+
+def open_table(entry: TableEntry, policies: ServicePolicies, options: Mapping[str, str] | None = None) -> Table:
+    """Open a table with the options of its spec and policies, and `options` on top; nothing is asked of the catalog."""
+    told = policies.options(entry.namespace, entry.name, entry.spec)
+    return Table.open(entry.location, options={**told, **(options or {})}, allowed_functions=entry.spec.functions)
+
+
+class Catalog:
+    """Tables, policies and the scheduler's memory in one database."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self.database, self.clock = database, clock
+
+    def __enter__(self) -> Catalog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the database; the catalog opens new ones when it is used again."""
+        self.database.close()
+
+    @cached_property
+    def leases(self) -> Leases:
+        """Who may run what."""
+        return Leases(self.database, self.clock)
+
+    @cached_property
+    def history(self) -> History:
+        """Requests, decisions and runs."""
+        return History(self.database, self.clock)
+
+    def create_namespace(
+        self, name: str, properties: Mapping[str, str] | None = None, *, exist_ok: bool = False
+    ) -> None:
+        """Create a namespace; raise UserError for a bad name, and for one that exists unless `exist_ok`."""
+        _check_part("namespace", name)
+        row = NamespaceRow(name=name, properties=dict(properties or {}), created_ms=self.clock.now_ms())
+        try:
+            with self.database.session() as session:
+                known = session.get(NamespaceRow, name) is not None
+                if not known:
+                    session.add(row)
+        except RetryableError as error:
+            if not is_duplicate(error):
+                raise
+            known = True
+        if known and not exist_ok:
+            raise UserError(f"namespace {name!r} exists already", namespace=name)
+
+    def list_namespaces(self) -> tuple[str, ...]:
+        """Return the names of all namespaces, sorted."""
+        with self.database.session() as session:
+            return tuple(session.scalars(select(NamespaceRow.name).order_by(NamespaceRow.name)))
+
+    def drop_namespace(self, name: str) -> None:
+        """Drop a namespace and its policies; raise UserError while tables are in it."""
+        tables = self.list_tables(name)
+        if tables:
+            raise UserError(f"namespace {name!r} holds {len(tables)} tables, such as {tables[0].identifier}; drop them")
+        with self.database.session() as session:
+            session.execute(delete(PolicyRow).where(PolicyRow.namespace == name))
+            session.execute(delete(NamespaceRow).where(NamespaceRow.name == name))
+
+    def create_table(self, spec: TableSpec, *, author: str = "") -> Table:
+        """Make the table that a spec declares, or take the one that is there already if it agrees, and enter it.
+
+        Raises UserError if the name or the place is another table's in this catalog, or the spec contradicts the table
+        or the namespace's policies.
+        """
+        identifier = _parse(spec.table)
+        location = location_of(spec, os.environ)
+        self._refuse_known(identifier, location)
+        placed = _placed(spec, location)
+        self.policies(identifier[0]).check(*identifier, placed)
+        create_declared(placed, placed.write_options(), Env(storage=open_storage(location)), exist_ok=True)
+        self._enter(identifier, location, spec, author)
+        return self.load_table(spec.table)
+
+    def enter(self, spec: TableSpec, *, author: str = "") -> TableEntry:
+        """Make sure that the table of a spec exists and is known by just this spec; return what is known of it."""
+        if not self.knows(spec.table):
+            try:
+                self.create_table(spec, author=author)
+            except LakehouseError:
+                # Another one may have entered it in the same moment; then the specs are compared below.
+                if not self.knows(spec.table):
+                    raise
+        self.update_spec(spec, author=author)
+        return self.entry(spec.table)
+
+    def knows(self, identifier: str) -> bool:
+        """Return whether there is a table of this name."""
+        namespace, name = _parse(identifier)
+        with self.database.session() as session:
+            return session.scalar(select(TableRow.id).filter_by(namespace=namespace, name=name)) is not None
+
+    def register_table(self, identifier: str, location: str, *, author: str = "") -> Table:
+        """Enter a Hudi table that exists, with a spec made from its properties; nothing is written to the table."""
+        parts = _parse(identifier)
+        place = resolve(location, os.environ, name="location")
+        self._refuse_known(parts, place)
+        refuse_nested(open_storage(place))
+        table = Table.open(place)
+        self._enter(parts, place, spec_of(table.config, identifier=".".join(parts), location=place), author)
+        return self.load_table(identifier)
+
+    def load_table(self, identifier: str, *, options: Mapping[str, str] | None = None) -> Table:
+        """Open a table with the options of its spec and its policies, and `options` on top."""
+        entry = self.entry(identifier)
+        return open_table(entry, self.policies(entry.namespace), options or {})
+
+    def list_tables(self, namespace: str | None = None) -> tuple[TableEntry, ...]:
+        """Return the tables of a namespace, or all, by name."""
+        with self.database.session() as session:
+            return _entries(session, namespace)
+
+    def entry(self, identifier: str) -> TableEntry:
+        """Return what the catalog knows of a table; raise UserError naming the nearest one if it knows none."""
+        with self.database.session() as session:
+            row = self._row(session, identifier)
+            spec = session.get(SpecRow, (row.id, row.spec_version))
+            assert spec is not None, "a table is entered with its spec"
+            return _entry(row, spec)
+
+    def entries(self, identifiers: str | Sequence[str]) -> tuple[TableEntry, ...]:
+        """Return what the catalog knows of some tables, each once; see `entry` for errors."""
+        asked = dict.fromkeys(".".join(_parse(identifier)) for identifier in text_list(identifiers, "identifiers"))
+        if len(asked) <= _FEW:
+            return tuple(self.entry(identifier) for identifier in asked)
+        known = {entry.identifier: entry for entry in self.list_tables()}
+        return tuple(known.get(identifier) or self.entry(identifier) for identifier in asked)
+
+    def update_spec(self, spec: TableSpec, *, author: str = "") -> int:
+        """Put a new version of a table's spec in force; return its number (the old one if nothing differs).
+
+        Two writers of one version make it once. Raises UserError if it moves the table, declares keys that the table
+        was not made with, or contradicts policies.
+        """
+        entry = self.entry(spec.table)
+        placed = _placed(spec, location_of(spec, os.environ))
+        if placed.location != entry.location:
+            raise UserError(f"{entry.identifier} lies at {entry.location}, and the spec says {placed.location}")
+        self.policies(entry.namespace).check(entry.namespace, entry.name, placed)
+        create_declared(placed, placed.write_options(), Env(storage=open_storage(entry.location)), exist_ok=True)
+        with self.database.session() as session:
+            row = self._row(session, spec.table, lock=True)
+            newest = session.get(SpecRow, (row.id, row.spec_version))
+            # Two texts of one place are no difference.
+            versions = [document_of(spec), *([] if newest is None else [newest.document])]
+            if len({_yaml({**document, "location": row.location}) for document in versions}) < len(versions):
+                return row.spec_version
+            row.spec_version += 1
+            session.add(self._spec_row(row, spec, author))
+            return row.spec_version
+
+    def specs(self, identifier: str) -> tuple[tuple[int, TableSpec], ...]:
+        """Return all versions of a table's spec, oldest first."""
+        return tuple((found.version, found.spec) for found in self.spec_history(identifier))
+
+    def spec_history(self, identifier: str) -> tuple[SpecVersion, ...]:
+        """Return all versions of a table's spec with their authors, oldest first."""
+        with self.database.session() as session:
+            row = self._row(session, identifier)
+            query = select(SpecRow).where(SpecRow.table_id == row.id).order_by(SpecRow.version)
+            return tuple(
+                SpecVersion(
+                    version=found.version,
+                    spec=_parsed(found, row),
+                    author=found.author,
+                    source=found.source,
+                    created_ms=found.created_ms,
+                )
+                for found in session.scalars(query)
+            )
+
+    def drop_table(self, identifier: str, *, purge: bool = False) -> tuple[str, ...]:
+        """Forget a table and what was recorded of it; with `purge` delete its files too.
+
+        Returns the directories below its location that a purge left: tables of their own, and symbolic links.
+        """
+        entry = self.entry(identifier)
+        left = purge_table(open_storage(entry.location, follow_links=True)) if purge else ()
+        with self.database.session() as session:
+            # A pass that writes decisions down meanwhile is waited for, so that none of them comes after.
+            session.execute(select(TableRow.id).where(TableRow.id == entry.id).with_for_update())
+            for table in (DecisionRow, RequestRow, RunRow, SpecRow):
+                session.execute(delete(table).where(table.table_id == entry.id))
+            mine = (PolicyRow.namespace == entry.namespace) & (PolicyRow.name == entry.name)
+            session.execute(delete(PolicyRow).where(mine))
+            session.execute(delete(TableRow).where(TableRow.id == entry.id))
+        self.leases.forget(f"{entry.identifier}/")
+        return left
+
+    def set_policy(
+        self, scope: str, service: str, settings: Mapping[str, Any], *, pattern: str = "", replace: bool = False
+    ) -> None:
+        """Set some settings of a service (or all, with `replace`) for a namespace, a table, or some of its partitions.
+
+        `pattern` is a regular expression that a whole partition path must match. Raises UserError for a scope that is
+        neither a namespace nor a table, for settings that no policy has, and for those that, together with what is
+        inherited, contradict each other for the scope or for a table in it.
+        """
+        refuse_secrets(setting_options(service, settings), "a policy of the catalog")
+        namespace, name = self._scope(scope)
+        if pattern:
+            _check_pattern(pattern, name)
+        with self.database.session() as session:
+            # One edit at a time: two that are right by themselves may contradict each other.
+            session.get(NamespaceRow, namespace, with_for_update={"key_share": True})
+            query = select(PolicyRow).filter_by(namespace=namespace, name=name, pattern=pattern, service=service)
+            row = session.scalar(query.with_for_update())
+            if row is None:
+                row = PolicyRow(
+                    namespace=namespace, name=name, pattern=pattern, service=service, settings={}, version=0
+                )
+                session.add(row)
+            row.settings = {**({} if replace else row.settings), **settings}
+            row.version += 1
+            row.updated_ms = self.clock.now_ms()
+            _check_policies(session, namespace, name)
+
+    def remove_policy(self, scope: str, service: str, *, pattern: str = "") -> bool:
+        """Remove the settings of a scope, which inherits again; return whether there were any.
+
+        Raises UserError if what is inherited then contradicts itself.
+        """
+        namespace, name = self._scope(scope)
+        mine = delete(PolicyRow).filter_by(namespace=namespace, name=name, pattern=pattern, service=service)
+        with self.database.session() as session:
+            session.get(NamespaceRow, namespace, with_for_update={"key_share": True})
+            removed = bool(session.execute(mine).rowcount)  # type: ignore[attr-defined]
+            _check_policies(session, namespace, name)
+            return removed
+
+    def settings(self, identifier: str, service: str, *, partition: str | None = None) -> ServiceSettings:
+        """Return what a service is told about a table, or about one of its partitions."""
+        entry = self.entry(identifier)
+        policies = self.policies(entry.namespace)
+        told = policies.told(entry.namespace, entry.name, entry.spec.services, service, partition)
+        return service_settings(service, told)
+
+    def policies(self, namespace: str | None = None) -> ServicePolicies:
+        """Return the policies of a namespace with all its tables, or of all namespaces, by one query."""
+        with self.database.session() as session:
+            return _policies(session, namespace)
+
+    def _scope(self, scope: str) -> tuple[str, str]:
+        if "." in scope:
+            entry = self.entry(scope)
+            return entry.namespace, entry.name
+        known = self.list_namespaces()
+        if scope not in known:
+            raise UserError(
+                f"{scope!r} is neither a namespace nor namespace.table.{nearest(scope, known)}", namespace=scope
+            )
+        return scope, ""
+
+    def _enter(self, identifier: tuple[str, str], location: str, spec: TableSpec, author: str) -> None:
+        namespace, name = identifier
+        self.create_namespace(namespace, exist_ok=True)
+        with self.database.session() as session:
+            row = TableRow(
+                namespace=namespace, name=name, location=location, spec_version=1, created_ms=self.clock.now_ms()
+            )
+            session.add(row)
+            session.flush()
+            session.add(self._spec_row(row, spec, author))
+
+    def _spec_row(self, row: TableRow, spec: TableSpec, author: str) -> SpecRow:
+        return SpecRow(
+            table_id=row.id,
+            version=row.spec_version,
+            document=document_of(spec),
+            author=author[:_LONGEST_AUTHOR],
+            source=spec.source[:_LONGEST_SOURCE],
+            created_ms=self.clock.now_ms(),
+        )
+
+    def _refuse_known(self, identifier: tuple[str, str], location: str) -> None:
+        namespace, name = identifier
+        if self.knows(f"{namespace}.{name}"):
+            raise UserError(f"table {namespace}.{name} exists already in this catalog; drop it first", table=name)
+        with self.database.session() as session:
+            other = session.scalar(select(TableRow).filter_by(location=location))
+            if other is not None:
+                raise UserError(
+                    f"{location} is in this catalog already, as {other.namespace}.{other.name}", location=location
+                )
+            nested = _around_or_inside(session, location)
+            if nested is not None:
+                raise UserError(
+                    f"{location} and {nested.location}, where the table {nested.namespace}.{nested.name} is, lie "
+                    "inside each other: services of one would take files of the other for theirs. Choose a place "
+                    "beside it.",
+                    location=location,
+                )
+
+    def _row(self, session: Session, identifier: str, *, lock: bool = False) -> TableRow:
+        namespace, name = _parse(identifier)
+        query = select(TableRow).filter_by(namespace=namespace, name=name)
+        row = session.scalar(query.with_for_update() if lock else query)
+        if row is None:
+            known = [f"{space}.{table}" for space, table in session.execute(select(TableRow.namespace, TableRow.name))]
+            raise UserError(
+                f"no table {namespace}.{name} in this catalog.{nearest(f'{namespace}.{name}', known)} `lakehouse table "
+                "list` lists all; `lakehouse table register` enters one that exists",
+                table=identifier,
+            )
+        return row
+
+
+def _parse(identifier: str) -> tuple[str, str]:
+    namespace, _, name = identifier.rpartition(".")
+    namespace = namespace or _NAMESPACE
+    _check_part("namespace", namespace)
+    _check_part("table", name)
+    return namespace, name
+
+
+def _check_part(kind: str, name: str) -> None:
+    if not _PART.fullmatch(name):
+        raise UserError(
+            f"{kind} {name!r}: up to 200 letters, digits, '_' and '-' are a name; a table is namespace.table", name=name
+        )
+
+
+def _check_pattern(pattern: str, table: str) -> None:
+    if not table:
+        raise UserError(f"pattern {pattern!r}: only the partitions of one table can have a policy of their own")
+    compile_pattern(pattern, "pattern")
+
+
+def _placed(spec: TableSpec, location: str) -> TableSpec:
+    return parse_spec(_yaml({**spec.to_mapping(), "location": location}), source=spec.source or spec.table)
+
+
+def _parsed(row: SpecRow, table: TableRow) -> TableSpec:
+    source = f"spec {row.version} of {table.namespace}.{table.name}"
+    return _read_spec(json.dumps(row.document), source)
+
+
+@lru_cache(_KEPT_SPECS)
+def _read_spec(document: str, source: str) -> TableSpec:
+    """Return the spec of a JSON document; a version never changes, so it is read once."""
+    return parse_spec(_yaml(json.loads(document)), source=source)
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    """Return a document as YAML in its order, which counts for columns and for patterns of partitions."""
+    return str(yaml.dump(document, Dumper=_Dumper, sort_keys=False))
+
+
+def _around_or_inside(session: Session, location: str) -> TableRow | None:
+    """Return a table whose place lies inside of a location, or around it."""
+    lead = location.rstrip("/")
+    above = [f"{part}{end}" for part in itertools.accumulate(lead.split("/"), "{}/{}".format) for end in ("", "/")]
+    around = TableRow.location.in_(above) | TableRow.location.startswith(f"{lead}/", autoescape=True)
+    for row in session.scalars(select(TableRow).where(around)):
+        # SQLite compares beginnings without regard to case.
+        place = row.location.rstrip("/")
+        if lead.startswith(f"{place}/") or place.startswith(f"{lead}/"):
+            return row
+    return None
+
+
+def _entries(session: Session, namespace: str | None) -> tuple[TableEntry, ...]:
+    query = (
+        select(TableRow, SpecRow)
+        .join(SpecRow, (SpecRow.table_id == TableRow.id) & (SpecRow.version == TableRow.spec_version))
+        .order_by(TableRow.namespace, TableRow.name)
+    )
+    if namespace is not None:
+        query = query.where(TableRow.namespace == namespace)
+    return tuple(_entry(row, spec) for row, spec in session.execute(query))
+
+
+def _policies(session: Session, namespace: str | None) -> ServicePolicies:
+    query = select(PolicyRow).order_by(PolicyRow.id)
+    if namespace is not None:
+        query = query.where(PolicyRow.namespace == namespace)
+    return ServicePolicies(
+        ServicePolicy(
+            namespace=row.namespace,
+            name=row.name,
+            pattern=row.pattern,
+            service=row.service,
+            settings=dict(row.settings),
+        )
+        for row in session.scalars(query)
+    )
+
+
+def _check_policies(session: Session, namespace: str, name: str) -> None:
+    """Raise UserError if a table, or a namespace or any table in it, is now told what contradicts itself."""
+    session.flush()
+    policies = _policies(session, namespace)
+    if not name:
+        policies.check(namespace)
+    for entry in _entries(session, namespace):
+        if name in ("", entry.name):
+            policies.check(namespace, entry.name, entry.spec)
+
+
+def _entry(row: TableRow, spec: SpecRow) -> TableEntry:
+    return TableEntry(
+        id=row.id,
+        namespace=row.namespace,
+        name=row.name,
+        location=row.location,
+        spec=_parsed(spec, row),
+        spec_version=row.spec_version,
+        author=spec.author,
+        source=spec.source,
+        changed_ms=spec.created_ms,
+    )

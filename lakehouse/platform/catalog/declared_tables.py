@@ -1,0 +1,99 @@
+"""The table that a spec declares: opened where it exists and agrees with the spec, made where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakehouse.core.operations.load.table import PROPERTIES
+from lakehouse.core.state.table_config import TableConfig
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.errors import UserError
+from lakehouse.model.keys import TimestampFormat
+from lakehouse.spec.options import CREATE_OPTIONS
+from lakehouse.spec.table import TableSpec
+
+
+def open_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | None:
+    """Open the table at the spec's (resolved) location, None if there is none.
+
+    `options` are those of the run, the spec's included. Raises UserError if the table there has other keys than the
+    spec declares.
+    """
+    directory, _, name = PROPERTIES.rpartition("/")
+    if not any(file.name.startswith(name) for file in env.storage.list_dir(directory)[0]):
+        return None
+    call_options = {key: value for key, value in options.items() if key not in CREATE_OPTIONS}
+    table = Table.open(spec.location, options=call_options, allowed_functions=spec.functions, env=env)
+    _check_agreement(spec, table.config)
+    return table
+
+
+def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env, *, exist_ok: bool = False) -> Table:
+    """Create the table that the spec declares; its columns come with the first batch.
+
+    Raises UserError for what does not fit together and for a merger that cannot be loaded.
+    """
+    # Another run may make the table in the same moment: the first one does, both go on with it.
+    table = Table.create(
+        spec.location,
+        name=spec.table,
+        record_key=spec.record_key,
+        partition_by=tuple(f"{column.name}:{column.type}" for column in spec.partition_by),
+        ordering=spec.ordering,
+        options=options,
+        env=env,
+        table_type=spec.type,
+        key_generator=spec.key_generator,
+        timestamp=_timestamp(spec),
+        merge_mode=spec.merge_mode,
+        merger=spec.merger,
+        partial_update=spec.partial_update,
+        unavailable_value=spec.unavailable_value,
+        delete_field=spec.delete_field,
+        delete_marker=spec.delete_marker,
+        exist_ok=exist_ok,
+    )
+    _check_agreement(spec, table.config)
+    return table
+
+
+def _timestamp(spec: TableSpec) -> TimestampFormat | None:
+    """Return the one format of the TIMESTAMP partition columns; the default where the spec is silent."""
+    declared = [column.timestamp or TimestampFormat() for column in spec.partition_by if column.type == "TIMESTAMP"]
+    if any(other != declared[0] for other in declared):
+        raise UserError(
+            f"table {spec.table}: a table has one timestamp format, and partition_by declares several; "
+            "give all TIMESTAMP columns the same"
+        )
+    return declared[0] if declared else None
+
+
+def _check_agreement(spec: TableSpec, config: TableConfig) -> None:
+    """Raise UserError where the spec contradicts the table: keys and merging are settled when a table is made.
+
+    Of merging, what the spec is silent about is as the table has it.
+    """
+    rule = config.merge_rule
+    pairs: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+        "type": ((spec.type,), (config.table_type,)),
+        "record_key": (spec.record_key, config.keys.record_key_fields),
+        "partition_by": (tuple(column.name for column in spec.partition_by), config.keys.partition_fields),
+        "ordering": (spec.ordering, rule.ordering),
+    }
+    merging = {
+        "merge_mode": (spec.merge_mode, rule.mode),
+        "merger": (spec.merger, rule.merger),
+        "partial_update": (spec.partial_update, rule.partial),
+        "unavailable_value": (spec.unavailable_value, rule.unavailable),
+        "delete_field": (spec.delete_field, rule.delete_field),
+        "delete_marker": (spec.delete_marker, rule.delete_marker),
+    }
+    pairs |= {name: ((said,), (str(has or ""),)) for name, (said, has) in merging.items() if said is not None}
+    for name, (declared, stored) in pairs.items():
+        if declared != stored:
+            raise UserError(
+                f"the spec of {spec.table} declares {name} [{', '.join(declared)}], but the table at {spec.location} "
+                f"was made with [{', '.join(stored)}]. Correct the spec, or make a new table at another location.",
+                name=name,
+            )

@@ -1,0 +1,40 @@
+"""The spec that a table which exists already would have been declared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from lakehouse.core.state.table_config import TableConfig
+from lakehouse.model.keys import KeyConfig
+from lakehouse.spec.table import TableSpec, parse_spec
+
+_INDEX_TYPE, _BUCKETS = "hoodie.index.type", "hoodie.bucket.index.num.buckets"
+_HASH_FIELD = "hoodie.bucket.index.hash.field"
+
+
+def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec:
+    """Return the spec of the table at `location`, to be known as `identifier`; its columns are not declared."""
+    keys = config.keys
+    document: dict[str, Any] = {
+        "table": identifier,
+        "location": location,
+        "type": config.table_type,
+        "record_key": list(keys.record_key_fields),
+    }
+    if config.ordering_fields:
+        document["ordering"] = list(config.ordering_fields)
+    if keys.partition_fields:
+        document["partition_by"] = _partitions(keys)
+    if config.raw.get(_INDEX_TYPE, "").upper() == "BUCKET" and config.raw.get(_BUCKETS):
+        # Whatever is no number is refused by the spec, with the field's name.
+        document["index"] = {"type": "BUCKET", "buckets": config.raw[_BUCKETS]}
+        if config.raw.get(_HASH_FIELD):
+            document["index"]["hash_field"] = config.raw[_HASH_FIELD].split(",")
+    return parse_spec(yaml.safe_dump(document), source=f"the properties of {location}")
+
+
+def _partitions(keys: KeyConfig) -> list[str]:
+    kinds = keys.partition_types or ("SIMPLE",) * len(keys.partition_fields)
+    return [f"{name}:{kind}" for name, kind in zip(keys.partition_fields, kinds, strict=False)]

@@ -1,0 +1,139 @@
+"""Leases: who may run something now, with fencing tokens.
+
+A lease says that a run is at work; it saves others from starting in vain. It does not protect the table: the claim
+on the timeline does, so a database that was restored from a backup costs a run, never a row.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import delete, insert, select, update
+
+from lakehouse.core.timeline.env import Clock
+from lakehouse.errors import LakehouseError, RetryableError
+from lakehouse.platform.catalog.connect import Database, is_duplicate
+from lakehouse.platform.catalog.models import LeaseRow
+
+logger = logging.getLogger(__name__)
+_RENEWALS = 3
+_AT_ONCE = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A lease that was taken: valid until `expires_ms`, unless it is renewed; `token` is above those of all before."""
+
+    key: str
+    owner: str
+    token: int
+    expires_ms: int
+
+
+class Leases:
+    """The leases of one catalog."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    def acquire(self, key: str, owner: str, lease_ms: int) -> Lease | None:
+        """Take a lease that is free, expired, or held by this very owner; None if another one has it."""
+        now = self._clock.now_ms()
+        with self._database.session() as session:
+            row = session.get(LeaseRow, key, with_for_update=True)
+            if row is not None and row.expires_ms > now and row.owner != owner:
+                return None
+            token = 1 if row is None else row.token + 1
+            if row is not None:
+                row.owner, row.token, row.expires_ms = owner, token, now + lease_ms
+                return Lease(key=key, owner=owner, token=token, expires_ms=now + lease_ms)
+        try:
+            with self._database.session() as session:
+                session.execute(insert(LeaseRow).values(key=key, owner=owner, token=1, expires_ms=now + lease_ms))
+        except RetryableError as error:
+            if not is_duplicate(error):
+                raise
+            # Two saw no row at the same time; the other one was first, and may be an earlier try of this very owner.
+            return self.acquire(key, owner, lease_ms)
+        return Lease(key=key, owner=owner, token=1, expires_ms=now + lease_ms)
+
+    def renew(self, lease: Lease, lease_ms: int) -> Lease:
+        """Prolong a lease; raise RetryableError naming the owner if somebody else has it by now."""
+        until = self._clock.now_ms() + lease_ms
+        with self._database.session() as session:
+            changed = session.execute(
+                update(LeaseRow)
+                .where(LeaseRow.key == lease.key, LeaseRow.token == lease.token)
+                .values(expires_ms=until)
+            )
+            if not changed.rowcount:  # type: ignore[attr-defined]
+                holder = session.scalar(select(LeaseRow.owner).where(LeaseRow.key == lease.key))
+                raise RetryableError(f"{lease.key}: the lease of {lease.owner} went to {holder}", lease=lease.key)
+        return Lease(key=lease.key, owner=lease.owner, token=lease.token, expires_ms=until)
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back. Its row stays, expired, so that tokens never repeat."""
+        with self._database.session() as session:
+            session.execute(
+                update(LeaseRow).where(LeaseRow.key == lease.key, LeaseRow.token == lease.token).values(expires_ms=0)
+            )
+
+    def holder(self, key: str) -> Lease | None:
+        """Return the lease in force, if there is one."""
+        with self._database.session() as session:
+            row = session.get(LeaseRow, key)
+            if row is None or row.expires_ms <= self._clock.now_ms():
+                return None
+            return Lease(key=key, owner=row.owner, token=row.token, expires_ms=row.expires_ms)
+
+    def in_force(self, keys: Collection[str]) -> frozenset[str]:
+        """Return those of some keys whose lease somebody holds."""
+        asked, found = sorted(keys), set[str]()
+        with self._database.session() as session:
+            for start in range(0, len(asked), _AT_ONCE):
+                mine = LeaseRow.key.in_(asked[start : start + _AT_ONCE]) & (LeaseRow.expires_ms > self._clock.now_ms())
+                found.update(session.scalars(select(LeaseRow.key).where(mine)))
+        return frozenset(found)
+
+    def is_overtaken(self, lease: Lease) -> bool:
+        """Return whether somebody, be it another try of the same owner, has taken the lease since."""
+        with self._database.session() as session:
+            row = session.get(LeaseRow, lease.key)
+            return row is None or row.token != lease.token
+
+    def forget(self, prefix: str) -> None:
+        """Delete the leases whose keys begin so: of a table that was dropped."""
+        with self._database.session() as session:
+            session.execute(delete(LeaseRow).where(LeaseRow.key.startswith(prefix, autoescape=True)))
+
+    @contextmanager
+    def held(self, key: str, owner: str, lease_ms: int) -> Iterator[Lease | None]:
+        """Hold a lease, renewed in the background, for the time of a block; None if another one has it."""
+        lease = self.acquire(key, owner, lease_ms)
+        if lease is None:
+            yield None
+            return
+        stop = threading.Event()
+
+        def renew() -> None:
+            while not stop.wait(lease_ms / 1000 / _RENEWALS):
+                try:
+                    self.renew(lease, lease_ms)
+                except LakehouseError as error:
+                    logger.warning("lease %s was not renewed: %s", key, error)
+
+        thread = threading.Thread(target=renew, name=f"lease-{lease.token}", daemon=True)
+        thread.start()
+        try:
+            yield lease
+        finally:
+            stop.set()
+            thread.join()
+            try:
+                self.release(lease)
+            except LakehouseError as error:
+                logger.warning("lease %s was not given back and expires by itself: %s", key, error)

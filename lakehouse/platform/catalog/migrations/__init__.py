@@ -1,0 +1,1 @@
+"""Schema migrations of the catalog, run by Alembic."""

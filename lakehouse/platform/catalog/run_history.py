@@ -1,0 +1,373 @@
+"""What the scheduler remembers: requests of people, its own decisions, and what came of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
+from sqlalchemy.orm import InstrumentedAttribute
+
+from lakehouse.core.timeline.env import Clock
+from lakehouse.model.texts import text_list
+from lakehouse.platform.catalog.connect import Database
+from lakehouse.platform.catalog.models import DecisionRow, RequestRow, RunRow, TableRow
+from lakehouse.spec.secrets import redact_text
+
+_KEPT_DECISIONS = 50
+_AFTER = "after"
+LEASE_IS_OVER = "it said nothing more, and its lease is over"
+#: Numbers in one statement; databases take some ten thousands.
+_AT_ONCE = 5000
+
+
+class RunState(StrEnum):
+    """How far a run is; one that died said nothing more before its lease was over."""
+
+    RUNNING = "running"
+    COMMITTED = "committed"
+    NOTHING_TO_DO = "nothing_to_do"
+    FAILED = "failed"
+    DIED = "died"
+
+
+class RequestState(StrEnum):
+    """What became of a request."""
+
+    OPEN = "open"
+    TAKEN = "taken"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether a service is due on a table, whether it is to run now, and why.
+
+    `inputs` are the numbers that were looked at, `predicted` what a run would cost and bring: files, bytes, seconds,
+    benefit. `deadline_ms` is when it should have run at the latest.
+    """
+
+    due: bool
+    chosen: bool
+    reason: str
+    priority: float = 0.0
+    deadline_ms: int | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    decided_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Somebody's wish that a service runs, whether due or not."""
+
+    id: int
+    service: str
+    parameters: Mapping[str, Any]
+    requested_by: str
+    requested_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a service on a table; `actual` has the names of `predicted`. Times are UTC milliseconds.
+
+    Until the run ends well, `after` is the newest completion time on the table's timeline when its first try began.
+    """
+
+    run_id: str
+    service: str
+    state: RunState
+    tries: int
+    started_ms: int
+    ended_ms: int | None
+    instant: str | None
+    predicted: Mapping[str, Any]
+    actual: Mapping[str, Any]
+    error: str | None
+    after: str | None = None
+
+
+class History:
+    """Requests, decisions and runs of one catalog."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+
+    def request(
+        self, table_id: int, service: str, parameters: Mapping[str, Any] | None = None, *, requested_by: str = ""
+    ) -> int:
+        """Ask for a run of a service; return the number of the request."""
+        with self._database.session() as session:
+            row = RequestRow(
+                table_id=table_id,
+                service=service,
+                parameters=dict(parameters or {}),
+                requested_by=requested_by,
+                requested_ms=self._clock.now_ms(),
+                state=RequestState.OPEN,
+            )
+            session.add(row)
+            session.flush()
+            return row.id
+
+    def open_requests(self, table_id: int, service: str) -> tuple[Request, ...]:
+        """Return the requests that no run has taken yet, oldest first."""
+        return self._requests(table_id=table_id, service=service, state=RequestState.OPEN)
+
+    def taken_requests(self, run_id: str, table_id: int, service: str) -> tuple[Request, ...]:
+        """Return the requests that a run has taken and not done yet, oldest first."""
+        return self._requests(run_id=run_id, table_id=table_id, service=service, state=RequestState.TAKEN)
+
+    def _requests(self, **wanted: Any) -> tuple[Request, ...]:
+        query = select(RequestRow).filter_by(**wanted)
+        with self._database.session() as session:
+            return tuple(
+                Request(
+                    id=row.id,
+                    service=row.service,
+                    parameters=dict(row.parameters),
+                    requested_by=row.requested_by,
+                    requested_ms=row.requested_ms,
+                )
+                for row in session.scalars(query.order_by(RequestRow.id))
+            )
+
+    def asked_for(self, services: str | Collection[str]) -> frozenset[tuple[int, str]]:
+        """Return (table id, service) of all requests that no run has taken yet."""
+        query = select(RequestRow.table_id, RequestRow.service).where(
+            RequestRow.state == RequestState.OPEN, RequestRow.service.in_(text_list(services, "services"))
+        )
+        with self._database.session() as session:
+            return frozenset((table, service) for table, service in session.execute(query.distinct()))
+
+    def decide(self, decisions: Mapping[tuple[int, str], Decision]) -> None:
+        """Record decisions by (table id, service), all at once; the oldest ones of these tables go.
+
+        Those of a table that was dropped meanwhile are not recorded.
+        """
+        now = self._clock.now_ms()
+        asked = sorted({table for table, _ in decisions})
+        with self._database.session() as session:
+            # Held until the end, so that none of them is dropped meanwhile; in one order, so that two passes can wait.
+            held = select(TableRow.id).where(_among(TableRow.id, asked)).order_by(TableRow.id)
+            known = set(session.scalars(held.with_for_update(read=True, key_share=True)))
+            rows = [
+                _decision_row(table, service, now, decision)
+                for (table, service), decision in decisions.items()
+                if table in known
+            ]
+            if rows:
+                session.execute(insert(DecisionRow), rows)
+            age = func.row_number().over(
+                partition_by=(DecisionRow.table_id, DecisionRow.service), order_by=DecisionRow.id.desc()
+            )
+            services = sorted({service for _, service in decisions})
+            mine = _among(DecisionRow.table_id, asked) & DecisionRow.service.in_(services)
+            aged = select(DecisionRow.id, age.label("age")).where(mine).subquery()
+            old = list(session.scalars(select(aged.c.id).where(aged.c.age > _KEPT_DECISIONS)))
+            for start in range(0, len(old), _AT_ONCE):
+                session.execute(delete(DecisionRow).where(DecisionRow.id.in_(old[start : start + _AT_ONCE])))
+
+    def due_since(self, tables: Collection[int]) -> dict[tuple[int, str], tuple[int, ...]]:
+        """Return when the newest decisions that say "due", back to the last other one, were made, newest first.
+
+        They stand by (table id, service), in UTC milliseconds.
+        """
+        query = select(DecisionRow.table_id, DecisionRow.service, DecisionRow.due, DecisionRow.decided_ms)
+        found: dict[tuple[int, str], list[int]] = {}
+        over = set()
+        with self._database.session() as session:
+            rows = session.execute(query.where(_among(DecisionRow.table_id, tables)).order_by(DecisionRow.id.desc()))
+            for table, service, due, decided_ms in rows:
+                if not due:
+                    over.add((table, service))
+                elif (table, service) not in over:
+                    found.setdefault((table, service), []).append(decided_ms)
+        return {key: tuple(times) for key, times in found.items()}
+
+    def decisions(self, table_id: int, service: str, *, limit: int = 1) -> tuple[Decision, ...]:
+        """Return the newest decisions, newest first."""
+        query = select(DecisionRow).filter_by(table_id=table_id, service=service).order_by(DecisionRow.id.desc())
+        with self._database.session() as session:
+            return tuple(_decision(row) for row in session.scalars(query.limit(limit)))
+
+    def start(self, run_id: str, table_id: int, service: str, predicted: Mapping[str, Any] | None = None) -> int:
+        """Record that a run begins, or begins again, and takes the open requests; return the number of this try."""
+        with self._database.session() as session:
+            query = select(RunRow).filter_by(run_id=run_id, table_id=table_id, service=service)
+            row = session.scalar(query.with_for_update())
+            if row is None:
+                row = RunRow(run_id=run_id, table_id=table_id, service=service, tries=0, actual={}, predicted={})
+                session.add(row)
+            row.tries += 1
+            row.state, row.started_ms, row.ended_ms = RunState.RUNNING, self._clock.now_ms(), None
+            row.predicted, row.error = dict(predicted or {}), None
+            mine = update(RequestRow).where(RequestRow.table_id == table_id, RequestRow.service == service)
+            session.execute(
+                mine.where(RequestRow.state == RequestState.OPEN).values(state=RequestState.TAKEN, run_id=run_id)
+            )
+            return row.tries
+
+    def began_after(self, run_id: str, table_id: int, service: str, completion: str) -> None:
+        """Record the newest completion time on the timeline before a run, for a retry that asks what was done since."""
+        with self._database.session() as session:
+            session.execute(update(RunRow).where(_is(run_id, table_id, service)).values(actual={_AFTER: completion}))
+
+    def end(
+        self,
+        run_id: str,
+        table_id: int,
+        service: str,
+        state: RunState,
+        *,
+        instant: str | None = None,
+        actual: Mapping[str, Any] | None = None,
+        error: str | None = None,
+        tries: int | None = None,
+    ) -> None:
+        """Record how a run ended. The requests of one that failed are open again, those of another are done.
+
+        `tries` is the number of the try that tells. One that was overtaken by another is believed if it says that it
+        committed, and only then: that is true of the run, whatever became of its other tries. Without `actual` what was
+        recorded stays.
+        """
+        left = RequestState.OPEN if state is RunState.FAILED else RequestState.DONE
+        with self._database.session() as session:
+            row = session.scalar(select(RunRow).where(_is(run_id, table_id, service)).with_for_update())
+            if row is None:
+                return
+            is_late, has_committed = tries not in (None, row.tries), row.state == RunState.COMMITTED
+            if (is_late or has_committed) and (state is not RunState.COMMITTED or (is_late and has_committed)):
+                return
+            kept = {_AFTER: row.actual[_AFTER]} if state is RunState.FAILED and _AFTER in row.actual else {}
+            before = {name: value for name, value in row.actual.items() if name != _AFTER}
+            row.actual = {**kept, **(before if actual is None else actual)}
+            row.state, row.ended_ms = state, self._clock.now_ms()
+            row.error = None if error is None else redact_text(error)
+            row.instant = instant or row.instant
+            session.execute(
+                update(RequestRow)
+                .where(RequestRow.table_id == table_id, RequestRow.service == service, RequestRow.run_id == run_id)
+                .values(state=left, run_id=None if left is RequestState.OPEN else run_id)
+            )
+
+    def bury(self, table_id: int, service: str, *, living: str | None, before_ms: int) -> None:
+        """Record that runs begun by a moment died, all but the one that holds the lease; others get their requests.
+
+        One that was only suspended tells how it ended when it goes on.
+        """
+        dead = (RunRow.table_id == table_id) & (RunRow.service == service) & (RunRow.state == RunState.RUNNING)
+        with self._database.session() as session:
+            query = select(RunRow).where(dead, RunRow.started_ms <= before_ms).with_for_update()
+            for row in session.scalars(query):
+                if row.run_id == living:
+                    continue
+                row.state, row.ended_ms, row.error = RunState.DIED, self._clock.now_ms(), LEASE_IS_OVER
+                taken = (RequestRow.run_id == row.run_id) & (RequestRow.state == RequestState.TAKEN)
+                session.execute(
+                    update(RequestRow)
+                    .where(RequestRow.table_id == table_id, RequestRow.service == service, taken)
+                    .values(state=RequestState.OPEN, run_id=None)
+                )
+
+    def run(self, run_id: str, table_id: int, service: str) -> Run | None:
+        """Return a run, if it is known."""
+        with self._database.session() as session:
+            row = session.scalar(select(RunRow).where(_is(run_id, table_id, service)))
+            return None if row is None else _run(row)
+
+    def runs(self, table_id: int, service: str, *, limit: int = 10) -> tuple[Run, ...]:
+        """Return the newest runs, newest first."""
+        query = select(RunRow).filter_by(table_id=table_id, service=service)
+        with self._database.session() as session:
+            rows = session.scalars(query.order_by(RunRow.started_ms.desc(), RunRow.id.desc()).limit(limit))
+            return tuple(_run(row) for row in rows)
+
+    def newest_runs(self, tables: Collection[int], *, limit: int) -> dict[tuple[int, str], tuple[Run, ...]]:
+        """Return the newest runs of some tables by (table id, service), newest first."""
+        order = (RunRow.started_ms.desc(), RunRow.id.desc())
+        age = func.row_number().over(partition_by=(RunRow.table_id, RunRow.service), order_by=order)
+        aged = select(RunRow.id, age.label("age")).where(_among(RunRow.table_id, tables)).subquery()
+        query = select(RunRow).join(aged, aged.c.id == RunRow.id).where(aged.c.age <= limit).order_by(*order)
+        found: dict[tuple[int, str], tuple[Run, ...]] = {}
+        with self._database.session() as session:
+            for row in session.scalars(query):
+                key = row.table_id, row.service
+                found[key] = (*found.get(key, ()), _run(row))
+        return found
+
+    def bytes_since(self, services: str | Collection[str], since_ms: int) -> dict[str, int]:
+        """Return per service the bytes that runs, on any table, wrote or are predicted to write since a moment."""
+        query = select(RunRow.service, RunRow.actual, RunRow.predicted).where(RunRow.started_ms >= since_ms)
+        wanted = text_list(services, "services")
+        found = dict.fromkeys(wanted, 0)
+        with self._database.session() as session:
+            for service, actual, predicted in session.execute(query.where(RunRow.service.in_(wanted))):
+                found[service] += int((actual or {}).get("bytes", (predicted or {}).get("bytes", 0)))
+        return found
+
+    def running(self, service: str | None = None) -> tuple[tuple[int, str], ...]:
+        """Return (table id, service) of the runs that began and did not end."""
+        query = select(RunRow.table_id, RunRow.service).where(RunRow.state == RunState.RUNNING)
+        if service is not None:
+            query = query.where(RunRow.service == service)
+        with self._database.session() as session:
+            return tuple((table, name) for table, name in session.execute(query))
+
+
+def _among(column: InstrumentedAttribute[int], ids: Collection[int]) -> ColumnElement[bool]:
+    """Return the condition that a column is one of some numbers; of very many, that it is between their ends."""
+    return column.in_(ids) if len(ids) <= _AT_ONCE else column.between(min(ids), max(ids))
+
+
+def _decision_row(table_id: int, service: str, now_ms: int, decision: Decision) -> dict[str, Any]:
+    return {
+        "table_id": table_id,
+        "service": service,
+        "decided_ms": now_ms,
+        "due": decision.due,
+        "chosen": decision.chosen,
+        "reason": redact_text(decision.reason),
+        "priority": decision.priority,
+        "deadline_ms": decision.deadline_ms,
+        "inputs": dict(decision.inputs),
+        "predicted": dict(decision.predicted),
+    }
+
+
+def _decision(row: DecisionRow) -> Decision:
+    return Decision(
+        due=row.due,
+        chosen=row.chosen,
+        reason=row.reason,
+        priority=row.priority,
+        deadline_ms=row.deadline_ms,
+        inputs=dict(row.inputs),
+        predicted=dict(row.predicted),
+        decided_ms=row.decided_ms,
+    )
+
+
+def _is(run_id: str, table_id: int, service: str) -> ColumnElement[bool]:
+    return (RunRow.run_id == run_id) & (RunRow.table_id == table_id) & (RunRow.service == service)
+
+
+def _run(row: RunRow) -> Run:
+    actual = dict(row.actual)
+    after = actual.pop(_AFTER, None)
+    return Run(
+        run_id=row.run_id,
+        service=row.service,
+        state=RunState(row.state),
+        tries=row.tries,
+        started_ms=row.started_ms,
+        ended_ms=row.ended_ms,
+        instant=row.instant,
+        predicted=dict(row.predicted),
+        actual=actual,
+        error=row.error,
+        after=after,
+    )

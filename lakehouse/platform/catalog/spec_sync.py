@@ -1,0 +1,174 @@
+"""Spec files and the catalog: what differs, and putting the files in force.
+
+    file beside the DAGs ──► synchronise ──► new version in the catalog: author, file, time
+                   └───────► compare ──────► the settings in which file and catalog differ
+
+The file is what people edit, so it wins over the version in the catalog. A file that cannot be put in force (it does
+not parse, moves the table, contradicts keys or policies) leaves the version in force as it is, and says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from lakehouse.errors import LakehouseError, RetryableError, UserError
+from lakehouse.platform.catalog.catalog import Catalog, TableEntry, document_of, full_name
+from lakehouse.spec.changes import SpecChange, changes_text, spec_changes
+from lakehouse.spec.folder import SpecFolder, read_specs
+from lakehouse.spec.location import location_of
+from lakehouse.spec.table import TableSpec
+
+logger = logging.getLogger(__name__)
+
+
+class SpecState(StrEnum):
+    """How a spec file stands to the catalog."""
+
+    IN_FORCE = "in force"
+    DIFFERS = "differs"
+    CHANGED = "put in force"
+    ENTERED = "entered"
+    UNKNOWN = "not in the catalog"
+    REFUSED = "refused"
+    NO_FILE = "no file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecStatus:
+    """One table: the version in force, the file that declares it, and what differs between the two.
+
+    `changes` lead from the catalog to the file; after a synchronisation, from the version before to that in force.
+    """
+
+    table: str
+    state: SpecState
+    version: int | None = None
+    file: str = ""
+    changes: tuple[SpecChange, ...] = ()
+    problem: str = ""
+
+    @property
+    def warning(self) -> str:
+        """What people must know about the spec in force; empty where file and catalog agree."""
+        if self.state is SpecState.REFUSED:
+            stays = "" if self.version is None else f"; version {self.version} stays in force"
+            return f"spec file {self.file} is not in force: {self.problem}{stays}"
+        if self.state is SpecState.DIFFERS:
+            return (
+                f"spec file {self.file} is not in force, version {self.version} is: {changes_text(self.changes)}. "
+                "`lakehouse table sync` puts it in force"
+            )
+        return ""
+
+
+def compare(catalog: Catalog, folder: SpecFolder, tables: Collection[str] = ()) -> tuple[SpecStatus, ...]:
+    """Return how the spec files stand to the catalog, by table; nothing is changed.
+
+    Args:
+        catalog: the catalog.
+        folder: the specs in files.
+        tables: full names; only these. Without it all tables of the catalog and of the files.
+    """
+    entries = {
+        entry.identifier: entry for entry in (catalog.entries(list(tables)) if tables else catalog.list_tables())
+    }
+    found: dict[str, SpecStatus] = {}
+    for problem in folder.problems:
+        name = _name(problem.table)
+        entry = entries.get(name)
+        version = None if entry is None else entry.spec_version
+        found[name or problem.file] = SpecStatus(
+            table=name, state=SpecState.REFUSED, version=version, file=problem.file, problem=problem.message
+        )
+    for spec in folder.specs:
+        status = _compared(spec, entries.get(_name(spec.table)))
+        found.setdefault(status.table, status)
+    for name, entry in entries.items():
+        found.setdefault(name, SpecStatus(table=name, state=SpecState.NO_FILE, version=entry.spec_version))
+    wanted = {_name(name) for name in tables}
+    return tuple(found[key] for key in sorted(found) if not wanted or found[key].table in wanted)
+
+
+def synchronise(
+    catalog: Catalog, folder: SpecFolder, *, author: str, tables: Collection[str] = (), enter: bool = False
+) -> tuple[SpecStatus, ...]:
+    """Put the spec files in force where they differ from the catalog; return how they stand then (see `compare`).
+
+    Two synchronisations at once make one new version. `enter` also enters tables that the catalog does not know, and
+    creates those that do not exist. Raises RetryableError if the catalog does not answer.
+    """
+    specs = {_name(spec.table): spec for spec in folder.specs}
+    done = []
+    for status in compare(catalog, folder, tables):
+        if status.state is SpecState.DIFFERS or (enter and status.state is SpecState.UNKNOWN):
+            status = _put_in_force(catalog, specs[status.table], status, author)
+        done.append(status)
+    return tuple(done)
+
+
+def recorded_files(catalog: Catalog, tables: Collection[str] = ()) -> SpecFolder:
+    """Return the specs in the files from which the versions in force came, as far as these are on this machine."""
+    # A relative path is one of another working directory.
+    sources = {entry.source for entry in _entries(catalog, tables) if os.path.isabs(entry.source)}
+    return read_specs(Path(source) for source in sorted(sources) if Path(source).is_file())
+
+
+def warnings_of(statuses: Collection[SpecStatus]) -> Mapping[str, str]:
+    """Return the warnings by table; log those of files that belong to no table."""
+    for status in statuses:
+        if status.warning and not status.table:
+            logger.warning("%s", status.warning)
+    return {status.table: status.warning for status in statuses if status.warning and status.table}
+
+
+def _entries(catalog: Catalog, tables: Collection[str]) -> Collection[TableEntry]:
+    """Return the entries of those of the tables that the catalog knows, or of all."""
+    return [catalog.entry(n) for n in tables if _name(n) and catalog.knows(n)] if tables else catalog.list_tables()
+
+
+def _compared(spec: TableSpec, entry: TableEntry | None) -> SpecStatus:
+    status = SpecStatus(table=_name(spec.table), state=SpecState.UNKNOWN, file=spec.source)
+    if entry is None:
+        return status
+    status = replace(status, version=entry.spec_version)
+    try:
+        place = location_of(spec, os.environ)
+    except UserError as error:
+        return replace(status, state=SpecState.REFUSED, problem=error.message)
+    if place != entry.location:
+        told = f"{entry.identifier} lies at {entry.location}, and the file says {place}"
+        return replace(status, state=SpecState.REFUSED, problem=told)
+    # Two texts of one place are no difference.
+    changes = spec_changes(*({**document_of(each), "location": place} for each in (entry.spec, spec)))
+    return replace(status, state=SpecState.DIFFERS if changes else SpecState.IN_FORCE, changes=changes)
+
+
+def _put_in_force(catalog: Catalog, spec: TableSpec, status: SpecStatus, author: str) -> SpecStatus:
+    try:
+        if status.state is SpecState.UNKNOWN:
+            version, state = catalog.enter(spec, author=author).spec_version, SpecState.ENTERED
+        else:
+            version, state = catalog.update_spec(spec, author=author), SpecState.CHANGED
+    except RetryableError:
+        raise
+    except LakehouseError as error:
+        return replace(status, state=SpecState.REFUSED, problem=error.message)
+    logger.info("%s: version %s of its spec is in force, from %s: %s", *_told(status, version))
+    return replace(status, state=state, version=version)
+
+
+def _told(status: SpecStatus, version: int) -> tuple[str, int, str, str]:
+    return status.table, version, status.file, changes_text(status.changes) or "new"
+
+
+def _name(table: str) -> str:
+    """Return the full name of a table, empty for what cannot be one."""
+    try:
+        return full_name(table)
+    except UserError:
+        return ""

@@ -1,0 +1,1 @@
+"""One ingestion run: plan from the checkpoint, read, write, report."""

@@ -1,0 +1,1 @@
+"""Metastore clients: the protocol, Hive Metastore over Thrift, and an in-memory implementation."""

@@ -1,0 +1,99 @@
+"""Our values of a metastore as the structures that its Thrift interface wants, and back."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from pymetastore.hive_metastore.ttypes import FieldSchema, Partition, SerDeInfo, StorageDescriptor, Table
+
+from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
+
+EXTERNAL = "EXTERNAL_TABLE"
+#: Columns as the metastore says them.
+Said = tuple[tuple[str, str, str | None], ...]
+
+
+def to_table(table: HiveTable, into: Table | None = None) -> Table:
+    """Return an external table; of one that is there, `into`, all that `HiveTable` does not say is kept."""
+    made = into or Table(dbName=table.database, tableName=table.name, owner=_user(), ownerType=None)
+    made.partitionKeys = _fields(table.partition_columns)
+    made.parameters = {"EXTERNAL": "TRUE", **table.parameters}
+    made.tableType = EXTERNAL
+    made.sd = _descriptor(table.columns, table.location, table.format, made.sd)
+    return made
+
+
+def of_table(table: Table) -> HiveTable:
+    """Return what the metastore says of a table; a view has no location."""
+    return HiveTable(
+        database=table.dbName,
+        name=table.tableName,
+        columns=_columns(table.sd.cols),
+        partition_columns=_columns(table.partitionKeys or ()),
+        location=table.sd.location or "",
+        format=_format(table.sd),
+        parameters=dict(table.parameters or {}),
+    )
+
+
+def to_partition(database: str, name: str, partition: HivePartition, into: Partition | None = None) -> Partition:
+    """Return a partition; of one that is there, `into`, all that `HivePartition` does not say is kept."""
+    made = into or Partition(values=list(partition.values), dbName=database, tableName=name)
+    made.parameters = dict(partition.parameters)
+    made.sd = _descriptor(partition.columns, partition.location, partition.format, made.sd)
+    return made
+
+
+def of_partition(partition: Partition, known: dict[Said, tuple[Column, ...]]) -> HivePartition:
+    """Return what the metastore says of a partition; `known` holds columns that others of its table have, too."""
+    said = tuple((field.name, field.type, field.comment) for field in partition.sd.cols)
+    if said not in known:
+        known[said] = _columns(partition.sd.cols)
+    return HivePartition(
+        values=tuple(partition.values),
+        location=partition.sd.location or "",
+        format=_format(partition.sd),
+        columns=known[said],
+        parameters=dict(partition.parameters or {}),
+    )
+
+
+def _descriptor(
+    columns: Sequence[Column], location: str, format: Format, into: StorageDescriptor | None
+) -> StorageDescriptor:
+    made = into or StorageDescriptor(
+        compressed=False, numBuckets=0, bucketCols=[], sortCols=[], parameters={}, serdeInfo=SerDeInfo()
+    )
+    made.cols, made.location = _fields(columns), location
+    made.inputFormat, made.outputFormat = format.input_format, format.output_format
+    made.serdeInfo.serializationLib = format.serde
+    made.serdeInfo.parameters = dict(format.serde_properties)
+    return made
+
+
+def _format(descriptor: Any) -> Format:
+    serde = descriptor.serdeInfo
+    return Format(
+        input_format=descriptor.inputFormat or "",
+        output_format=descriptor.outputFormat or "",
+        serde=serde.serializationLib or "",
+        serde_properties=dict(serde.parameters or {}),
+    )
+
+
+def _fields(columns: Sequence[Column]) -> list[FieldSchema]:
+    return [FieldSchema(name=column.name, type=column.type, comment=column.comment) for column in columns]
+
+
+def _columns(fields: Sequence[FieldSchema]) -> tuple[Column, ...]:
+    return tuple(Column(name=field.name, type=field.type, comment=field.comment or "") for field in fields)
+
+
+def _user() -> str:
+    """Return who we are: a table belongs to who made it."""
+    with suppress(KeyError, OSError, ImportError):
+        return getpass.getuser()
+    return ""

@@ -1,0 +1,42 @@
+"""Names of partitions as a Hive Metastore makes them (`FileUtils.makePartName`), and locations that mean the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, escape, unescape
+
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "": "file", "gcs": "gs"}
+
+
+def partition_name(columns: Sequence[str], values: Sequence[str]) -> str:
+    """Return `column=value/...`, columns in lower case, values escaped; an empty value is the default partition."""
+    pairs = zip(columns, values, strict=True)
+    return "/".join(f"{escape(column.lower())}={escape(value or DEFAULT_PARTITION)}" for column, value in pairs)
+
+
+def partition_values(name: str) -> tuple[str, ...]:
+    """Return the values of a partition's name, in order and not escaped.
+
+    partition_values(partition_name(columns, values)) == values, unless one is empty.
+    """
+    return tuple(unescape(level.partition("=")[2]) for level in name.split("/"))
+
+
+def same_location(one: str, other: str) -> bool:
+    """Return whether two locations mean the same place: `/a`, `file:/a` and `file:///a/` do, so do s3 and s3a."""
+    return plain_location(one) == plain_location(other)
+
+
+def plain_location(location: str) -> str:
+    """Return a location in one way of the many to write it."""
+    scheme, rest = "", location
+    if found := re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?=/)", location):
+        scheme, rest = found[1].lower(), location[found.end() :]
+    scheme = _SCHEMES.get(scheme, scheme)
+    authority, path = "", rest
+    if rest.startswith("//"):
+        authority, slash, tail = rest[2:].partition("/")
+        path = slash + tail
+    return f"{scheme}://{authority}{re.sub('/+', '/', path).rstrip('/')}"

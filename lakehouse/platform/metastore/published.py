@@ -1,0 +1,79 @@
+"""A published table as the metastore tells of it: which partitions there are, and which files each of them shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from lakehouse.core.format.publication import decode_manifest
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.errors import UserError
+from lakehouse.platform.metastore.protocol import HivePartition, HiveTable, Metastore
+
+#: Parameters of the metastore's table and of its partitions.
+TABLE = "lakehouse.table"
+STATE = "lakehouse.state"
+INSTANT = "lakehouse.instant"
+COMPLETION = "lakehouse.completion"
+EVENT_TIME = "lakehouse.event_time"
+POINTER, COPY = "pointer", "copy"
+_READERS = 16
+NO_OPTIONS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownPartition:
+    """A partition; `values` are those of its columns, `files` URLs. A copy is all that is in `location`."""
+
+    values: Mapping[str, str]
+    location: str
+    is_copy: bool
+    files: tuple[str, ...] = ()
+
+
+def published_table(metastore: Metastore, name: str) -> HiveTable:
+    """Return the table `database.table`; raise UserError if there is none, or it is not a publication."""
+    database, _, table = name.rpartition(".")
+    found = metastore.table(database or "default", table)
+    if found is None:
+        raise UserError(f"{metastore.name}: there is no table {name}", table=name)
+    if TABLE not in found.parameters:
+        raise UserError(
+            f"{metastore.name}: {name} is not published by lakehouse; read it as any table of Hive's", table=name
+        )
+    return found
+
+
+def shown_partitions(
+    table: HiveTable,
+    partitions: Sequence[HivePartition],
+    storage_options: Mapping[str, str] = NO_OPTIONS,
+    *,
+    list_copies: bool = False,
+) -> tuple[ShownPartition, ...]:
+    """Return what some partitions show; manifests are read (and copies listed, if asked for), a few at a time.
+
+    Raises UserError for a partition that somebody else made.
+    """
+    columns = [column.name for column in table.partition_columns]
+
+    def shown(partition: HivePartition) -> ShownPartition:
+        state, location = partition.parameters.get(STATE), partition.location
+        if state not in (POINTER, COPY):
+            raise UserError(
+                f"{table.database}.{table.name}: partition {'/'.join(partition.values)} at {location} was made by "
+                "somebody else; drop it, or publish it",
+                partition=partition.values,
+            )
+        files: tuple[str, ...] = ()
+        if state == POINTER:
+            files = decode_manifest(open_storage(location, storage_options).get("manifest"))
+        elif list_copies:
+            found = open_storage(location, storage_options).list("")
+            files = tuple(f"{location}/{file.path}" for file in found if not file.name.startswith(("_", ".")))
+        values = dict(zip(columns, partition.values, strict=True))
+        return ShownPartition(values=values, location=location, is_copy=state == COPY, files=files)
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return tuple(pool.map(shown, partitions))

@@ -1,0 +1,1 @@
+"""Publication of tables and partitions in a Hive Metastore."""

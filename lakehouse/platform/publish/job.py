@@ -1,0 +1,164 @@
+"""What publication works with, what is known of the table, and partitions as the metastore is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakehouse.core.operations.load.table import LoadedTable, list_data_files
+from lakehouse.core.operations.read.event_time import EventVersions, event_span, watermark
+from lakehouse.core.planning.event_time import milliseconds
+from lakehouse.core.planning.partition_time import partition_time
+from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, parse_partition_path
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.publications import url_of
+from lakehouse.errors import UserError
+from lakehouse.model.publication import EventSpan, PublishedPartition, Version
+from lakehouse.platform.metastore.names import partition_name, partition_values
+from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable, Metastore
+from lakehouse.platform.metastore.published import COMPLETION, COPY, EVENT_TIME, INSTANT, POINTER, STATE, TABLE
+from lakehouse.platform.publish.plan import Candidate, Facts, iso
+from lakehouse.platform.publish.types import hive_columns
+from lakehouse.spec.options import Policies
+from lakehouse.spec.publish import PublishSpec
+
+_PARQUET_SERDE = "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"
+COPY_FORMAT = Format(
+    input_format="org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
+    output_format="org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
+    serde=_PARQUET_SERDE,
+)
+POINTER_FORMAT = Format(
+    input_format="org.apache.hadoop.hive.ql.io.SymlinkTextInputFormat",
+    output_format="org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
+    serde=_PARQUET_SERDE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishJob:
+    """A table, what is declared of its publication, the metastore, and where archived partitions lie."""
+
+    table: Table
+    policies: Policies
+    spec: PublishSpec
+    metastore: Metastore
+    place: Storage
+
+    @property
+    def target(self) -> str:
+        """The metastore's table as `database.table`."""
+        return self.spec.target
+
+
+def facts_of(job: PublishJob, loaded: LoadedTable, known: EventSpan) -> Facts:
+    """Return what is known of the table now; one listing where its partitions are what is published.
+
+    `known` is the range of events that the publication stored: archived commits that it covers are not read.
+    """
+    writes = loaded.timeline.writes().by_completion()
+    newest = writes[-1] if writes else None
+    mark = watermark(loaded, job.policies.event_time)
+    # Only periods need it: the partitions of the table are listed.
+    span = event_span(loaded, known) if job.spec.partitions == "date" else known
+    return Facts(
+        now_ms=loaded.env.clock.now_ms(),
+        newest=None if newest is None else Version(instant=newest.requested, completion=newest.completion),
+        watermark_ms=None if mark.value is None else milliseconds(mark.value),
+        span=span,
+        partitions=table_partitions(job, loaded) if job.spec.partitions == "table" else (),
+    )
+
+
+def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[Candidate, ...]:
+    """Return the table's own partitions as candidates, with the span that their path names."""
+    keys = loaded.config.keys
+    if not keys.partition_fields:
+        raise UserError(
+            f"{job.target}: {loaded.env.storage.root} has no partitions to publish; say `partitions: date` in "
+            "services.publish to show the whole table once a day",
+            setting="partitions",
+        )
+    columns, found = partition_columns(job, loaded), []
+    for path in sorted({file.partition for file in list_data_files(loaded)}):
+        values = [value or DEFAULT_PARTITION for value in parse_partition_path(path, keys)]
+        span = partition_time(path, keys)
+        found.append(
+            Candidate(
+                name=partition_name(columns, values),
+                paths=(path,),
+                start_ms=None if span is None else span.start_ms,
+                end_ms=None if span is None else span.end_ms,
+            )
+        )
+    return tuple(found)
+
+
+def versions_of(loaded: LoadedTable) -> Callable[[int], Version | None]:
+    """Return the function that tells the version of an event time in UTC milliseconds; it reads when it is called."""
+    found: list[EventVersions] = []
+
+    def version_at(event_time_ms: int) -> Version | None:
+        if not found:
+            found.append(EventVersions(loaded))
+        instant = found[0].at(event_time_ms)
+        return None if instant is None else Version(instant=instant.requested, completion=instant.completion)
+
+    return version_at
+
+
+def partition_columns(job: PublishJob, loaded: LoadedTable) -> tuple[str, ...]:
+    """Return the names of the partition columns, in lower case as Hive has them."""
+    if job.spec.partitions == "date":
+        return (job.spec.column.lower(),)
+    return tuple(name.rpartition(".")[2].lower() for name in loaded.config.keys.partition_fields)
+
+
+def data_schema(job: PublishJob, loaded: LoadedTable, schema: pa.Schema) -> pa.Schema:
+    """Return the columns that are shown: without those that are partition columns."""
+    hidden = set(partition_columns(job, loaded))
+    clash = [field.name for field in schema if field.name.lower() in hidden]
+    if clash and job.spec.partitions == "date":
+        raise UserError(
+            f"{job.target}: the table has a column {clash[0]!r}, as services.publish.column calls its partitions; give "
+            "that another name",
+            setting="column",
+        )
+    return pa.schema([field for field in schema if field.name.lower() not in hidden])
+
+
+def hive_table(job: PublishJob, loaded: LoadedTable, schema: pa.Schema) -> HiveTable:
+    """Return the table as the metastore is told of it."""
+    return HiveTable(
+        database=job.spec.database,
+        name=job.spec.table,
+        columns=hive_columns(data_schema(job, loaded, schema), timestamps=True),
+        partition_columns=tuple(Column(name=name, type="string") for name in partition_columns(job, loaded)),
+        location=url_of(job.place, ""),
+        format=COPY_FORMAT,
+        parameters={TABLE: loaded.env.storage.root, "lakehouse.name": loaded.config.name},
+    )
+
+
+def hive_partition(
+    job: PublishJob, loaded: LoadedTable, columns: tuple[Column, ...], name: str, shown: PublishedPartition
+) -> HivePartition:
+    """Return a partition as the metastore is told of it: a folder with a manifest, or with files of its own."""
+    parameters = {
+        STATE: POINTER if shown.manifest else COPY,
+        INSTANT: shown.version.instant,
+        COMPLETION: shown.version.completion,
+    }
+    if shown.event_time_ms is not None:
+        parameters[EVENT_TIME] = iso(shown.event_time_ms)
+    folder = shown.manifest.rpartition("/")[0]
+    return HivePartition(
+        values=partition_values(name),
+        location=url_of(loaded.env.storage, folder) if shown.manifest else url_of(job.place, shown.copy),
+        format=POINTER_FORMAT if shown.manifest else COPY_FORMAT,
+        columns=columns,
+        parameters=parameters,
+    )

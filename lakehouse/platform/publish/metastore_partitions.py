@@ -1,0 +1,154 @@
+"""What the metastore shows: made to agree with what is written down, one call per batch of partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from lakehouse.core.format.publication import SUCCESS
+from lakehouse.core.operations.load.table import LoadedTable, table_schema
+from lakehouse.core.timeline.publications import change_publication, read_publications
+from lakehouse.errors import UserError
+from lakehouse.model.publication import Publication, PublishedPartition, Stage
+from lakehouse.platform.metastore.names import partition_name, same_location
+from lakehouse.platform.metastore.protocol import HivePartition, HiveTable
+from lakehouse.platform.metastore.published import STATE, TABLE
+from lakehouse.platform.publish.job import PublishJob, hive_partition, hive_table
+
+logger = logging.getLogger(__name__)
+
+
+def ensure_table(job: PublishJob, loaded: LoadedTable) -> None:
+    """Make database and table, or bring the columns of ours up to date; refuse a table that is not ours."""
+    schema = table_schema(loaded)
+    if schema is None:
+        raise UserError(f"{job.target}: {loaded.env.storage.root} has no columns yet; write to it first")
+    wanted, metastore = hive_table(job, loaded, schema), job.metastore
+    found = metastore.table(wanted.database, wanted.name)
+    if found is None:
+        metastore.create_database(wanted.database)
+        if metastore.create_table(wanted):
+            logger.info("%s: created in %s", job.target, metastore.name)
+            return
+        found = metastore.table(wanted.database, wanted.name)
+    if found is None or found.parameters.get(TABLE) != loaded.env.storage.root:
+        owner = "gone again" if found is None else found.parameters.get(TABLE) or "not of lakehouse"
+        raise UserError(
+            f"{metastore.name}: {job.target} is there already and is {owner}, not a publication of "
+            f"{loaded.env.storage.root}; choose another services.publish.table, or drop that one",
+            table=job.target,
+        )
+    if found.partition_columns != wanted.partition_columns:
+        raise UserError(
+            f"{metastore.name}: {job.target} is partitioned by {_listed(found)}, and services.publish makes it "
+            f"{_listed(wanted)}; drop it, or take another name",
+            table=job.target,
+        )
+    if found.columns != wanted.columns:
+        metastore.alter_table(replace(found, columns=wanted.columns))
+
+
+def _listed(table: HiveTable) -> str:
+    return ", ".join(column.name for column in table.partition_columns)
+
+
+def show(job: PublishJob, loaded: LoadedTable, wanted: Mapping[str, PublishedPartition]) -> tuple[str, ...]:
+    """Make the metastore show these partitions as they are written down; return those that it showed otherwise."""
+    if not wanted:
+        return ()
+    schema = table_schema(loaded)
+    assert schema is not None, "the table was made with its columns"
+    table = hive_table(job, loaded, schema)
+    spec, metastore = job.spec, job.metastore
+    names = _there(job, sorted(wanted))
+    there = {
+        partition_name([column.name for column in table.partition_columns], found.values): found
+        for found in metastore.partitions(spec.database, spec.table, names)
+    }
+    told = {name: hive_partition(job, loaded, table.columns, name, partition) for name, partition in wanted.items()}
+    changed = [name for name in sorted(there) if not _shows(there[name], told[name])]
+    kept = {name: {**there[name].parameters, **told[name].parameters} for name in changed}
+    if changed:
+        metastore.alter_partitions(spec.database, spec.table, [replace(told[n], parameters=kept[n]) for n in changed])
+    missing = [name for name in sorted(wanted) if name not in there]
+    if missing:
+        metastore.add_partitions(spec.database, spec.table, [told[name] for name in missing])
+    return (*changed, *missing)
+
+
+def _there(job: PublishJob, wanted: Sequence[str]) -> list[str]:
+    known = set(job.metastore.partition_names(job.spec.database, job.spec.table))
+    return [name for name in wanted if name in known]
+
+
+def _shows(there: HivePartition, told: HivePartition) -> bool:
+    """Whether the metastore shows what it was told: place, way of reading, version."""
+    return (
+        same_location(there.location, told.location)
+        and there.format.input_format == told.format.input_format
+        and all(there.parameters.get(key) == value for key, value in told.parameters.items())
+    )
+
+
+def _put_success(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition) -> None:
+    """Leave a `_SUCCESS` beside what is shown; engines do not read files whose names begin so."""
+    if partition.manifest:
+        loaded.env.storage.put(f"{partition.manifest.rpartition('/')[0]}/{SUCCESS}", b"")
+    else:
+        job.place.put(f"{partition.copy}/{SUCCESS}", b"")
+
+
+def settle(job: PublishJob, loaded: LoadedTable, shown: Mapping[str, PublishedPartition]) -> None:
+    """Write down that these partitions are shown, and retire what was shown before."""
+    if not shown:
+        return
+    now_ms = loaded.env.clock.now_ms()
+    if job.spec.success_file:
+        for partition in shown.values():
+            _put_success(job, loaded, partition)
+
+    def told(publication: Publication) -> Publication:
+        for name, partition in shown.items():
+            if publication.partitions.get(name) != partition:
+                continue
+            stage = Stage.PUBLISHED if partition.manifest else Stage.ARCHIVED
+            first_ms = partition.published_ms or now_ms
+            settled = replace(partition, stage=stage, before=None, published_ms=first_ms, needs_copy=False)
+            publication = publication.put(name, settled).heeded(name)
+            before = partition.before
+            if before is not None and (before.manifest, before.copy) != (partition.manifest, partition.copy):
+                publication = publication.retire(before.manifest, before.copy, now_ms)
+            logger.info("%s: %s %s at %s: %s", job.target, stage, name, partition.version.instant, partition.reason)
+        return publication
+
+    change_publication(loaded.env, job.target, told)
+
+
+def repair(job: PublishJob, loaded: LoadedTable, *, known: Collection[str]) -> tuple[str, ...]:
+    """Put right what others changed in the metastore since it was told, a run that was late among them."""
+    publication = read_publications(loaded.env)[job.target]
+    _hide(job, [name for name, p in publication.partitions.items() if p.stage is Stage.WITHDRAWN])
+    settled = {
+        name: p
+        for name, p in publication.partitions.items()
+        if p.stage in (Stage.PUBLISHED, Stage.ARCHIVED) and name not in known
+    }
+    repaired = show(job, loaded, settled)
+    for name in repaired:
+        logger.warning("%s: %s was not shown as published, and is again", job.target, name)
+    return repaired
+
+
+def _hide(job: PublishJob, withdrawn: Sequence[str]) -> None:
+    """Drop what is shown although it was withdrawn: by a run that had begun to publish it before."""
+    there = _there(job, withdrawn) if withdrawn else []
+    spec, metastore = job.spec, job.metastore
+    ours = [
+        name
+        for name, found in zip(there, metastore.partitions(spec.database, spec.table, there), strict=True)
+        if STATE in found.parameters
+    ]
+    if ours:
+        logger.warning("%s: %s was shown although it is withdrawn", job.target, ", ".join(ours))
+        metastore.drop_partitions(spec.database, spec.table, ours)

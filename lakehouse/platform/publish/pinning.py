@@ -1,0 +1,156 @@
+"""The versions that are to be published: written down, and their files pinned by manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from lakehouse.core.operations.commit.pins import listings_at, taken_since
+from lakehouse.core.operations.load.cleaned_files import require_uncleaned
+from lakehouse.core.operations.load.table import LoadedTable, load_visible
+from lakehouse.core.operations.read.damage import check_listing
+from lakehouse.core.operations.read.event_time import watermark
+from lakehouse.core.planning.restore import slice_paths
+from lakehouse.core.timeline.publications import change_publication, manifest_path, put_manifests
+from lakehouse.errors import UserError
+from lakehouse.model.files import FileSlice
+from lakehouse.model.publication import EventSpan, Publication, PublishedPartition, Stage
+from lakehouse.platform.publish.job import PublishJob, versions_of
+from lakehouse.platform.publish.plan import Planned, PublishPlan
+
+_CLEANED = (
+    "a clean removed files of its version before it was published; publish it with --newest, or withdraw it, and keep "
+    "more versions (hoodie.clean.*)"
+)
+
+
+def begin(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> Publication:
+    """Write down what is to be published, and which manifests pin it."""
+
+    def told(publication: Publication) -> Publication:
+        for planned in plan.publish:
+            before = publication.partitions.get(planned.name)
+            if before is None or before.stage in (Stage.PUBLISHED, Stage.ARCHIVED, Stage.WITHDRAWN, Stage.LOST):
+                publication = publication.put(planned.name, _begun(job, planned, before))
+        return replace(publication, span=_kept_span(loaded, plan, publication, force=bool(plan.publish)))
+
+    return change_publication(loaded.env, job.target, told)
+
+
+def keep_span(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> None:
+    """Store the range of events that the plan found, if commits of it may be archived; else write nothing."""
+
+    def told(publication: Publication) -> Publication:
+        return replace(publication, span=_kept_span(loaded, plan, publication, force=False))
+
+    change_publication(loaded.env, job.target, told)
+
+
+def _kept_span(loaded: LoadedTable, plan: PublishPlan, publication: Publication, *, force: bool) -> EventSpan:
+    """Return the span to store: a newer one only where the stored one ends before the timeline begins, or by `force`.
+
+    So runs that find nothing to do write the state once per archive, not once per commit.
+    """
+    stored, oldest = publication.span, min((i.completion for i in loaded.timeline.writes()), default="")
+    if plan.span.up_to <= stored.up_to or not (force or stored.up_to < oldest):
+        return stored
+    return plan.span
+
+
+def _begun(job: PublishJob, planned: Planned, before: PublishedPartition | None) -> PublishedPartition:
+    return PublishedPartition(
+        stage=Stage.PUBLISHING,
+        version=planned.version,
+        manifest=manifest_path(job.target, planned.name, planned.version.instant),
+        before=before if before is not None and before.is_shown else None,
+        paths=planned.paths,
+        event_time_ms=planned.event_time_ms,
+        ready_ms=planned.ready_ms,
+        reason=planned.reason,
+    )
+
+
+def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> frozenset[str]:
+    """Write the manifests of what is being published; return the names whose version is gone, and write that down.
+
+    What a clean took is lost, unless the next run would choose another version or an earlier one is shown still.
+    """
+    mine = {n: p for n, p in publication.partitions.items() if p.stage is Stage.PUBLISHING and p.manifest}
+    if not mine:
+        return frozenset()
+    # Files of the state as it is loaded here: what a clean takes afterwards is looked up under the lock.
+    loaded = loaded.reload()
+    slices = slices_of_versions(loaded, mine.values(), skips=job.policies.write.skips_damage)
+    chosen = {name: slices[p.version.completion, p.paths] for name, p in mine.items()}
+    files = {n: tuple(path for s in found or () for path in slice_paths(s)) for n, found in chosen.items()}
+    gone = {name for name, found in chosen.items() if found is None}
+    put_manifests(loaded.env, {mine[name].manifest: paths for name, paths in files.items() if name not in gone})
+    versions = {name: partition.version.instant for name, partition in mine.items()}
+    gone |= taken_since(loaded, job.policies.transaction, loaded.timeline, files, versions)
+    lost = {name for name in gone if _is_lost(job, loaded.reload(), mine[name])}
+
+    def told(now: Publication) -> Publication:
+        for name, partition in mine.items():
+            if now.partitions.get(name) != partition:
+                continue
+            if name in lost and partition.before is None:
+                now = now.put(name, replace(partition, stage=Stage.LOST, manifest="", reason=_CLEANED))
+                continue
+            if name in gone:
+                now = now.without(name) if partition.before is None else now.put(name, partition.before)
+                continue
+            found = chosen[name] or ()
+            size = sum((s.base.size_bytes if s.base is not None else 0) + s.total_log_bytes for s in found)
+            logs = any(s.logs for s in found)
+            now = now.put(name, replace(partition, files=len(files[name]), size_bytes=size, needs_copy=logs))
+        return now
+
+    change_publication(loaded.env, job.target, told)
+    return frozenset(gone)
+
+
+def _is_lost(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition) -> bool:
+    """Return whether the next run would choose the same version again, whose files are gone."""
+    if partition.paths is not None or partition.event_time_ms is None:
+        return False
+    if watermark(loaded, job.policies.event_time).value is None:
+        return False
+    return versions_of(loaded)(partition.event_time_ms) == partition.version
+
+
+def slices_of_versions(
+    loaded: LoadedTable, partitions: Iterable[PublishedPartition], *, skips: bool
+) -> dict[tuple[str, tuple[str, ...] | None], tuple[FileSlice, ...] | None]:
+    """Return the slices of versions, by completion and paths, None where a clean took some; one listing for all.
+
+    Raises CorruptTableError if a file of a version is lost or damaged: older rows would be published and pinned. With
+    `skips` that is logged.
+    """
+    wanted = {(p.version.completion, p.paths) for p in partitions}
+    paths = {path for _, paths in wanted for path in paths or ()}
+    whole = any(paths is None for _, paths in wanted)
+    found = listings_at(loaded, sorted({time for time, _ in wanted}), None if whole else sorted(paths))
+    for listing in found.values():
+        check_listing(loaded, listing, skips=skips, completed_after="")
+    return {
+        (time, paths): _uncleaned(
+            loaded, time, paths, [s for s in found[time].slices if paths is None or s.partition in paths]
+        )
+        for time, paths in wanted
+    }
+
+
+def _uncleaned(
+    loaded: LoadedTable, completion: str, paths: tuple[str, ...] | None, slices: Sequence[FileSlice]
+) -> tuple[FileSlice, ...] | None:
+    keep = None if paths is None else partial(_leads_to, paths)
+    try:
+        require_uncleaned(loaded, slices, load_visible(loaded, completed_up_to=completion), completion, keep=keep)
+    except UserError:
+        return None
+    return tuple(slices)
+
+
+def _leads_to(paths: tuple[str, ...], directory: str) -> bool:
+    return any(f"{path}/".startswith(f"{directory}/") for path in paths)

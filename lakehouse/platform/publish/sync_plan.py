@@ -1,0 +1,316 @@
+"""What a Hive Metastore lacks of a table, decided from both sides' values alone; declared as Hudi's own sync does.
+
+    copy on write                t
+    merge on read, ALL           t_ro (base files), t_rt (all rows), and t (all rows)
+    merge on read, RO or RT      t, of one kind or the other
+
+The truth is the table: every plan compares all its partitions with all those of the metastore, so what one sync missed
+the next one finds. A partition there that the table does not have is dropped, one at another place is moved, whoever
+made it. Where two paths have one name in Hive, or a path does not fit the partition columns, it is left out and told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from lakehouse.core.format.avro.schema import with_meta_fields
+from lakehouse.core.rows.partition_path import DEFAULT_PARTITION, parse_partition_path
+from lakehouse.errors import UserError
+from lakehouse.model.keys import KeyConfig
+from lakehouse.platform.metastore.names import partition_name, same_location
+from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
+from lakehouse.platform.publish.types import hive_columns, is_widening, spark_json
+from lakehouse.spec.sync_options import ALL, RO, SyncPolicy
+
+#: Hudi's sync goes on from here, so they are written when all partitions are there.
+LAST_COMMIT = "last_commit_time_sync"
+LAST_COMPLETION = "last_commit_completion_time_sync"
+_PROVIDER, _SPARK_SCHEMA = "spark.sql.sources.provider", "spark.sql.sources.schema."
+_HUDI = "org.apache.hudi."
+_FORMATS = {False: "HoodieParquetInputFormat", True: "realtime.HoodieParquetRealtimeInputFormat"}
+_PARQUET = "org.apache.hadoop.hive.ql.io.parquet."
+#: Longest piece of a schema that every database behind a metastore holds.
+_PIECE = 4000
+_DAY = re.compile(r"\d{4}/\d\d/\d\d(/\d\d)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncFacts:
+    """A table as it is: data columns, paths of the partitions that hold data, and its newest write.
+
+    `sizes` are numbers of files and bytes of partitions, where they are known.
+    """
+
+    name: str
+    location: str
+    is_merge_on_read: bool
+    schema: pa.Schema
+    keys: KeyConfig
+    partitions: tuple[str, ...]
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    last_requested: str = ""
+    last_completed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """A table as the metastore has it: names of all partitions, and those that it tells of by these names."""
+
+    table: HiveTable
+    names: tuple[str, ...] = ()
+    partitions: tuple[HivePartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlan:
+    """What is to be done to one table; `wanted` is how it will be, `changes` say why it is altered.
+
+    `stamp` are the parameters that are written last.
+    """
+
+    wanted: HiveTable
+    create: bool = False
+    changes: tuple[str, ...] = ()
+    add: tuple[HivePartition, ...] = ()
+    alter: tuple[HivePartition, ...] = ()
+    drop: tuple[str, ...] = ()
+    stamp: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be done."""
+        return not (self.create or self.changes or self.add or self.alter or self.drop or self.stamp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPlan:
+    """What a metastore is to be told; `skipped` are partitions that it cannot be told of, and why."""
+
+    database: str
+    tables: tuple[TablePlan, ...]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the metastore knows it all."""
+        return all(table.is_empty for table in self.tables)
+
+
+def wanted_tables(facts: SyncFacts, policy: SyncPolicy) -> tuple[HiveTable, ...]:
+    """Return the tables that show this one, by the policy's strategy."""
+    name = (policy.table or re.sub(r"[^A-Za-z0-9_]", "_", facts.name.rpartition(".")[2])).lower()
+    if not facts.is_merge_on_read:
+        return (_table(facts, policy, name, realtime=False, base_only=False),)
+    if policy.strategy != ALL:
+        base_only = policy.strategy == RO
+        return (_table(facts, policy, name, realtime=not base_only, base_only=base_only),)
+    shown = (
+        _table(facts, policy, f"{name}_ro", realtime=False, base_only=True),
+        _table(facts, policy, f"{name}_rt", realtime=True, base_only=False),
+    )
+    if not policy.snapshot_with_table_name:
+        return shown
+    return (*shown, _table(facts, policy, name, realtime=True, base_only=False))
+
+
+def plan_sync(facts: SyncFacts, policy: SyncPolicy, present: Mapping[str, Present]) -> SyncPlan:
+    """Return what is to be done where `present` has the tables that are there, by name.
+
+    Raises UserError, before anything is touched, for a table of the name that shows something else, and for columns
+    that cannot become what they are.
+    """
+    named, skipped = named_partitions(facts)
+    tables = tuple(
+        _plan_table(wanted, present.get(wanted.name), facts, named) for wanted in wanted_tables(facts, policy)
+    )
+    return SyncPlan(database=policy.database.lower(), tables=tables, skipped=skipped)
+
+
+def named_partitions(facts: SyncFacts) -> tuple[dict[str, tuple[tuple[str, ...], str]], dict[str, str]]:
+    """Return name -> (values, path) of the partitions, and path -> why of those that cannot be told."""
+    columns = [name.lower() for name in facts.keys.partition_fields]
+    named: dict[str, tuple[tuple[str, ...], str]] = {}
+    skipped: dict[str, str] = {}
+    if not columns:
+        return named, skipped
+    for path in facts.partitions:
+        try:
+            values = tuple(_hive_value(value) for value in parse_partition_path(path, facts.keys))
+        except UserError as error:
+            skipped[path] = error.message
+            continue
+        name = partition_name(columns, values)
+        if name in named:
+            skipped[path] = f"it is called {name} in Hive, as {named[name][1]!r} is"
+        else:
+            named[name] = (values, path)
+    return named, skipped
+
+
+def _hive_value(value: str | None) -> str:
+    if not value:
+        return DEFAULT_PARTITION
+    # Days that make levels of directories are days in Hive.
+    return value.replace("/", "-") if _DAY.fullmatch(value) else value
+
+
+def _table(facts: SyncFacts, policy: SyncPolicy, name: str, *, realtime: bool, base_only: bool) -> HiveTable:
+    schema = with_meta_fields(facts.schema)
+    fields = facts.keys.partition_fields
+    columns = {column.name: column for column in hive_columns(schema, timestamps=policy.timestamps)}
+    partition = tuple(columns.get(f.lower(), Column(name=f.lower(), type="string")) for f in fields)
+    return HiveTable(
+        database=policy.database.lower(),
+        name=name,
+        columns=tuple(column for column in columns.values() if column not in partition),
+        partition_columns=partition,
+        location=facts.location,
+        format=Format(
+            input_format=f"{_HUDI}hadoop.{_FORMATS[realtime]}",
+            output_format=f"{_PARQUET}MapredParquetOutputFormat",
+            serde=f"{_PARQUET}serde.ParquetHiveSerDe",
+            serde_properties={
+                "serialization.format": "1",
+                "path": facts.location,
+                "hoodie.query.as.ro.table": str(base_only).lower(),
+            },
+        ),
+        parameters={"EXTERNAL": "TRUE", **_spark_parameters(schema, fields)},
+    )
+
+
+def _spark_parameters(schema: pa.Schema, fields: Sequence[str]) -> dict[str, str]:
+    """Return what makes Spark read the table by Hudi: partition columns come last in its schema."""
+    data = [f for f in schema if f.name not in fields]
+    missing = [pa.field(name, pa.string()) for name in fields if name not in schema.names]
+    known = {f.name: f for f in (*schema, *missing)}
+    text = spark_json(pa.schema([*data, *(known[name] for name in fields)]))
+    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    parameters = {_PROVIDER: "hudi", f"{_SPARK_SCHEMA}numParts": str(len(pieces))}
+    parameters.update({f"{_SPARK_SCHEMA}part.{number}": piece for number, piece in enumerate(pieces)})
+    if fields:
+        parameters[f"{_SPARK_SCHEMA}numPartCols"] = str(len(fields))
+        parameters.update({f"{_SPARK_SCHEMA}partCol.{number}": name for number, name in enumerate(fields)})
+    return parameters
+
+
+def _plan_table(
+    wanted: HiveTable,
+    present: Present | None,
+    facts: SyncFacts,
+    named: Mapping[str, tuple[tuple[str, ...], str]],
+) -> TablePlan:
+    stamp = {LAST_COMMIT: facts.last_requested, LAST_COMPLETION: facts.last_completed}
+    stamp = {key: value for key, value in stamp.items() if value}
+    partitions = {name: _partition(wanted, facts, values, path) for name, (values, path) in named.items()}
+    if present is None:
+        return TablePlan(wanted=wanted, create=True, add=tuple(partitions.values()), stamp=stamp)
+    _require_ours(wanted, present.table)
+    merged, changes = _merged(wanted, present.table)
+    known = set(present.names)
+    details = dict(zip(_names(wanted, present.partitions), present.partitions, strict=True))
+    # Many share their columns. Where those of the table change, theirs change with them.
+    shared = {id(there.columns): there.columns for there in present.partitions if "columns" not in changes}
+    outdated = {key for key, columns in shared.items() if _types(columns) != _types(wanted.columns)}
+    return TablePlan(
+        wanted=merged,
+        changes=changes,
+        add=tuple(partition for name, partition in partitions.items() if name not in known),
+        alter=tuple(
+            replace(partitions[name], parameters=there.parameters)
+            for name, there in details.items()
+            if name in partitions and (id(there.columns) in outdated or _differs(partitions[name], there))
+        ),
+        drop=tuple(name for name in present.names if name not in partitions),
+        stamp={key: value for key, value in stamp.items() if present.table.parameters.get(key) != value},
+    )
+
+
+def _partition(table: HiveTable, facts: SyncFacts, values: tuple[str, ...], path: str) -> HivePartition:
+    # Of a partition that is added without these, the metastore would list the files.
+    told = zip(("numFiles", "totalSize"), facts.sizes.get(path, ()), strict=False)
+    return HivePartition(
+        values=values,
+        location=f"{table.location}/{path}",
+        format=table.format,
+        columns=table.columns,
+        parameters={key: str(number) for key, number in told},
+    )
+
+
+def _names(table: HiveTable, partitions: Iterable[HivePartition]) -> list[str]:
+    columns = [column.name for column in table.partition_columns]
+    return [partition_name(columns, partition.values) for partition in partitions]
+
+
+def _differs(wanted: HivePartition, there: HivePartition) -> bool:
+    return not same_location(wanted.location, there.location) or _format_differs(wanted.format, there.format)
+
+
+def _format_differs(wanted: Format, there: Format) -> bool:
+    one = (wanted.input_format, wanted.output_format, wanted.serde)
+    told = {key: there.serde_properties.get(key) for key in wanted.serde_properties}
+    return one != (there.input_format, there.output_format, there.serde) or told != dict(wanted.serde_properties)
+
+
+def _types(columns: Iterable[Column]) -> dict[str, str]:
+    return {column.name: column.type.replace(" ", "").lower() for column in columns}
+
+
+def _require_ours(wanted: HiveTable, there: HiveTable) -> None:
+    name = f"{there.database}.{there.name}"
+    is_hudis = there.parameters.get(_PROVIDER) == "hudi" or there.format.input_format.startswith(_HUDI)
+    if not is_hudis or not same_location(wanted.location, there.location):
+        kind = "a Hudi table" if is_hudis else "no Hudi table"
+        raise UserError(
+            f"the metastore has a table {name}, {kind} at {there.location or '(nowhere)'}, which is not that at "
+            f"{wanted.location}: set hoodie.datasource.hive_sync.table or .database to another name; nothing was "
+            "changed",
+            table=name,
+            location=there.location,
+        )
+    if [c.name for c in wanted.partition_columns] != [c.name for c in there.partition_columns]:
+        told = ", ".join(column.name for column in there.partition_columns) or "nothing"
+        ours = ", ".join(column.name for column in wanted.partition_columns) or "nothing"
+        raise UserError(
+            f"the metastore's table {name} is partitioned by {told}, the table by {ours}, which no metastore can "
+            "change: drop it there (its files stay) and sync again; nothing was changed",
+            table=name,
+        )
+
+
+def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, ...]]:
+    """Return the table as it will be, what others wrote of it kept, and what of it changes."""
+    before, after = _types(there.columns), _types(wanted.columns)
+    for name in before.keys() & after.keys():
+        if not is_widening(before[name], after[name]):
+            raise UserError(
+                f"column {name!r} of {there.database}.{there.name} is {before[name]} in the metastore and "
+                f"{after[name]} in the table, which no metastore lets it become: drop the table there (its files "
+                "stay) and sync again; nothing was changed",
+                column=name,
+            )
+    comments = {column.name: column.comment for column in there.columns}
+    columns = tuple(replace(column, comment=comments.get(column.name, "")) for column in wanted.columns)
+    kept = {key: value for key, value in there.parameters.items() if not key.startswith(_SPARK_SCHEMA)}
+    parameters = {**kept, **wanted.parameters}
+    changes = []
+    if before != after:
+        changes.append("columns")
+    else:
+        columns = there.columns
+    if _format_differs(wanted.format, there.format):
+        changes.append("format")
+    if parameters != dict(there.parameters):
+        changes.append("properties")
+    format = replace(
+        wanted.format, serde_properties={**there.format.serde_properties, **wanted.format.serde_properties}
+    )
+    merged = replace(
+        wanted, columns=columns, location=there.location or wanted.location, format=format, parameters=parameters
+    )
+    return merged, tuple(changes)

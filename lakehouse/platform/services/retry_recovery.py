@@ -1,0 +1,81 @@
+"""What an earlier try of a run did, and could not tell: it died, or the catalog was down when it ended.
+
+<after>  try 1: plan 3, commit 4, killed     try 2: nothing is due                 so 4 is what the run did
+<after>  try 1: plan 3, suspended            try 2: 3 is held by one who lives     so nobody knows yet: try again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.errors import RetryableError
+from lakehouse.model.commit import Operation
+from lakehouse.model.instant import Action, Instant
+from lakehouse.platform.catalog.run_history import Run, RunState
+from lakehouse.spec.job import JobReport, JobStatus
+
+#: What the commits of services say they are. A clean says so by its action; an archive completes nothing.
+_OPERATIONS = {
+    "compaction": Operation.COMPACT,
+    "logcompaction": Operation.LOG_COMPACT,
+    "clustering": Operation.CLUSTER,
+    "ttl": Operation.DELETE_PARTITION,
+}
+#: Plans of services, by the action they are pending under.
+_PLANS = {
+    "compaction": Action.COMPACTION,
+    "logcompaction": Action.LOGCOMPACTION,
+    "clustering": Action.CLUSTERING,
+    "clean": Action.CLEAN,
+}
+
+
+def newest_completion(table: Table) -> str:
+    """Return the newest completion time on the timeline; empty if nothing was completed."""
+    return max((instant.completion for instant in table.timeline if instant.is_completed), default="")
+
+
+def with_earlier(
+    report: JobReport, table: Table, service: str, before: Run, after: str, others: Collection[str | None]
+) -> JobReport:
+    """Return the report of a retry that found nothing to do, with what the run had done before, if it did something.
+
+    `before` is the run as it was before this try, `after` the newest completion time before its first one, `others` are
+    instants of other runs. Raises RetryableError while an earlier try may still be at a plan.
+    """
+    if report.status is not JobStatus.NOTHING_TO_DO or before.state is RunState.NOTHING_TO_DO:
+        return report
+    # An instant stands there if some try committed, and stays when a later try fails.
+    found = before.instant or _made_since(table, service, after, others)
+    if found is not None:
+        return replace(report, instant=found, reason=f"an earlier try of this run made it; now {report.reason}")
+    held = _living_plan(table, service)
+    if held is not None:
+        raise RetryableError(
+            f"{table.name}: an executor that may be an earlier try of this run is at the {held.action} "
+            f"{held.requested}, and is alive",
+            instant=held.requested,
+        )
+    return report
+
+
+def _made_since(table: Table, service: str, after: str, others: Collection[str | None]) -> str | None:
+    loaded = table.refresh()
+    since = [i for i in loaded.timeline.by_completion() if i.completion > after and i.requested not in others]
+    if service == "clean":
+        made = [instant.requested for instant in since if instant.action is Action.CLEAN]
+    else:
+        written = [instant for instant in loaded.timeline.writes().by_completion() if instant in since]
+        wanted = _OPERATIONS.get(service)
+        made = [i.requested for i, found in loaded.store.commits(written) if found.operation == wanted]
+    return made[-1] if made else None
+
+
+def _living_plan(table: Table, service: str) -> Instant | None:
+    loaded = table.refresh()
+    living = living_writes(loaded.env, table.services.policies.transaction)
+    pending = loaded.timeline.where(action=_PLANS[service], pending=True) if service in _PLANS else ()
+    return next((instant for instant in pending if instant.requested in living), None)

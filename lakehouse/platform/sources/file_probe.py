@@ -1,0 +1,139 @@
+"""A look at the first bytes of every file before the work starts: can it be read, is it what its name says.
+
+So a file that is no gzip or no parquet fails the run with its name, before anything is parsed or written. CSV files
+also tell their column names here, which lets files whose columns differ, or stand in another order, be read together.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import logging
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.document import parse_json
+from lakehouse.platform.sources.file_checkpoint import SourceFile
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES = 64 << 10
+_AT_ONCE = 16
+_PROGRESS = 1000
+_MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh"}
+_UNREADABLE = (".zip", ".xz", ".zst", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".snappy", ".deflate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What the first bytes of a file told: its CSV header, or the names in its first JSON record; empty for others."""
+
+    file: SourceFile
+    names: tuple[str, ...] = ()
+
+
+def probe_files(
+    storage: Storage, files: Sequence[SourceFile], format: str, options: Mapping[str, str]
+) -> tuple[Probe, ...]:
+    """Look into every file, several at a time, and return those that hold anything, in the same order.
+
+    Raises UserError naming the first file that cannot be read, RetryableError for one that vanished since the listing.
+    """
+    found: list[Probe] = []
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for number, probe in enumerate(pool.map(lambda file: _probe(storage, file, format, options), files), 1):
+            if probe is not None:
+                found.append(probe)
+            if number % _PROGRESS == 0:
+                log.info("looked into %s of %s files", number, len(files))
+    return tuple(found)
+
+
+def by_names(probes: Iterable[Probe]) -> dict[tuple[str, ...], tuple[SourceFile, ...]]:
+    """Return the files together that have the same names in the same order."""
+    groups: dict[tuple[str, ...], list[SourceFile]] = {}
+    for probe in probes:
+        groups.setdefault(probe.names, []).append(probe.file)
+    return {names: tuple(files) for names, files in groups.items()}
+
+
+def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str, str]) -> Probe | None:
+    if file.size_bytes == 0:
+        return None
+    try:
+        head = storage.get_range(file.path, 0, HEAD_BYTES)
+    except NotFoundError as error:
+        raise RetryableError(f"{file.url} vanished after it was listed; run again", path=file.url) from error
+    if format == "parquet":
+        if head[:4] != b"PAR1":
+            raise UserError(f"{file.url} is not a parquet file: it begins with {head[:8]!r}", path=file.url)
+        return Probe(file=file)
+    if _flag(options, "multiLine", False) and format == "json":
+        return Probe(file=file)
+    line = _first_line(_text_head(file, head), options)
+    if format == "csv" and _flag(options, "header", True):
+        return Probe(file=file, names=_header(file, line, options)) if line is not None else None
+    return Probe(file=file, names=_json_names(line) if format == "json" else ())
+
+
+def _text_head(file: SourceFile, head: bytes) -> bytes:
+    suffix = file.path[file.path.rfind(".") :].lower()
+    if suffix in _UNREADABLE:
+        raise UserError(f"{file.url}: files of kind {suffix} are not read; use plain text, .gz or .bz2", path=file.url)
+    magic = _MAGIC.get(suffix)
+    if magic is None:
+        packed = next((kind for kind, start in _MAGIC.items() if head.startswith(start)), None)
+        if packed is not None or head.startswith(b"PAR1"):
+            kind = f"compressed: add {packed} to its name" if packed else "parquet: set ingest.format to parquet"
+            raise UserError(f"{file.url} is not text but {kind}", path=file.url)
+        return head
+    if not head.startswith(magic):
+        raise UserError(f"{file.url} is named {suffix} but is not: it begins with {head[:8]!r}", path=file.url)
+    try:
+        if suffix == ".gz":
+            return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+        return bz2.BZ2Decompressor().decompress(head, HEAD_BYTES)
+    except (zlib.error, OSError) as error:
+        raise UserError(f"{file.url} is damaged: {error}", path=file.url) from error
+
+
+def _first_line(head: bytes, options: Mapping[str, str]) -> str | None:
+    encoding = options.get("encoding", options.get("charset", "UTF-8"))
+    try:
+        text = head.decode("utf-8-sig" if encoding.upper() in ("UTF-8", "UTF8") else encoding, errors="replace")
+    except LookupError as error:
+        raise UserError(f"ingest.options: encoding {encoding!r} is unknown", option="encoding") from error
+    return next((line for line in text.split("\n") if line.strip()), None)
+
+
+def _header(file: SourceFile, line: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
+    quote = options.get("quote", '"') or None
+    if len(separator) == 1:
+        rows = csv.reader([line.rstrip("\r")], delimiter=separator, quotechar=quote)
+        names = tuple(name.strip() for name in next(rows))
+    else:
+        names = tuple(name.strip().strip(quote or "") for name in line.rstrip("\r").split(separator))
+    lower = [name.lower() for name in names]
+    twice = next((name for name in names if lower.count(name.lower()) > 1), None)
+    if twice is not None or "" in names:
+        problem = "a column without a name" if twice is None or not twice else f"the column {twice!r} twice"
+        raise UserError(f"the header of {file.url} has {problem}: {line.strip()[:200]!r}", path=file.url)
+    return names
+
+
+def _json_names(line: str | None) -> tuple[str, ...]:
+    try:
+        record = parse_json(line or "")
+    except ValueError:
+        return ()
+    return tuple(record) if isinstance(record, dict) else ()
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = next((value for key, value in options.items() if key.lower() == name.lower()), str(default))
+    return text.strip().lower() == "true"

@@ -1,1 +1,0 @@
-"""How a row gets its key and how two rows become one, on Arrow arrays. Pure."""

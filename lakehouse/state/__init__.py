@@ -1,1 +1,0 @@
-"""What is true now: table config, timeline, files, schema, folded from what storage holds. Pure."""

@@ -1,0 +1,98 @@
+"""`lakehouse clean`: what it prints, what it removes, how it exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.cli.main import main
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from tests.support.tables import Shape, base_files, batch, data_rows, make_table, row
+
+TWO = ("--option", "hoodie.clean.commits.retained=2")
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table of one file in five versions."""
+    made = make_table(Shape(rows_per_file=1_000), env=Env(storage=open_storage(str(tmp_path / "t"))))
+    for number in range(5):
+        made.upsert(batch([row("k0", ts=number, v=f"v{number}")]))
+    return made
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str, output: bool = True) -> tuple[int, Any]:
+    capsys.readouterr()
+    code = main([*words, *(("--output", "json") if output else ())])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out) if printed.out.strip() else printed.err
+
+
+def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    code, answer = run(capsys, "clean", "due", "--table", table.location)
+    assert (code, answer["due"], answer["commits"]) == (0, False, 5) and "all of them are retained" in answer["reason"]
+    assert run(capsys, "clean", "due", "--table", table.location, *TWO)[1]["due"] is True
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_a_dry_run_shows_what_would_go_and_removes_nothing(
+    verb: str, table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {file.path for file in table.refresh().env.storage.list("")}
+    code, answer = run(capsys, "clean", verb, "--table", table.location, "--dry-run", *TWO)
+    assert code == 0
+    assert answer["policy"] == "KEEP_LATEST_COMMITS" and answer["would remove"] == 2
+    assert answer["earliest retained"] == table.commits()[3][0].requested
+    oldest = min(base_files(table.refresh().env.storage), key=lambda base: base.instant)
+    assert answer["partitions"] == [{"partition": "a", "files": 2, "partition goes": False, "such as": oldest.name}]
+    assert {file.path for file in table.refresh().env.storage.list("")} == before
+    assert "would remove" in str(run(capsys, "clean", verb, "--table", table.location, "--dry-run", *TWO)[1])
+
+
+def test_a_plan_is_made_and_run(table: Table, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(capsys, "clean", "plan", "--table", table.location)[1]["planned"] is None
+    code, answer = run(capsys, "clean", "plan", "--table", table.location, *TWO)
+    assert code == 0 and answer["action"] == "clean"
+    report = tmp_path / "report.json"
+    words = ("clean", "run", "--table", table.location, "--instant", answer["planned"], "--report", str(report))
+    code, printed = run(capsys, *words, output=False)
+    assert code == 0 and (printed["status"], printed["files"]) == ("committed", 2)
+    assert json.loads(report.read_text())["instant"] == answer["planned"]
+    assert len(base_files(table.refresh().env.storage)) == 3 and data_rows(table, ["v"]) == [{"v": "v4"}]
+    code, printed = run(capsys, "clean", "run", "--table", table.location, "--force", *TWO, output=False)
+    assert code == 0 and printed["status"] == "nothing_to_do"
+
+
+def test_orphans_are_shown_and_go_when_told_to(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    base = base_files(table.refresh().env.storage)[0]
+    stray = Path(table.location) / base.path.replace(base.write_token, "9-9-9")
+    stray.write_bytes(b"abc")
+    os.utime(stray, (10**9, 10**9))
+    code, answer = run(capsys, "clean", "orphans", "--table", table.location)
+    assert (code, answer["would remove"], answer["bytes"]) == (0, 1, 3)
+    assert answer["orphans"][0]["modified"] == "2001-09-09 01:46:40" and stray.exists()
+    assert run(capsys, "clean", "orphans", "--table", table.location, "--delete", "--dry-run")[1]["would remove"] == 1
+    assert run(capsys, "clean", "orphans", "--table", table.location, "--delete")[1]["removed"] == 1
+    assert not stray.exists() and data_rows(table, ["v"]) == [{"v": "v4"}]
+
+
+def test_unknown_verbs_and_options_name_the_nearest(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    code, message = run(capsys, "clean", "orphan", output=False)
+    assert code != 0 and "did you mean 'orphans'" in message.lower()
+    code, message = run(capsys, "clean", "due", "--table", table.location, "--option", "hoodie.clean.commit.retained=1")
+    assert code != 0 and "hoodie.clean.commits.retained" in message

@@ -1,0 +1,133 @@
+"""`lakehouse clustering`: what it prints, what it writes, how it exits."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.cli.main import main
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from tests.support.tables import Shape, batch, data_rows, make_table, row
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table of two partitions; one has three small files, the other one."""
+    return _made(tmp_path)
+
+
+def _made(tmp_path: Path, **shape: Any) -> Table:
+    env = Env(storage=open_storage(str(tmp_path / "t")))
+    made = Table.open(make_table(Shape(fills_small_files=False, **shape), env=env).location)
+    for number in range(3):
+        rows = [row(f"k{number}{i}", v=str((7 * i + number) % 5), ts=i) for i in range(3)]
+        made.bulk_insert(batch(rows if number else [*rows, row("k9", p="b")]))
+    return made
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    capsys.readouterr()
+    code = main([*words, "--output", "json"])
+    out = capsys.readouterr()
+    return code, json.loads(out.out) if out.out.strip() else out.err
+
+
+def files(table: Table) -> dict[str, int]:
+    return {file.path: file.size_bytes for file in table.refresh().env.storage.list("")}
+
+
+def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    code, answer = run(capsys, "clustering", "due", "--table", table.location)
+    assert (code, answer) == (0, {"due": False, "reason": "3 commits; it takes 4", "commits": 3, "pending": []})
+    few = ("--option", "hoodie.clustering.inline.max.commits=3")
+    assert run(capsys, "clustering", "due", "--table", table.location, *few)[1]["due"] is True
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_a_dry_run_shows_the_plan_and_writes_nothing(
+    verb: str, table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(table)
+    code, plan = run(capsys, "clustering", verb, "--table", table.location, "--dry-run")
+    assert code == 0
+    assert [(group["partition"], group["file groups"], group["becomes"]) for group in plan] == [("a", 3, 1)]
+    words = ("--partitions=b", "--sort-columns", "v,ts")
+    code, plan = run(capsys, "clustering", verb, "--table", table.location, "--dry-run", *words)
+    assert [(group["partition"], group["file groups"], group["sorted by"]) for group in plan] == [("b", 1, "v,ts")]
+    assert files(table) == before
+
+
+def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = data_rows(table)
+    code, none = run(capsys, "clustering", "plan", "--table", table.location)
+    assert (code, none["planned"]) == (0, None) and "it takes 4" in none["reason"]
+    code, planned = run(capsys, "clustering", "plan", "--table", table.location, "--force")
+    assert code == 0 and planned["action"] == "clustering"
+    code, again = run(capsys, "clustering", "plan", "--table", table.location, "--force")
+    assert (code, again["planned"]) == (0, None) and "no other plan holds" in again["reason"]
+    words = ("clustering", "run", "--table", table.location, "--instant", planned["planned"])
+    code, report = run(capsys, *words)
+    assert (code, report["status"], report["instant"]) == (0, "committed", planned["planned"])
+    assert (report["files"], report["rows"]) == (1, 9)
+    assert data_rows(table) == rows
+    code, error = run(capsys, *words)
+    assert code == 64 and "is completed; pending plans: none" in error
+
+
+def test_run_sorts_as_it_is_told_and_then_has_nothing_to_do(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("clustering", "run", "--table", table.location, "--force", "--sort-columns", "v", "--layout", "z-order")
+    code, report = run(capsys, *words)
+    assert (code, report["status"], report["files"]) == (0, "committed", 2)
+    values = [found["v"] for found in table.scan(["v"], where="p = 'a'").to_arrow().to_pylist()]
+    assert values == sorted(values)
+    assert run(capsys, *words)[1]["status"] == "nothing_to_do"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("rum",), 64, "Did you mean 'run'?"),
+        (("run", "--instant", "20200101000000000"), 64, "20200101000000000 does not exist"),
+        (("plan", "--force", "--sort-columns", "vv"), 64, "column 'vv' is not in"),
+        (("plan", "--force", "--partitions", "c"), 64, "'c' is not a partition"),
+        (("run", "--force", "--partitions"), 64, "--partitions needs a value"),
+        (("due", "--layout", "hilbrt"), 64, "Did you mean 'hilbert'?"),
+    ],
+)
+def test_bad_words_are_refused(
+    words: tuple[str, ...], code: int, message: str, table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    got = main(["clustering", words[0], "--table", table.location, *words[1:]])
+    assert (got, message in capsys.readouterr().err) == (code, True)
+
+
+@pytest.mark.parametrize("verb", ["due", "plan", "run"])
+def test_bucket_tables_are_not_clustered(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bucketed = _made(tmp_path, index="BUCKET")
+    code, error = run(capsys, "clustering", verb, "--table", bucketed.location)
+    assert code == 69
+    assert "the hash of its key says in which file group" in error
+
+
+def test_columns_that_have_no_order_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nested = Table.create(str(tmp_path / "n"), name="n", record_key=["id"])
+    nested.insert(pa.table({"id": ["a"], "tags": pa.array([["x"]])}))
+    words = ("clustering", "plan", "--force", "--table", nested.location, "--sort-columns", "tags")
+    code, error = run(capsys, *words)
+    assert code == 64 and "column 'tags' is list" in error

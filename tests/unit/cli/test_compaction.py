@@ -1,0 +1,160 @@
+"""`lakehouse compaction` and `lakehouse logcompaction`: what they print, what they write, how they exit."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.cli.main import main
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.heartbeat import Heartbeat
+from tests.support.tables import Shape, batch, data_rows, make_table, row
+
+TWO_LOGS = ("--option", "hoodie.log.compaction.blocks.threshold=2")
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table of two partitions; one has logs of two commits, the other none."""
+    made = _made(tmp_path, "MERGE_ON_READ")
+    made.upsert(batch(row(f"k{n}", v="new") for n in range(3)))
+    made.upsert(batch(row(f"k{n}", v="newer") for n in range(2)))
+    return made
+
+
+def _made(tmp_path: Path, kind: str) -> Table:
+    location = str(tmp_path / "t")
+    shape = Shape(type=kind, rows_per_file=1_000)
+    made = Table.open(make_table(shape, env=Env(storage=open_storage(location))).location)
+    made.bulk_insert(batch([*(row(f"k{n}", v="old") for n in range(5)), row("k9", p="b", v="old")]))
+    return made
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str, json_output: bool = True) -> tuple[int, Any]:
+    capsys.readouterr()
+    code = main([*words, *(("--output", "json") if json_output else ())])
+    out = capsys.readouterr()
+    return code, json.loads(out.out) if out.out.strip() else out.err
+
+
+def files(table: Table) -> dict[str, int]:
+    return {file.path: file.size_bytes for file in table.refresh().env.storage.list("")}
+
+
+def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    code, answer = run(capsys, "compaction", "due", "--table", table.location)
+    assert (code, answer["due"], answer["delta_commits"]) == (0, False, 3)
+    assert "it takes 5 delta commits" in answer["reason"]
+    few = ("--option", "hoodie.compact.inline.max.delta.commits=3")
+    assert run(capsys, "compaction", "due", "--table", table.location, *few)[1]["due"] is True
+
+
+@pytest.mark.parametrize("noun", ["compaction", "logcompaction"])
+def test_a_dry_run_shows_the_plan_and_writes_nothing(
+    noun: str, table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(table)
+    code, plan = run(capsys, noun, "plan", "--table", table.location, "--dry-run", *TWO_LOGS)
+    assert code == 0
+    assert [(operation["partition"], operation["log files"]) for operation in plan] == [("a", 2)]
+    assert plan[0]["base file"] == table.scan(where="p = 'a'").plan().plan.files[0].name
+    assert files(table) == before
+
+
+def test_a_plan_that_is_not_due_is_not_made(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files(table)
+    code, answer = run(capsys, "compaction", "plan", "--table", table.location)
+    assert (code, answer["planned"]) == (0, None)
+    assert "3 delta commits" in answer["reason"]
+    assert files(table) == before
+
+
+def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = data_rows(table)
+    code, planned = run(capsys, "compaction", "plan", "--table", table.location, "--force")
+    assert code == 0 and planned["action"] == "compaction"
+    code, again = run(capsys, "compaction", "plan", "--table", table.location, "--force")
+    assert (code, again["planned"]) == (0, None) and "no other plan holds" in again["reason"]
+    words = ("compaction", "run", "--table", table.location, "--instant", planned["planned"])
+    code, report = run(capsys, *words, json_output=False)
+    assert (code, report["status"], report["instant"]) == (0, "committed", planned["planned"])
+    assert (report["files"], report["updates"], report["rows"]) == (1, 3, 5)
+    assert data_rows(table) == rows == data_rows(table, read_optimized=True)
+    assert run(capsys, *words, json_output=False)[0] == 64
+
+
+def test_run_makes_the_plan_itself_or_has_nothing_to_do(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "report.json"
+    words = ("compaction", "run", "--table", table.location, "--report", str(target))
+    code, report = run(capsys, *words, json_output=False)
+    assert (code, report["status"]) == (0, "nothing_to_do")
+    code, report = run(capsys, *words, "--force", json_output=False)
+    assert (code, report["status"]) == (0, "committed")
+    assert json.loads(target.read_text())["status"] == "committed"
+    assert run(capsys, *words, "--force", json_output=False)[1]["status"] == "nothing_to_do"
+
+
+def test_log_compaction_makes_one_log_of_two(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = data_rows(table)
+    code, report = run(capsys, "logcompaction", "run", "--table", table.location, *TWO_LOGS, json_output=False)
+    assert (code, report["status"], report["files"], report["rows"]) == (0, "committed", 1, 3)
+    assert data_rows(table) == rows
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("compaction", "rum"), 64, "Did you mean 'run'?"),
+        (("logcompaction", "due"), 64, "verbs are plan, run"),
+        (("compaction", "run", "--instant", "20200101000000000"), 64, "20200101000000000 does not exist"),
+        (("compaction", "due", "--option", "hoodie.compaction.strategi=UnBounded"), 64, "hoodie.compaction.strategy"),
+    ],
+)
+def test_bad_words_are_refused(
+    words: tuple[str, ...], code: int, message: str, table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest = () if words[1] in ("rum",) or words[0] == "logcompaction" else ("--table", table.location)
+    got, error = run(capsys, *words, *rest, json_output=False)
+    assert got == code
+    assert message in error
+
+
+@pytest.mark.parametrize("verb", ["due", "plan", "run"])
+def test_a_table_without_logs_has_no_compaction(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copied = _made(tmp_path, "COPY_ON_WRITE")
+    code, error = run(capsys, "compaction", verb, "--table", copied.location, json_output=False)
+    assert code == 69
+    assert "copy-on-write" in error
+
+
+def test_a_plan_that_another_executor_is_at_may_be_tried_again(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = table.services.plan_compaction(force=True)
+    env, policy = table.refresh().env, table.services.policies.transaction
+    heartbeat = Heartbeat(env, policy)
+    heartbeat.start(planned.requested)
+    try:
+        words = ("compaction", "run", "--table", table.location, "--instant", planned.requested)
+        code, error = run(capsys, *words, json_output=False)
+    finally:
+        heartbeat.discard()
+    assert code == 75
+    assert f"{planned.requested} is being run by another executor" in error
+    assert run(capsys, *words, json_output=False)[0] == 0

@@ -1,0 +1,98 @@
+"""What `lakehouse ingest run` does around the ingestion: catalog and metrics are never in its way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse import Table, load_catalog
+from lakehouse.cli import ingest as command
+from lakehouse.cli.main import main
+from lakehouse.errors import UserError
+from lakehouse.platform.catalog.run_history import RunState
+from lakehouse.platform.metastore.memory import MemoryMetastore
+from lakehouse.spec.job import JobReport, JobStatus
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A spec whose ingestion is a report: that one is tested with Spark."""
+    done = JobReport(status=JobStatus.COMMITTED, table="orders", instant="20260101000000000", rows=3)
+    monkeypatch.setattr(command, "job_session", lambda name: None)
+    monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: done)
+    path = tmp_path / "orders.yaml"
+    path.write_text(f"table: orders\nlocation: {tmp_path}/orders\nrecord_key: id\ningest: {{path: x, format: json}}\n")
+    return path
+
+
+def test_an_ingestion_goes_on_without_a_catalog_that_is_down(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_CATALOG", "postgresql+psycopg://nobody@127.0.0.1:9/none")
+    assert main(["ingest", "run", "--table", str(spec)]) == 0
+    assert "the catalog does not know of this run" in caplog.text
+
+
+def test_runs_are_recorded_and_failures_too(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    assert main(["ingest", "run", "--table", str(spec), "--run-id", "r1"]) == 0
+
+    def fails(*args: object, **kwargs: object) -> JobReport:
+        raise UserError("no such file")
+
+    monkeypatch.setattr(command, "run_ingest", fails)
+    assert main(["ingest", "run", "--table", str(spec), "--run-id", "r2"]) == 64
+    with load_catalog() as catalog:
+        runs = {run.run_id: run for run in catalog.history.runs(catalog.entry("orders").id, "ingest")}
+    assert (runs["r1"].state, runs["r1"].instant) == (RunState.COMMITTED, "20260101000000000")
+    assert (runs["r2"].state, runs["r2"].error) == (RunState.FAILED, "UserError: no such file")
+
+
+def test_settings_that_are_wrong_are_said_before_anything_is_ingested(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: pytest.fail("it was ingested"))
+    monkeypatch.setenv("LAKEHOUSE_CATALOG", "nonsense://x")
+    assert main(["ingest", "run", "--table", str(spec)]) == 64
+    assert "cannot be used" in capsys.readouterr().err
+
+
+SYNCED = "options: {hoodie.datasource.hive_sync.enable: true}\n"
+
+
+def test_a_sync_that_fails_is_a_warning_of_a_run_that_succeeds(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(command, "storage_options_of", lambda session: {})
+    monkeypatch.setenv("LAKEHOUSE_METASTORE", "thrift://127.0.0.1:1")
+    Table.create(str(tmp_path / "orders"), name="orders", record_key=["id"]).insert(pa.table({"id": ["a"]}))
+    spec.write_text(spec.read_text() + SYNCED)
+    report = tmp_path / "report.json"
+    assert main(["ingest", "run", "--table", str(spec), "--report", str(report)]) == 0
+    told = JobReport.from_json(report.read_text())
+    assert told.status is JobStatus.COMMITTED
+    assert told.warning.startswith("metastore sync: RetryableError: thrift://127.0.0.1:1")
+    assert "the metastore was not told" in caplog.text
+
+
+def test_a_run_that_is_to_sync_tells_the_metastore(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metastore = MemoryMetastore()
+    monkeypatch.setattr(command, "storage_options_of", lambda session: {})
+    for module in ("lakehouse.cli.ingest", "lakehouse.cli.sync"):
+        monkeypatch.setattr(f"{module}.open_metastore", lambda policy: metastore)
+    Table.create(str(tmp_path / "orders"), name="orders", record_key=["id"]).insert(pa.table({"id": ["a"]}))
+    spec.write_text(spec.read_text() + SYNCED)
+    assert main(["ingest", "run", "--table", str(spec)]) == 0
+    assert metastore.table("default", "orders") is not None
+
+
+def test_a_sync_without_metastore_is_said_before_anything_is_ingested(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "run_ingest", lambda *args, **kwargs: pytest.fail("it was ingested"))
+    monkeypatch.delenv("LAKEHOUSE_METASTORE", raising=False)
+    spec.write_text(spec.read_text() + SYNCED)
+    assert main(["ingest", "run", "--table", str(spec)]) == 64
+    assert "no metastore is named" in capsys.readouterr().err

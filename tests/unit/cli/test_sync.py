@@ -1,0 +1,85 @@
+"""`lakehouse sync plan | run` over a metastore in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse import Table
+from lakehouse.cli import sync as command
+from lakehouse.cli.main import main
+from lakehouse.platform.metastore.memory import MemoryMetastore
+
+
+@pytest.fixture
+def metastore(monkeypatch: pytest.MonkeyPatch) -> MemoryMetastore:
+    made = MemoryMetastore()
+    monkeypatch.setattr(command, "open_metastore", lambda policy: made)
+    return made
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    place = str(tmp_path / "trips")
+    table = Table.create(place, name="trips", record_key=["id"], partition_by=["region"])
+    table.insert(pa.table({"id": ["a", "b"], "region": ["eu", "us"]}))
+    return place
+
+
+def test_a_plan_is_shown_and_nothing_is_told(
+    metastore: MemoryMetastore, location: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sync", "plan", "--table", location, "--output", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["partition"] for row in told["partitions"]] == ["eu", "us"]
+    assert told["tables"][0]["created"] and metastore.table("default", "trips") is None
+
+
+def test_a_run_tells_it_and_a_second_one_has_nothing_to_tell(
+    metastore: MemoryMetastore, location: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sync", "run", "--table", location, "--option", "hoodie.datasource.hive_sync.table=rides"]
+    assert main([*words, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tables"][0]["added"] == 2
+    assert metastore.partition_names("default", "rides") == ("region=eu", "region=us")
+    assert main(words) == 0
+    assert "default.rides" in capsys.readouterr().out
+
+
+def test_many_partitions_are_counted_in_text(
+    metastore: MemoryMetastore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "wide")
+    table = Table.create(place, name="wide", record_key=["id"], partition_by=["region"])
+    names = [f"r{number}" for number in range(30)]
+    table.insert(pa.table({"id": names, "region": names}))
+    assert main(["sync", "plan", "--table", place]) == 0
+    assert "10 partitions; --output json shows all" in capsys.readouterr().out
+    assert metastore.requests == ["table"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["sync", "ruin"], "Did you mean 'run'?"),
+        (["sync", "plan", "--option", "hoodie.datasource.hive_sync.mode=jdbc"], "must be hms"),
+        (["sync", "plan", "--option", "hoodie.datasource.hive_sync.database=a.b"], "is no name"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    metastore: MemoryMetastore, location: str, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--table", location] if words[1] == "plan" else words) == 64
+    assert told in capsys.readouterr().err
+    assert metastore.requests == []
+
+
+def test_no_metastore_is_said(
+    location: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("LAKEHOUSE_METASTORE", raising=False)
+    assert main(["sync", "run", "--table", location]) == 64
+    assert "hoodie.datasource.hive_sync.metastore.uris" in capsys.readouterr().err

@@ -1,0 +1,93 @@
+"""The bloom filter of a file being written: bounded memory, no key missed, one row unless there are too many keys."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakehouse.core.files.file_bloom_filter import FileBloom
+from lakehouse.core.format.parquet.bloom_filter import BloomFilter
+from tests.support.tables import Shape, batch, make_env, make_table, row
+
+FPP = 1e-6
+
+
+def keys(start: int, stop: int) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array([f"key-{number:07d}" for number in range(start, stop)], pa.string())])
+
+
+def finished(bloom: FileBloom) -> BloomFilter:
+    written = bloom.finish()
+    assert written is not None
+    assert written.text_bytes == len(written.to_text())
+    return BloomFilter.from_text(written.to_text(), written.type_code)
+
+
+@pytest.mark.parametrize("hold_bytes", [1 << 30, 20_000])
+def test_every_key_is_found_however_few_may_be_held(hold_bytes: int) -> None:
+    bloom = FileBloom(FPP, hold_bytes)
+    for start in range(0, 10_000, 500):
+        bloom.add(keys(start, start + 500), known=False)
+    written = finished(bloom)
+    assert written.might_contain(keys(0, 10_000)).all()
+    assert np.count_nonzero(written.might_contain(keys(10_000, 60_000))) <= 5
+
+
+def test_a_file_whose_keys_may_be_held_gets_one_row_with_room_for_a_quarter_more() -> None:
+    bloom = FileBloom(FPP, 1 << 30)
+    bloom.add(keys(0, 4_000), known=False)
+    written = finished(bloom)
+    assert (len(written.rows), written.entries, written.remaining) == (1, 5_000, 96_000)
+
+
+def test_a_file_with_more_keys_than_may_be_held_gets_more_rows() -> None:
+    bloom = FileBloom(FPP, 20_000)
+    for start in range(0, 10_000, 500):
+        bloom.add(keys(start, start + 500), known=False)
+    written = finished(bloom)
+    assert len(written.rows) == -(-10_000 // written.entries)
+    assert len(written.rows) > 1
+
+
+def test_keys_the_previous_version_held_are_not_hashed_again() -> None:
+    first = FileBloom(FPP, 1 << 30)
+    first.add(keys(0, 4_000), known=False)
+    second = FileBloom(FPP, 1 << 30)
+    second.inherit(BloomFilter.from_text(first.finish().to_text(), "DYNAMIC_V0"), 500)
+    second.add(keys(0, 4_000), known=True)
+    second.add(keys(4_000, 4_500), known=False)
+    written = finished(second)
+    assert written.count == 4_500
+    assert written.might_contain(keys(0, 4_500)).all()
+
+
+def test_a_filter_without_room_is_built_again_from_all_keys() -> None:
+    first = FileBloom(FPP, 20_000)
+    for start in range(0, 150_000, 10_000):
+        first.add(keys(start, start + 10_000), known=False)
+    full = first.finish()
+    second = FileBloom(FPP, 1 << 30)
+    second.inherit(full, full.remaining + 1)
+    second.add(keys(0, 2_000), known=True)
+    assert finished(second).count == 2_000
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
+def test_a_table_may_do_without_filters(index: str) -> None:
+    """Files say nothing of a filter, and every index finds its keys all the same."""
+    env = make_env()
+    table = make_table(Shape(index=index, options={"hoodie.parquet.bloom.filter.enabled": "false"}), env=env)
+    table.upsert(batch([row("a", v="1"), row("b", v="1")]))
+    table.upsert(batch([row("a", ts=2, v="2"), row("c", v="1")]))
+    rows = table.scan(columns=["id", "v"]).to_arrow().sort_by("id").to_pylist()
+    assert rows == [{"id": "a", "v": "2"}, {"id": "b", "v": "1"}, {"id": "c", "v": "1"}]
+    footers = [
+        pq.ParquetFile(pa.BufferReader(env.storage.get(file.path))).metadata.metadata or {}
+        for file in env.storage.list("")
+        if file.path.endswith(".parquet")
+    ]
+    assert len(footers) > 1
+    assert all(b"org.apache.hudi.bloomfilter" not in footer for footer in footers)
+    assert all(b"hoodie_min_record_key" in footer for footer in footers)

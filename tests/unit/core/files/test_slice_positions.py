@@ -1,0 +1,111 @@
+"""Log blocks may name rows of the base file by position: of rows that share a key, those are meant (as Hudi does)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.format.log.blocks import BlockHeader, block_frame, scan_blocks
+from lakehouse.core.format.log.record_positions import encode_positions
+from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.table.table import Table
+from lakehouse.model.files import FileSlice
+from tests.support.commits import restate
+from tests.support.tables import batch, make_env, row
+
+
+def twice(**options: str) -> Table:
+    """Return a table whose one base file holds key a in rows 0 and 2 and key b in row 1."""
+    env = make_env()
+    table = Table.create(
+        env.storage.root,
+        name="t",
+        record_key=["id"],
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        options={"lakehouse.write.memory.budget": "2000"} | options,
+        env=env,
+    )
+    table.bulk_insert(batch([row("a", ts=1, v="one"), row("b", ts=1, v="b"), row("a", ts=5, v="two")]))
+    return table
+
+
+def name_rows(table: Table, positions: list[int], base_instant: str = "") -> Table:
+    """Say in the newest log which rows of the base file it is about; return the table, opened again."""
+    storage, file_slice = table.refresh().env.storage, slice_of(table)
+    log, base = file_slice.logs[-1], file_slice.base
+    assert base is not None
+    with storage.open_input(log.path) as source:
+        (block,) = scan_blocks(source)
+        source.seek(block.offset)
+        content = bytes(source.read(block.length))
+    headers = {
+        **block.headers,
+        BlockHeader.RECORD_POSITIONS: encode_positions(np.array(positions, np.int64)),
+        BlockHeader.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS: base_instant or base.instant,
+    }
+    before, after = block_frame(block.kind, headers, len(content))
+    storage.delete_many([log.path])
+    storage.create(log.path, before + content + after)
+    restate(storage, log.path)
+    return Table.open(storage.root, env=table.refresh().env)
+
+
+def slice_of(table: Table) -> FileSlice:
+    (file_slice,) = load_slices(table.refresh())
+    return file_slice
+
+
+def values(table: Table) -> list[tuple[Any, ...]]:
+    rows: pa.Table = table.scan(["id", "v"]).to_arrow()
+    return sorted((r["id"], r["v"]) for r in rows.to_pylist())
+
+
+def test_rows_of_one_key_are_updated_where_the_log_names_them() -> None:
+    table = twice()
+    table.upsert(batch([row("a", ts=5, v="new")]))
+    assert values(table) == [("a", "new"), ("a", "two"), ("b", "b")]
+    table = name_rows(table, [0, 2])
+    assert values(table) == [("a", "new"), ("a", "new"), ("b", "b")]
+    table = name_rows(table, [2])
+    assert values(table) == [("a", "new"), ("a", "one"), ("b", "b")]
+
+
+def test_each_row_of_a_key_is_compared_by_itself() -> None:
+    table = twice()
+    table.upsert(batch([row("a", ts=3, v="between")]))
+    table = name_rows(table, [0, 2])
+    assert values(table) == [("a", "between"), ("a", "two"), ("b", "b")]
+
+
+def test_deletes_that_name_rows_remove_all_of_them() -> None:
+    table = twice()
+    table.delete(["a"])
+    table = name_rows(table, [0, 2])
+    assert values(table) == [("b", "b")]
+
+
+@pytest.mark.parametrize("other", ["of another base file", "a log that names none"])
+def test_positions_count_only_if_all_logs_name_rows_of_this_base_file(other: str) -> None:
+    table = twice()
+    table.upsert(batch([row("a", ts=6, v="new")]))
+    if other == "of another base file":
+        table = name_rows(table, [0, 2], base_instant="20200101000000000")
+    else:
+        table = name_rows(table, [0, 2])
+        table.upsert(batch([row("b", ts=6, v="b2")]))
+    assert ("a", "two") in values(table) and ("a", "new") in values(table)
+
+
+def test_a_compaction_keeps_what_readers_saw_and_tells_its_blocks() -> None:
+    table = twice()
+    table.upsert(batch([row("a", ts=6, v="new")]))
+    table = name_rows(table, [0, 2])
+    before = values(table)
+    table.services.compaction(force=True)
+    assert values(table) == before
+    stats = table.commits()[-1][1].stats
+    assert [(stat.log_blocks, stat.log_records) for stat in stats] == [(1, 1)]

@@ -1,0 +1,260 @@
+"""Commit, replace and rollback metadata."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import fastavro
+import pytest
+
+from lakehouse.core.format.avro.object_file import write_record
+from lakehouse.core.format.timeline.commit_metadata import (
+    decode_commit,
+    decode_requested_replace,
+    encode_commit,
+    encode_inflight,
+    encode_requested_replace,
+)
+from lakehouse.core.format.timeline.rollback import (
+    decode_rollback_metadata,
+    decode_rollback_plan,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+from lakehouse.core.format.timeline.schemas import COMMIT_METADATA, REQUESTED_REPLACE_METADATA, ROLLBACK_PLAN
+from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.model.commit import CommitMetadata, RollbackMetadata, RollbackPlan, RollbackRequest, WriteStat
+
+NEW = WriteStat(
+    partition="day=1", file_id="a-0", path="day=1/a-0_0-1-2_1.parquet", num_writes=3, num_inserts=3, size_bytes=99
+)
+REWRITTEN = WriteStat(
+    partition="day=1",
+    file_id="b-0",
+    path="day=1/b-0_0-1-2_2.parquet",
+    prev_commit="20250101000000000",
+    prev_base_file="b-0_0-0-0_20250101000000000.parquet",
+    num_writes=5,
+    num_inserts=1,
+    num_updates=2,
+    num_deletes=1,
+    size_bytes=120,
+    seconds=1.25,
+)
+COMMIT = CommitMetadata(operation="UPSERT", stats=(NEW, REWRITTEN), extra={"schema": "{}", "k": "\u00e9"})
+
+
+def record_of(data: bytes) -> dict[str, object]:
+    (record,) = fastavro.reader(io.BytesIO(data))
+    assert isinstance(record, dict)
+    return record
+
+
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_a_commit_reads_back_in_every_version(version: int) -> None:
+    assert decode_commit(encode_commit(COMMIT, table_version=version)) == COMMIT
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_replacecommit_keeps_what_it_replaced(version: int) -> None:
+    overwrite = replace(COMMIT, operation="INSERT_OVERWRITE", replaced={"day=1": ("c-0", "d-0"), "": ()})
+    assert decode_commit(encode_commit(overwrite, table_version=version, replace=True)) == overwrite
+    with pytest.raises(CorruptTableError, match="only a replacecommit"):
+        encode_commit(overwrite, table_version=version)
+
+
+def test_counters_are_zero_and_never_null() -> None:
+    (stat, other) = record_of(encode_commit(COMMIT, table_version=9))["partitionToWriteStats"]["day=1"]  # type: ignore[index]
+    assert stat["prevCommit"] == "null" and stat["prevBaseFile"] is None
+    assert stat["fileSizeInBytes"] == stat["totalWriteBytes"] == 99
+    assert {stat[name] for name in ("numDeletes", "totalWriteErrors", "numUpdates", "totalLogReadTimeMs")} == {0}
+    assert other["runtimeStats"] == {"totalScanTime": 0, "totalCreateTime": 0, "totalUpsertTime": 1250}
+
+
+def test_extra_metadata_is_a_map_even_if_empty() -> None:
+    record = record_of(encode_commit(CommitMetadata(operation="delete"), table_version=8))
+    assert record["extraMetadata"] == {} and record["partitionToWriteStats"] == {}
+    assert record["operationType"] == "DELETE"
+
+
+def test_equal_metadata_gives_equal_bytes_whatever_the_order_of_its_maps() -> None:
+    turned = replace(COMMIT, extra=dict(reversed(COMMIT.extra.items())))
+    assert encode_commit(turned, table_version=9) == encode_commit(COMMIT, table_version=9)
+
+
+def test_the_header_holds_the_schema_and_nothing_else() -> None:
+    reader = fastavro.reader(io.BytesIO(encode_commit(COMMIT, table_version=9)))
+    assert list(reader.metadata) == ["avro.schema"]
+    assert json.loads(reader.metadata["avro.schema"])["name"] == "HoodieCommitMetadata"
+
+
+def test_an_inflight_profile_has_stats_without_paths() -> None:
+    profile = CommitMetadata(
+        operation="UPSERT",
+        stats=(
+            WriteStat(partition="p", file_id="", path="", num_inserts=7),
+            WriteStat(partition="p", file_id="b-0", path="", prev_commit="20250101000000000", num_updates=2),
+        ),
+    )
+    data = encode_inflight(profile, table_version=9)
+    assert decode_commit(data) == profile
+    (stat, _) = record_of(data)["partitionToWriteStats"]["p"]  # type: ignore[index]
+    assert (stat["fileId"], stat["path"], stat["partitionPath"], stat["runtimeStats"]) == ("", None, None, None)
+
+
+def test_a_log_stat_names_its_log() -> None:
+    name = ".b-0_20250102000000000.log.1_0-1-2"
+    stat = WriteStat(partition="", file_id="b-0", path=name, prev_commit="20250102000000000", num_updates=1)
+    data = encode_commit(CommitMetadata(operation="UPSERT", stats=(stat,)), table_version=9)
+    (written,) = record_of(data)["partitionToWriteStats"][""]  # type: ignore[index]
+    assert (written["logFiles"], written["baseFile"], written["logVersion"]) == ([name], "", 1)
+    assert decode_commit(data).stats == (stat,)
+
+
+def test_a_log_stat_of_version_6_says_what_its_path_does_not() -> None:
+    names = tuple(f".b-0_20250101000000000.log.{number}_0-1-2" for number in (1, 2))
+    stat = WriteStat(
+        partition="", file_id="b-0", path=names[1], prev_commit="1", base_file="b-0_0-0-0_1.parquet", log_files=names
+    )
+    data = encode_commit(CommitMetadata(operation="UPSERT", stats=(stat,)), table_version=6)
+    (written,) = json.loads(data)["partitionToWriteStats"][""]
+    assert (written["logVersion"], written["baseFile"], written["logFiles"]) == (2, stat.base_file, list(names))
+    assert "numUpdates" not in written, "version 6 does not know it"
+    assert decode_commit(data).stats == (stat,)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_the_counts_of_a_compaction_and_its_change_logs_read_back(version: int) -> None:
+    stat = replace(
+        REWRITTEN,
+        log_records=9,
+        log_blocks=3,
+        log_files_compacted=2,
+        log_bytes_compacted=777,
+        updated_compacted=4,
+        corrupt_blocks=1,
+        cdc_files={".b-0_2.log.1_0-1-2.cdc": 55},
+        event_time=(-5, 12),
+    )
+    data = encode_commit(CommitMetadata(operation="COMPACT", stats=(stat,), compacted=True), table_version=version)
+    record = json.loads(data) if version == 6 else record_of(data)
+    (written,) = record["partitionToWriteStats"]["day=1"]
+    counts = ("totalLogRecords", "totalLogBlocks", "totalLogFilesCompacted", "totalLogSizeCompacted")
+    assert [written[name] for name in counts] == [9, 3, 2, 777]
+    assert (written["totalUpdatedRecordsCompacted"], written["totalCorruptLogBlock"]) == (4, 1)
+    assert (written["cdcStats"], written["minEventTime"], written["maxEventTime"]) == (dict(stat.cdc_files), -5, 12)
+    assert decode_commit(data).stats == (stat,)
+
+
+def test_unknown_operations_are_kept_and_missing_ones_are_unknown() -> None:
+    assert decode_commit(b'{"operationType": "BUCKET_RESCALE", "new": [1]}').operation == "BUCKET_RESCALE"
+    assert decode_commit(b"{}").operation == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "empty file"),
+        (b"hello", "neither Avro nor JSON"),
+        (b"[1]", "no object"),
+        (b'{"partitionToWriteStats": 3}', "unexpected shape"),
+        (b"Obj\x01\x00", "cannot be read"),
+        (encode_commit(COMMIT, table_version=9)[:-20], "cannot be read"),
+        (encode_requested_replace(), "holds HoodieRequestedReplaceMetadata; expected HoodieCommitMetadata or"),
+    ],
+)
+def test_broken_commit_metadata_is_named(data: bytes, problem: str) -> None:
+    with pytest.raises(CorruptTableError, match=problem):
+        decode_commit(data)
+
+
+def test_a_container_must_hold_one_record() -> None:
+    out = io.BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(COMMIT_METADATA), [])
+    with pytest.raises(CorruptTableError, match="0 HoodieCommitMetadata records"):
+        decode_commit(out.getvalue())
+
+
+def test_an_unknown_table_version_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="table version 10"):
+        encode_commit(COMMIT, table_version=10)
+
+
+def test_an_overwrite_requests_nothing_by_file_id() -> None:
+    assert decode_requested_replace(encode_requested_replace()) == {}
+    assert decode_requested_replace(b"") == {}
+    record = record_of(encode_requested_replace())
+    assert set(record.values()) == {None} and len(record) == 4
+
+
+def test_a_clustering_plan_gives_the_file_ids_it_rewrites() -> None:
+    groups = [
+        {"slices": [{"fileId": "a-0", "partitionPath": "p"}, {"fileId": "b-0", "partitionPath": "q"}]},
+        {"slices": [{"fileId": "c-0", "partitionPath": "p"}]},
+    ]
+    data = write_record(
+        REQUESTED_REPLACE_METADATA, {"operationType": "CLUSTER", "clusteringPlan": {"inputGroups": groups}}
+    )
+    assert decode_requested_replace(data) == {"p": ("a-0", "c-0"), "q": ("b-0",)}
+
+
+PLAN = RollbackPlan(
+    target="20250101000000000",
+    action="commit",
+    requests=(
+        RollbackRequest(partition="day=1", files=("day=1/a.parquet", "day=1/b.parquet")),
+        RollbackRequest(partition="", files=("c.parquet",)),
+    ),
+)
+
+
+@pytest.mark.parametrize("base", ["/data/t", "/data/t/", "file:/data/t", "file:///data/t", "s3://lake/t"])
+def test_a_rollback_plan_reads_back_from_every_spelling_of_the_base(base: str) -> None:
+    assert decode_rollback_plan(encode_rollback_plan(PLAN, base_path=base), base_path=base) == PLAN
+
+
+def test_a_rollback_plan_holds_absolute_paths_and_survives_a_move() -> None:
+    data = encode_rollback_plan(PLAN, base_path="file:///data/t")
+    (first, _) = record_of(data)["RollbackRequests"]  # type: ignore[misc]
+    assert first["filesToBeDeleted"] == ["/data/t/day=1/a.parquet", "/data/t/day=1/b.parquet"]
+    assert decode_rollback_plan(data, base_path="s3a://elsewhere/t") == PLAN
+
+
+def test_logs_of_a_plan_are_files_to_delete_from_version_8_on() -> None:
+    request = {
+        "partitionPath": "p",
+        "fileId": "a-0",
+        "latestBaseInstant": "1",
+        "filesToBeDeleted": ["s3a://lake/t/p/a.parquet", "s3a://lake/t/p/.a.log"],
+        "logBlocksToBeDeleted": {"s3://lake/t/p/.b.log": 1, "s3a://lake/t/p/.a.log": 1},
+    }
+    record = {"instantToRollback": {"commitTime": "1", "action": "deltacommit"}, "RollbackRequests": [request]}
+    data = write_record(ROLLBACK_PLAN, record)
+    plan = decode_rollback_plan(data, base_path="s3://lake/t", table_version=8)
+    assert plan.requests == (RollbackRequest(partition="p", files=("p/a.parquet", "p/.a.log", "p/.b.log")),)
+    with pytest.raises(UnsupportedError, match="needs rollback blocks"):
+        decode_rollback_plan(data, base_path="s3://lake/t", table_version=6)
+
+
+@pytest.mark.parametrize(("partition", "path"), [("p", "q/x.parquet"), ("", "q/x.parquet"), ("p", "q/p/x.parquet")])
+def test_a_path_outside_its_partition_is_corrupt(partition: str, path: str) -> None:
+    request = RollbackRequest(partition=partition, files=(path,))
+    data = encode_rollback_plan(replace(PLAN, requests=(request,)), base_path="/t")
+    with pytest.raises(CorruptTableError, match="not in partition"):
+        decode_rollback_plan(data, base_path="/t")
+
+
+def test_rollback_metadata_reads_back() -> None:
+    done = RollbackMetadata(
+        start_time="20250102000000000",
+        seconds=0.195,
+        target="20250101000000000",
+        action="commit",
+        deleted={"": ("c.parquet",), "day=1": ("day=1/a.parquet", "day=1/b.parquet"), "q": ()},
+        failed={"q": ("q/x.parquet",)},
+    )
+    data = encode_rollback_metadata(done, base_path="/data/t")
+    assert decode_rollback_metadata(data, base_path="file:/data/t") == done
+    assert record_of(data)["totalFilesDeleted"] == 3

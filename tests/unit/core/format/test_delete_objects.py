@@ -1,0 +1,394 @@
+"""Delete blocks of versions 1 and 2: Java objects whose bytes Apache Hudi wrote, and what no Hudi wrote.
+
+All bytes but those of `DAMAGED` are what SerializationUtils.serialize of Apache Hudi returned, of the versions named,
+with the Avro named where it matters: run for these tests, with Kryo 4.0.2.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.format.log.delete_block import decode_deletes
+from lakehouse.core.format.log.kryo import KryoReader
+from lakehouse.errors import CorruptTableError, UnsupportedError
+from tests.support.delete_list import Entry
+from tests.support.java_deletes import AVRO_8, AVRO_10, HUDI_0_12, HUDI_0_13, framed, write_objects
+
+RECORD, KEY = b"org.apache.hudi.common.model.DeleteRecor\xe4", b"org.apache.hudi.common.model.HoodieKe\xf9"
+RECORDS, KEYS = (
+    b"\x01\0[Lorg.apache.hudi.common.model.DeleteRecord\xbb",
+    b"\x01\0[Lorg.apache.hudi.common.model.HoodieKey\xbb",
+)
+FIRST = b"\x01\x01" + RECORD + b"\x01\x01\x02" + KEY
+#: One record, up to its ordering value, and of how many: Hudi 0.11.1, 0.12.3, 0.13.1 and 1.2.0 alike.
+ONE = RECORDS + b"\x01\x02" + FIRST + b"\x01\x01p=\xb1\x01key\xb1"
+TWO = RECORDS + b"\x01\x03" + FIRST + b"\x01\x01p=\xb1\x01key\xb1"
+#: Several ordering values, up to 1 + their number.
+ARRAY = b"\x01\x03org.apache.hudi.common.util.collection.ArrayComparabl\xe5\x01\x01\x04[Ljava.lang.Comparable\xbb\x01"
+US = pa.timestamp("us")
+#: Ordering values of Hudi 0.13.1.
+VALUES: dict[str, tuple[bytes, pa.DataType, Any]] = {
+    "Integer": (b"\x02\x09", pa.int32(), -5),
+    "least Integer": (b"\x02\xff\xff\xff\xff\x0f", pa.int32(), -(2**31)),
+    "greatest Integer": (b"\x02\xfe\xff\xff\xff\x0f", pa.int32(), 2**31 - 1),
+    "Integer of a date": (b"\x02\x09", pa.date32(), date(1969, 12, 27)),
+    "Long": (b"\x09\xac\x02", pa.int64(), 150),
+    "least Long": (b"\x09" + b"\xff" * 9, pa.int64(), -(2**63)),
+    "greatest Long": (b"\x09\xfe" + b"\xff" * 8, pa.int64(), 2**63 - 1),
+    "Long of a time": (b"\x09\xac\x02", US, datetime(1970, 1, 1, 0, 0, 0, 150)),
+    "Float": (b"\x04\x3f\xc0\0\0", pa.float32(), 1.5),
+    "Double": (b"\x0a\xc0\x04\0\0\0\0\0\0", pa.float64(), -2.5),
+    "true": (b"\x05\x01", pa.bool_(), True),
+    "false": (b"\x05\0", pa.bool_(), False),
+    "String": (b"\x03\x01tex\xf4", pa.string(), "text"),
+    "String of one letter": (b"\x03\x01\x82t", pa.string(), "t"),
+    "empty String": (b"\x03\x01\x81", pa.string(), ""),
+    "wide String": (b"\x03\x01\x85h\xc3\xa9\xed\xa0\xbd\xed\xb8\x80", pa.string(), "h\u00e9\U0001f600"),
+    "BigDecimal": (b"\x01\x03java.math.BigDecima\xec\x01\x03\x30\x39\x06", pa.decimal128(9, 3), Decimal("12.345")),
+    "BigDecimal of no digits": (b"\x01\x03java.math.BigDecima\xec\x01\x02\0\0", pa.decimal128(9, 3), Decimal("0.000")),
+    "BigDecimal of thousands": (
+        b"\x01\x03java.math.BigDecima\xec\x01\x02\xff\x05",
+        pa.decimal128(9, 0),
+        Decimal(-1000),
+    ),
+    "wide BigDecimal": (
+        bytes.fromhex("01036a6176612e6d6174682e426967446563696d61ec0111b4c4b357a5793b85f675ddc00000000106"),
+        pa.decimal128(38, 3),
+        Decimal("-99999999999999999999999999999999999.999"),
+    ),
+    "Timestamp": (
+        b"\x01\x03java.sql.Timestam\xf0\x01\xfb\xe8\xc7\x92\xcc\x31",
+        US,
+        datetime(2024, 1, 1, 0, 0, 0, 123_000),
+    ),
+    "Timestamp before 1970": (
+        b"\x01\x03java.sql.Timestam\xf0\x01" + b"\xff" * 9,
+        pa.timestamp("ms"),
+        datetime(1969, 12, 31, 23, 59, 59, 999_000),
+    ),
+    "sql.Date": (b"\x01\x03java.sql.Dat\xe5\x01\x80\xe8\xc7\x92\xcc\x31", pa.date32(), date(2024, 1, 1)),
+    "sql.Date before 1970": (
+        b"\x01\x03java.sql.Dat\xe5\x01\x80\xc8\xe6\xd6\xff\xff\xff\xff\xff",
+        pa.date32(),
+        date(1969, 12, 31),
+    ),
+    "LocalDate": (b"\x01\x03java.time.LocalDat\xe5\x01\xe8\x0f\x01\x05", pa.date32(), date(2024, 1, 5)),
+    "Instant": (
+        b"\x01\x03java.time.Instan\xf4\x01\x80\x81\xc8\xac\x06\x88\x27",
+        US,
+        datetime(2024, 1, 1, 0, 0, 0, 5),
+    ),
+    "Instant before 1970": (
+        bytes.fromhex("01036a6176612e74696d652e496e7374616ef401feffffffffffffffff988cebdc03"),
+        US,
+        datetime(1969, 12, 31, 23, 59, 58, 999_999),
+    ),
+    "Spark's text": (
+        b"\x01\x03org.apache.spark.unsafe.types.UTF8Strin\xe7\x01\0\0\0\x07spark\xc3\xa9",
+        pa.string(),
+        "spark\u00e9",
+    ),
+    "Avro's text of Hudi 0.13.1": (b"\x1d\x01\x05utf8", pa.string(), "utf8"),
+    "Avro's text of Hudi 0.12.3": (b"\x0c\x01\x05utf8", pa.string(), "utf8"),
+    "Avro's text of Hudi 0.11.1 with Avro 1.8.2": (
+        b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\x08\x01utf\xb8",
+        pa.string(),
+        "utf8",
+    ),
+    "Avro's text of Hudi 0.11.1 with Avro 1.10.2": (
+        b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\0\x08\x01utf\xb8",
+        pa.string(),
+        "utf8",
+    ),
+    "Avro's empty text of Hudi 0.11.1": (
+        b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x01\0\0\x01\x81",
+        pa.string(),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_ordering_values_of_every_class_are_read(name: str) -> None:
+    data, kind, value = VALUES[name]
+    read = decode_deletes(framed(2, ONE + data), [kind])
+    assert (read.keys.to_pylist(), read.partitions.to_pylist()) == (["key1"], ["p=1"])
+    assert read.ordering == (pa.array([value], kind),)
+    assert read.default.tolist() == [False]
+
+
+def test_not_a_number_is_a_value() -> None:
+    (ordering,) = decode_deletes(framed(2, ONE + b"\x04\x7f\xc0\0\0"), [pa.float32()]).ordering
+    assert math.isnan(ordering[0].as_py())
+
+
+@pytest.mark.parametrize(("data", "kind"), [(b"\x02\0", pa.int32()), (b"\0", pa.int64()), (b"\x09\x0e", pa.string())])
+def test_no_value_and_one_of_another_class_than_the_column_count_as_none(data: bytes, kind: pa.DataType) -> None:
+    read = decode_deletes(framed(2, ONE + data), [kind])
+    assert read.default.tolist() == [True]
+    assert read.ordering == (pa.nulls(1, kind),)
+    assert decode_deletes(framed(2, ONE + data), [pa.int64(), kind]).default.tolist() == [True]
+    assert decode_deletes(framed(2, ONE + data), []).default.tolist() == [True]
+
+
+def test_several_ordering_columns_come_in_an_array() -> None:
+    """Bytes of Hudi 1.2.0: no Hudi that writes version 2 has several."""
+    values = b"\x02\x02\x03\x01\x82x\x09\x0a\x01\x05java.time.LocalDat\xe5\x01\xe8\x0f\x01\x05\0"
+    data = framed(2, ONE + ARRAY + b"\x06" + values)
+    kinds = [pa.int32(), pa.string(), pa.int64(), pa.date32()]
+    assert decode_deletes(data, [*kinds, pa.int32()]).default.tolist() == [True]
+    whole = framed(2, ONE + ARRAY + b"\x05" + values[:-1])
+    read = decode_deletes(whole, kinds)
+    assert [column.to_pylist() for column in read.ordering] == [[1], ["x"], [5], [date(2024, 1, 5)]]
+    assert decode_deletes(whole, kinds[::-1]).default.tolist() == [True]
+    assert decode_deletes(whole, kinds[:1]).default.tolist() == [True]
+
+
+def test_keys_of_version_1_hold_whatever_is_stored() -> None:
+    """Bytes of Hudi 0.10.1; the first and the last key have the same object for a partition."""
+    data = (
+        KEYS
+        + b"\x01\x04\x01\x01"
+        + KEY
+        + b"\x01\x01p=\xb1\x01key\xb1\x01\x01\x01\x01p=\xb1\x01\x82k\x01\x01\x01\x04\x01\x81"
+    )
+    read = decode_deletes(framed(1, data), [pa.int64(), pa.list_(pa.int8())])
+    assert (read.keys.to_pylist(), read.partitions.to_pylist()) == (["key1", "k", ""], ["p=1"] * 3)
+    assert read.default.tolist() == [True] * 3
+    assert [column.null_count for column in read.ordering] == [3, 3]
+
+
+def test_objects_that_occur_again_are_the_same() -> None:
+    """Bytes of Hudi 0.12.3: one decimal in two records, one record twice, one partition in all but one."""
+    data = (
+        RECORDS + b"\x01\x05" + FIRST + b"\x01\x01p=\xb1\x01a\xb1\x01\x03java.math.BigDecima\xec\x01\x02\x0f\x02"
+        b"\x01\x01\x01\x01\x02\x01\x05\x01b\xb1\x01\x03\x07\x01\x01\x03\x01\x01\x01\x01\x02\x01\0\x06\x09\x02"
+    )
+    read = decode_deletes(framed(2, data), [pa.decimal128(5, 1)])
+    assert read.keys.to_pylist() == ["a1", "b1", "a1", "a1"]
+    assert read.partitions.to_pylist() == ["p=1", "p=1", "p=1", None]
+    assert read.ordering[0].to_pylist() == [Decimal("1.5")] * 3 + [None]
+    assert read.default.tolist() == [False] * 3 + [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\x1d\x01\x05utf8\x01\x01\x01\x01\x02\x01\x05\x01key\xb2\x1d\x07",
+        b"\x0c\x01\x05utf8\x01\x01\x01\x01\x02\x01\x05\x01key\xb2\x0c\x07",
+        b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\xe2\xbd\xb7\x03\x08\x01utf\xb8"
+        b"\x01\x01\x01\x01\x02\x01\x05\x01key\xb2\x01\x03\x07",
+        b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\x08\x01utf\xb8"
+        b"\x01\x01\x01\x01\x02\x01\x05\x01key\xb2\x01\x03\x07",
+    ],
+    ids=["0.13.1", "0.12.3", "0.11.1, Avro 1.10.2", "0.11.1, Avro 1.8.2"],
+)
+def test_texts_of_avro_that_occur_again_are_the_same(text: bytes) -> None:
+    """Bytes of the Hudi named; the text knows its hash and its string."""
+    read = decode_deletes(framed(2, TWO + text), [pa.string()])
+    assert read.keys.to_pylist() == ["key1", "key2"]
+    assert read.ordering[0].to_pylist() == ["utf8", "utf8"]
+
+
+def test_the_avro_of_hudis_bundle_for_flink_has_another_name() -> None:
+    """Bytes of Hudi 0.11.1, but the name of the class is the one that the bundle gives it."""
+    name = b"\x01\x03org.apache.hudi.org.apache.avro.util.Utf\xb8"
+    read = decode_deletes(framed(2, ONE + name + b"\x01\x01\x05utf8\0\x08\x01utf\xb8"), [pa.string()])
+    assert read.ordering[0].to_pylist() == ["utf8"]
+
+
+def test_long_texts_have_a_length_and_characters_of_one_byte_each() -> None:
+    """Bytes of Hudi 0.11.1; a partition of 63 letters, a key of 64, a partition with a zero, a key of 200."""
+    data = (
+        RECORDS + b"\x01\x03" + FIRST + b"\x01\x01" + b"x" * 62 + b"\xf8\x01\xc1\x01" + b"x" * 64 + b"\x02\x02"
+        b"\x01\x01\x01\x01\x02\x01\x01p\0\xf1\x01\xc9\x03" + b"y" * 200 + b"\x02\x04"
+    )
+    read = decode_deletes(framed(2, data), [pa.int32()])
+    assert read.keys.to_pylist() == ["x" * 64, "y" * 200]
+    assert read.partitions.to_pylist() == ["x" * 63, "p\0q"]
+    assert read.ordering[0].to_pylist() == [1, 2]
+
+
+def test_no_deletes_are_an_empty_array() -> None:
+    """Bytes of every Hudi from 0.11.1 on."""
+    assert len(decode_deletes(framed(2, RECORDS + b"\x01\x01"), [pa.int64()]).keys) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"\x01\x03java.math.BigIntege\xf2\x01\x02\x0a", "'java.math.BigInteger', at byte 142"),
+        (b"\x01\x03java.util.Dat\xe5\x01\x05", "'java.util.Date', at byte 142"),
+        (b"\x01\x03java.time.LocalTim\xe5\x01\x01\x02\xfc", "'java.time.LocalTime', at byte 142"),
+        (b"\x08\0\x03", "'short', at byte 142"),
+        (b"\x07\0\x63", "'char', at byte 142"),
+        (b"\x01\x03org.apache.spark.sql.types.Decima\xec\x01\0\x28\0\x0a", "'org.apache.spark.sql.types.Decimal'"),
+        (b"\x2e\x01\x05utf8", "unknown class, registered as 44, at byte 142"),
+        (b"\x01\x03java.sql.Dat\xe5\x01\x80\x8a\xdd\xa3\xcc\x31", "no midnight in UTC, at byte 158"),
+    ],
+)
+def test_other_classes_are_named_with_their_place(data: bytes, name: str) -> None:
+    """Bytes of Hudi 0.13.1, and of 1.2.0 for the class that is registered as 44."""
+    with pytest.raises(UnsupportedError, match=name) as raised:
+        decode_deletes(framed(2, ONE + data), [pa.string()])
+    assert raised.value.facts["position"] in (142, 158)
+
+
+DAMAGED: dict[str, tuple[int, bytes, str]] = {
+    "nothing": (2, b"", "within a number, at byte 0"),
+    "null": (2, b"\0", "holds 'null', no .*DeleteRecord"),
+    "another version": (1, ONE + b"\x02\x02", "version 1 holds '.*DeleteRecord;', no .*HoodieKey"),
+    "null entries": (2, RECORDS + b"\0", "the entries are null"),
+    "entries of null": (2, RECORDS + b"\x01\0", "the entries are null"),
+    "a null entry": (2, RECORDS + b"\x01\x02\0", "an entry is null"),
+    "one entry too few": (2, RECORDS + b"\x01\x04" + (ONE + b"\x02\x02")[len(RECORDS) + 2 :], "within a number"),
+    "one entry too many": (2, ONE + b"\x02\x02\0", "bytes follow the last of 1 entries, at byte 144"),
+    "endless length": (2, RECORDS + b"\x01\xff\xff\xff\xff\xff", "no length"),
+    "an object that is none": (2, RECORDS + b"\x01\x02\x01\x01" + RECORD + b"\x09", "there is no object 7"),
+    "an object within itself": (2, RECORDS + b"\x01\x02\x01\x01" + RECORD + b"\x02", "object 0 is no '.*DeleteRecord'"),
+    "a text that is a key": (2, RECORDS + b"\x01\x02" + FIRST + b"\x01\x04", "object 2 is no 'java.lang.String'"),
+    "a text that is a whole key": (2, ONE + b"\x03\x04", "object 2 is no 'java.lang.String'"),
+    "a text of Avro that is one of Java": (2, ONE + b"\x1d\x06", "object 4 is no 'Utf8'"),
+    "a null key": (2, RECORDS + b"\x01\x02" + FIRST + b"\x01\x01p=\xb1\0", "a key is null"),
+    "a record without key": (2, RECORDS + b"\x01\x02\x01\x01" + RECORD + b"\x01\0", "no key"),
+    "a class without name": (2, b"\x01\x05", "class 5 has no name"),
+    "half a surrogate": (2, ONE + b"\x03\x01\x82\xed\xa0\xbd", "a text is none"),
+    "a text that does not end": (2, ONE + b"\x03\x01te", "does not end"),
+    "a wide text that does not end": (2, ONE + b"\x03\x01\x84\xc3\xa9", "does not end"),
+    "no UTF-8": (2, ONE + b"\x1d\x01\x02\xff", "no UTF-8"),
+    "no boolean": (2, ONE + b"\x05\x02", "2 is no boolean"),
+    "no date": (2, ONE + b"\x01\x03java.time.LocalDat\xe5\x01\xe8\x0f\x0d\x05", "2024-13-5 is no date"),
+    "a great decimal": (2, ONE + b"\x01\x03java.math.BigDecima\xec\x01\x22" + b"\x7f" * 33 + b"\0", "has 33 bytes"),
+    "a deep decimal": (2, ONE + b"\x01\x03java.math.BigDecima\xec\x01\x02\x01\xfe\xff\xff\xff\x0f", "digits behind"),
+    "a null value": (2, ONE + b"\x03\0", "java.lang.String is null"),
+    "more bytes of Avro than there are": (
+        2,
+        ONE + b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\0\x0a\0",
+        "has 5 bytes and brings others",
+    ),
+    "less than no bytes": (
+        2,
+        ONE + b"\x01\x03org.apache.spark.unsafe.types.UTF8Strin\xe7\x01\xff\xff\xff\xf0",
+        "has -16 bytes",
+    ),
+    "a long second": (
+        2,
+        ONE + b"\x01\x03java.time.Instan\xf4\x01\0\x80\x94\xeb\xdc\x03",
+        "1000000000 nanoseconds",
+    ),
+    "many values in one": (2, ONE + ARRAY + b"\x42" + b"\0" * 65, "65 ordering values in one"),
+    "null values": (2, ONE + ARRAY + b"\0", "-1 ordering values in one"),
+    "an array of null": (2, ONE + ARRAY[:-1] + b"\0", "an array of ordering values is null"),
+    "a text of other bytes": (
+        2,
+        ONE + b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x05utf8\0\x08\x01utf\xb9",
+        "are not those of its string",
+    ),
+}
+
+
+def test_arrays_hold_no_arrays_and_no_values_of_no_columns() -> None:
+    with pytest.raises(UnsupportedError, match="ArrayComparable', at byte "):
+        decode_deletes(framed(2, ONE + ARRAY + b"\x02\x01\x03\x01\x01\x04\x01\x01"), [pa.int32()])
+    assert decode_deletes(framed(2, ONE + ARRAY + b"\x01"), []).default.tolist() == [True]
+
+
+def test_an_object_that_holds_itself_is_corrupt() -> None:
+    with pytest.raises(CorruptTableError, match="object 0 is no 'a'"):
+        KryoReader(b"\x01\x02", {}).shared("a", lambda reader: reader.shared("a", KryoReader.text))
+
+
+def test_texts_that_may_be_of_either_avro_are_refused() -> None:
+    """As of Avro 1.10, the text of the fifth record has nine characters, and the sixth record is the first once more.
+
+    As of Avro 1.8 it is empty as its string is, object 16, and the sixth record begins before the nine characters.
+    """
+    nine = b"\x01\x01\x01\x02\x01\0\x06\x04?"
+    again = b"\x01\x01\x01\x01\x02\x01\x01\x81\x01\x81"
+    data = RECORDS + b"\x01\x07" + FIRST + b"\x01\x01\x81\x01\x81\0" + (again + b"\0") * 3 + again
+    data += b"\x01\x03org.apache.avro.util.Utf\xb8\x01\x01\x0a" + nine + b"\0\x12\x01" + nine[:-1] + b"\xbf\x01\x01\x03"
+    with pytest.raises(UnsupportedError, match=r"may be of Avro 1\.8 or of a later one"):
+        decode_deletes(framed(2, data), [pa.string()])
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_objects_are_named(name: str) -> None:
+    version, data, problem = DAMAGED[name]
+    with pytest.raises(CorruptTableError, match=problem):
+        decode_deletes(framed(version, data), [pa.int64()])
+
+
+def test_a_block_of_another_length_than_it_says_is_corrupt() -> None:
+    with pytest.raises(CorruptTableError, match="of version 2 has"):
+        decode_deletes(framed(2, ONE + b"\x02\x02")[:-1], [])
+
+
+def test_values_out_of_their_types_range_are_corrupt() -> None:
+    with pytest.raises(CorruptTableError, match="no int16"):
+        decode_deletes(framed(2, ONE + b"\x02\xfe\xff\xff\xff\x0f"), [pa.int16()])
+    with pytest.raises(CorruptTableError, match="no decimal128"):
+        decode_deletes(framed(2, ONE + VALUES["BigDecimal"][0]), [pa.decimal128(9, 2)])
+    with pytest.raises(CorruptTableError, match="no timestamp"):
+        decode_deletes(framed(2, ONE + b"\x01\x03java.sql.Timestam\xf0\x01" + b"\xff" * 8 + b"\x7f"), [US])
+
+
+def test_types_that_deletes_cannot_be_ordered_by_are_refused_where_one_is() -> None:
+    with pytest.raises(UnsupportedError, match="ordered by a column of type"):
+        decode_deletes(framed(2, ONE + b"\x02\x02"), [pa.list_(pa.int8())])
+    for kind in (pa.list_(pa.int8()), pa.timestamp("ns")):
+        assert decode_deletes(framed(2, ONE + b"\x02\0"), [kind]).default.tolist() == [True]
+
+
+def test_texts_that_many_objects_share_are_refused_where_they_would_not_fit() -> None:
+    entries: list[Entry] = [(str(i), "p" * 100_000, ("Int", 1)) for i in range(3_000)]
+    with pytest.raises(CorruptTableError, match="share 3000"):
+        decode_deletes(write_objects(entries, 2), [])
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("least Integer", "Int"),
+        ("greatest Long", "Long"),
+        ("Float", "Float"),
+        ("Double", "Double"),
+        ("true", "Boolean"),
+        ("wide String", "String"),
+        ("empty String", "String"),
+        ("String of one letter", "String"),
+        ("wide BigDecimal", "Decimal"),
+    ],
+)
+def test_the_writer_of_the_property_tests_writes_values_like_hudi(name: str, form: str) -> None:
+    data, _, value = VALUES[name]
+    assert write_objects([("key1", "p=1", (form, value))], 2) == framed(2, ONE + data)
+
+
+def test_the_writer_of_the_property_tests_writes_times_and_texts_of_avro_like_hudi() -> None:
+    def written(form: str, value: Any, utf8: int = HUDI_0_13) -> bytes:
+        return write_objects([("key1", "p=1", (form, value))], 2, utf8=utf8)[8:]
+
+    def stored(name: str) -> bytes:
+        return ONE + VALUES[name][0]
+
+    assert written("LocalDate", 19_727) == stored("LocalDate")
+    assert written("TimestampMicros", 1_704_067_200_123_000) == stored("Timestamp")
+    assert written("TimestampMicros", -1_000) == stored("Timestamp before 1970")
+    assert written("TimestampMicros", 1_704_067_200_000_005) == stored("Instant")
+    assert written("TimestampMicros", -1_000_001) == stored("Instant before 1970")
+    assert written("Utf8", "utf8", HUDI_0_12) == stored("Avro's text of Hudi 0.12.3")
+    again: list[Entry] = [("key1", "p=1", ("Utf8", "utf8")), ("key2", "p=1", ("Utf8", "utf8"))]
+    assert write_objects(again, 2)[8:] == TWO + b"\x1d\x01\x05utf8\x01\x01\x01\x01\x02\x01\x05\x01key\xb2\x1d\x07"
+
+
+@pytest.mark.parametrize("utf8", [AVRO_8, AVRO_10])
+def test_the_writer_of_the_property_tests_writes_texts_of_every_avro(utf8: str) -> None:
+    entries: list[Entry] = [("k", None, ("Utf8", "abc")), ("l", "p", ("Utf8", "ab")), ("m", "p", ("Utf8", "abc"))]
+    read = decode_deletes(write_objects(entries, 2, utf8=utf8), [pa.string()])
+    assert read.ordering[0].to_pylist() == ["abc", "ab", "abc"]

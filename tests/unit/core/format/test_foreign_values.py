@@ -1,0 +1,178 @@
+"""Values in the metadata of another party's table: each is used, or refused by an error of ours, in bounded time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.cli.main import main
+from lakehouse.core.format.file_names import parse_base_file, parse_instant
+from lakehouse.core.format.partition_metadata import parse_partition_metadata
+from lakehouse.core.format.properties import parse_properties, render_properties
+from lakehouse.core.format.timeline.archive import parse_history_file, parse_manifest_name
+from lakehouse.core.format.ttl_rules import decode_base
+from lakehouse.core.rows.joda_patterns import compile_pattern, parse
+from lakehouse.core.state.table_config import parse_table_config
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.claims import holds_claim
+from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
+from lakehouse.platform.catalog.existing_tables import spec_of
+from lakehouse.platform.services.partition_selection import days_of
+from lakehouse.spec.quantities import parse_duration, parse_size
+from lakehouse.spec.table import parse_spec
+from tests.support.tables import make_env
+
+PROPERTIES = ".hoodie/hoodie.properties"
+#: A digit for Python's `isdigit`, and none for `int`.
+SUPERSCRIPT = "²"
+#: Times in digits that are not ASCII's, for `\d` and for `int`.
+FOREIGN_TIME = "".join(chr(0x660 + int(digit)) for digit in "20260101000000000")
+
+
+def with_properties(**changed: str) -> Table:
+    """Return a table whose properties were changed; names have `_` for `.`."""
+    env = make_env(storage=MemoryStorage())
+    table = Table.create(env.storage.root, name="t", record_key="id", partition_by="p", env=env)
+    table.upsert(pa.table({"id": ["1"], "p": ["a"]}))
+    raw = parse_properties(env.storage.get(PROPERTIES))
+    env.storage.put(PROPERTIES, render_properties(raw | {k.replace("_", "."): v for k, v in changed.items()}))
+    return table
+
+
+@pytest.mark.parametrize("version", [SUPERSCRIPT, "9" * 5_000, "\N{ARABIC-INDIC DIGIT NINE}"])
+def test_version_that_is_no_number_is_refused(version: str) -> None:
+    with pytest.raises(UnsupportedError, match="versions 6, 8, 9 are"):
+        parse_table_config({"hoodie.table.name": "t", "hoodie.table.version": version}, "/t")
+
+
+@pytest.mark.parametrize("key", ["hoodie.table.name", "hoodie.timeline.path", "hoodie.table.type"])
+def test_half_a_character_in_properties_is_refused_by_every_use(key: str) -> None:
+    table = with_properties()
+    storage = table.refresh().env.storage
+    storage.put(PROPERTIES, storage.get(PROPERTIES) + key.encode() + b"=\\uD800x\n")
+    with pytest.raises(CorruptTableError, match="half a character") as raised:
+        Table.open(table.location, env=make_env(storage=storage))
+    assert str(raised.value).encode()
+
+
+def test_pair_of_surrogates_in_properties_is_one_character() -> None:
+    assert parse_properties(b"a=\\uD83D\\uDE00\n") == {"a": "\N{GRINNING FACE}"}
+
+
+def test_empty_delimiter_of_date_formats_is_the_default_one() -> None:
+    lead = "hoodie.keygen.timebased."
+    raw = {
+        "hoodie.table.name": "t",
+        "hoodie.table.version": "9",
+        "hoodie.table.partition.fields": "ts:TIMESTAMP",
+        "hoodie.table.keygenerator.type": "CUSTOM",
+        f"{lead}input.dateformat": "yyyy,yyyy-MM",
+        f"{lead}input.dateformat.list.delimiter.regex": "",
+    }
+    timestamp = parse_table_config(raw, "/t").keys.timestamp
+    assert timestamp is not None and timestamp.input_formats == ("yyyy", "yyyy-MM")
+
+
+@pytest.mark.parametrize("count", ["many", SUPERSCRIPT, "9" * 5_000, "-1"])
+def test_bucket_count_that_is_no_number_is_refused_when_the_table_is_registered(count: str) -> None:
+    raw = {
+        "hoodie.table.name": "t",
+        "hoodie.table.version": "9",
+        "hoodie.table.recordkey.fields": "id",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": count,
+    }
+    with pytest.raises(UserError, match=r"buckets: .* is not a whole number"):
+        spec_of(parse_table_config(raw, "/t"), identifier="a.t", location="/t")
+
+
+def test_whole_number_of_a_spec_has_a_bound() -> None:
+    with pytest.raises(UserError, match="at most 18 digits"):
+        parse_spec(
+            f"table: a.b\nlocation: x\nrecord_key: id\nindex:\n  type: bucket\n  buckets: {'9' * 5_000}\n", source="s"
+        )
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000 + "d", "999999999w", f"{FOREIGN_TIME}d"])
+def test_duration_that_is_no_span_of_time_is_refused(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_duration("age", text)
+    with pytest.raises(UserError):
+        parse_size("size", text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [("Zy/" * 20, "+01021/" * 20 + "!"), ("MMM/" * 24, "May/" * 24 + "!")],
+    ids=["offset and year", "two names that are equal"],
+)
+def test_date_pattern_of_a_table_is_searched_once(pattern: str, text: str) -> None:
+    # With two ways for each of 20 tokens the search would not end.
+    assert parse(compile_pattern(pattern), text) is None
+
+
+def test_date_pattern_that_would_print_a_book_is_refused() -> None:
+    with pytest.raises(UserError, match="longer than 256 characters"):
+        compile_pattern("d" * 1_000_000)
+
+
+def test_names_with_digits_that_are_not_ascii_are_nobodys() -> None:
+    assert parse_instant(f"{FOREIGN_TIME}_{FOREIGN_TIME}.commit") is None
+    assert parse_base_file(f"f-0_0-0-0_{FOREIGN_TIME}.parquet", "p", 1) is None
+    assert parse_history_file(f"{FOREIGN_TIME}_{FOREIGN_TIME}_0.parquet", 1) is None
+    assert parse_manifest_name(f"manifest_{FOREIGN_TIME}") is None
+    assert parse_manifest_name(f"manifest_{'9' * 5_000}") is None
+
+
+@pytest.mark.parametrize("value", [SUPERSCRIPT, "9" * 5_000])
+def test_partition_metadata_without_numbers_is_damaged(value: str) -> None:
+    escaped = value.encode("iso-8859-1")
+    with pytest.raises(CorruptTableError, match="both must be numbers"):
+        parse_partition_metadata(b"commitTime=20260101000000000\npartitionDepth=" + escaped + b"\n")
+
+
+def test_names_that_only_look_like_numbers_in_the_folders_of_writes_are_left_out() -> None:
+    table = with_properties()
+    env = table.refresh().env
+    env.storage.put(f".hoodie/.temp/{SUPERSCRIPT}/x", b"")
+    env.storage.put(f".hoodie/.staging/20260101000000000/claim-{SUPERSCRIPT}", b"")
+    assert [finding.path for finding in table.validate().findings] == [".hoodie/.staging/20260101000000000"]
+    assert holds_claim(env, "20260101000000000", 0)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ['{"id": "x", "pattern": 7}', '{"id": 1}', '{"id": "x", "max_bytes": 1.5}', '{"id": "x", "max_bytes": true}'],
+)
+def test_ttl_rule_of_other_types_is_damaged(rule: str) -> None:
+    with pytest.raises(CorruptTableError, match="is not of type"):
+        decode_base(b'{"up_to": 1, "rules": [' + rule.encode() + b"]}", "here")
+
+
+def test_partitions_at_the_end_of_time_are_chosen_like_others() -> None:
+    day = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+    end = (datetime(9999, 12, 30, tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+    partitions = ["p=9999-12-31", "9999/12", "2026-01-01"]
+    assert days_of(partitions, day) == ["2026-01-01"]
+    assert days_of(partitions, end) == ["p=9999-12-31", "9999/12"]
+
+
+def test_control_characters_of_a_foreign_table_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Table.create(str(tmp_path), name="t", record_key="id", partition_by="p")
+    table.upsert(pa.table({"id": ["1"], "p": ["a"]}))
+    properties = tmp_path / PROPERTIES
+    raw = parse_properties(properties.read_bytes())
+    properties.write_bytes(render_properties(raw | {"hoodie.table.name": "x\x1b]0;title\x07\nlocation  /forged"}))
+    assert main(["table", "describe", "--table", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "x\\x1b]0;title\\x07\\nlocation  /forged" in shown and "\x1b" not in shown
+    properties.write_bytes(render_properties(raw | {"hoodie.table.type": "\x1b[31mred\x9b"}))
+    assert main(["table", "describe", "--table", str(tmp_path)]) == UnsupportedError.exit_code
+    refused = capsys.readouterr().err
+    assert "\\x1b[31MRED\\x9b" in refused and not set("\x1b\x9b") & set(refused)

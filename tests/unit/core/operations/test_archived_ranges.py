@@ -1,0 +1,76 @@
+"""Data skipping is the same before and after commits are archived: their column ranges are found in the archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.storage.counting import CountingStorage
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from tests.support.archived import EAGERLY
+
+FILES = 8
+
+
+def made(tmp_path: Path, table_type: str) -> tuple[Table, CountingStorage]:
+    """Return a table of eight files (and a log, if it is merge-on-read), each with values of its own."""
+    storage = CountingStorage(LocalStorage(str(tmp_path / "table")))
+    table = Table.create(
+        storage.root,
+        name="t",
+        record_key=["id"],
+        partition_by=["p"],
+        ordering="v",
+        table_type=table_type,
+        options=EAGERLY,
+        env=Env(storage=storage),
+    )
+    for number in range(FILES):
+        table.bulk_insert(batch(number, 100 * number))
+    table.upsert(batch(2, 250))
+    return table, storage
+
+
+def batch(number: int, value: int) -> pa.Table:
+    return pa.table({"id": [f"k{number}"], "p": ["a" if number < FILES // 2 else "b"], "v": [value]})
+
+
+def opened(storage: CountingStorage, table: Table, where: str) -> tuple[set[str], list[int]]:
+    """Return the data files that a query of a fresh process opens, and the values that it finds."""
+    fresh = Table.open(storage.root, options=EAGERLY, env=Env(storage=storage))
+    scan = fresh.scan(["v"], where).plan()
+    files = {file.path for s in scan.plan.slices for file in (*((s.base,) if s.base else ()), *s.logs)}
+    values = [value for found in scan.batches() for value in found.column("v").to_pylist()]
+    return files, sorted(values)
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_point_query_opens_the_same_files_before_and_after_archive(tmp_path: Path, table_type: str) -> None:
+    table, storage = made(tmp_path, table_type)
+    queries = ["v = 700", "v = 250", "v BETWEEN 300 AND 400", "v = 555", "p = 'a' AND v = 100", "p = 'b'", "id = 'k5'"]
+    before = [opened(storage, table, where) for where in queries]
+    assert [len(files) for files, _ in before][:1] == [1]
+    table.services.archive()
+    assert len(table.archived()) >= FILES // 2
+    assert [opened(storage, table, where) for where in queries] == before
+
+
+def test_archive_is_asked_once_and_only_where_ranges_can_rule_something_out(tmp_path: Path) -> None:
+    table, storage = made(tmp_path, "COPY_ON_WRITE")
+    table.services.archive()
+    fresh = Table.open(storage.root, options=EAGERLY, env=Env(storage=storage))
+
+    def price(where: str | None) -> dict[str, int]:
+        storage.reset()
+        fresh.scan(["v"], where).plan()
+        return storage.counts()
+
+    plain = price(None)
+    assert price("p = 'a'")["GET"] <= plain["GET"]
+    first, second = price("v = 700"), price("v = 700")
+    assert first["LIST"] == plain["LIST"] and second == price("v = 100")
+    assert second["GET"] <= plain["GET"] < first["GET"]

@@ -1,0 +1,282 @@
+"""Reading changes: what each kind of commit tells, conditions and columns of images, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.files.cdc_writer import ChangeLog
+from lakehouse.core.format.log.cdc import CdcMode
+from lakehouse.core.operations.read.cdc import ChangeScan, as_json
+from lakehouse.core.planning.cdc import ChangeCase
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.errors import CorruptTableError, UserError
+from tests.support.archived import eager
+from tests.support.tables import DELETED, Shape, batch, make_env, row
+
+FULL = CdcMode.DATA_BEFORE_AFTER.value
+MODES = [mode.value for mode in CdcMode]
+TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
+
+
+def make(mode: str = FULL, *, env: Env | None = None, shape: Shape | None = None, **declared: Any) -> Table:
+    env = env or make_env()
+    return Table.create(
+        env.storage.root,
+        name="events",
+        record_key=["id"],
+        partition_by=["p"],
+        ordering="ts",
+        cdc=mode,
+        options=(shape or Shape(rows_per_file=100)).table_options(),
+        env=env,
+        **declared,
+    )
+
+
+def told(table: Table, begin: str | None = None, **options: Any) -> list[tuple[str, Any, Any]]:
+    """Return (op, v before, v after) of the changes, in order; `-` where there was no row."""
+    found = table.incremental(begin, format="cdc", **options).to_arrow().to_pylist()
+    return [(c["op"], *("-" if c[name] is None else c[name]["v"] for name in ("before", "after"))) for c in found]
+
+
+def cases(table: Table, begin: str | None = None) -> list[ChangeCase]:
+    scan = table.incremental(begin, format="cdc").plan()
+    assert isinstance(scan, ChangeScan)
+    return [change.case for change in scan.changes]
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("mode", MODES)
+def test_each_verb_tells_its_changes(mode: str, table_type: str) -> None:
+    table = make(mode, table_type=table_type)
+    table.upsert(batch([row(f"k{i}", v=f"v{i}") for i in range(3)]))
+    assert told(table) == [("i", "-", "v0"), ("i", "-", "v1"), ("i", "-", "v2")]
+    table.upsert(batch([row("k0", ts=2, v="new"), row("k1", ts=0, v="too old"), row("k2", ts=5) | {DELETED: True}]))
+    assert told(table) == [("u", "v0", "new"), ("d", "v2", "-")]
+    table.delete(["k1", "never there"])
+    assert told(table) == [("d", "v1", "-")]
+    table.insert_overwrite(batch([row("k9", v="over")]))
+    assert sorted(told(table)) == [("d", "new", "-"), ("i", "-", "over")]
+    assert set(cases(table)) == {ChangeCase.BASE_FILE_INSERT, ChangeCase.REPLACE_COMMIT}
+    table.delete_partitions(["a"])
+    assert told(table) == [("d", "over", "-")]
+
+
+def test_times_are_those_of_the_commits_and_only_commits_of_the_range_count() -> None:
+    table = make()
+    for number in range(4):
+        table.upsert(batch([row("a", ts=number, v=str(number))]))
+    commits = [instant for instant, _ in table.commits()]
+    found = table.incremental(commits[0].completion, commits[2].completion, format="cdc").to_arrow()
+    assert found.column("ts_ms").to_pylist() == [commits[1].requested, commits[2].requested]
+    assert told(table, "earliest", end=commits[1].completion) == [("i", "-", "0"), ("u", "0", "1")]
+    assert table.incremental(commits[3].completion, format="cdc").to_arrow().num_rows == 0
+    assert table.incremental("earliest", format="cdc").count() == 4
+
+
+def test_a_compaction_tells_nothing() -> None:
+    table = make(table_type="MERGE_ON_READ")
+    table.upsert(batch([row("a", v="1")]))
+    table.upsert(batch([row("a", ts=2, v="2")]))
+    table.services.compaction(force=True)
+    assert table.commits()[-1][1].operation == "COMPACT"
+    assert told(table) == []
+    table.upsert(batch([row("a", ts=3, v="3")]))
+    assert told(table, "earliest") == [("i", "-", "1"), ("u", "1", "2"), ("u", "2", "3")]
+
+
+def test_changes_beside_a_pending_compaction_are_told_against_what_readers_saw() -> None:
+    table = make(table_type="MERGE_ON_READ")
+    table.upsert(batch([row("a", v="1")]))
+    table.upsert(batch([row("a", ts=2, v="2")]))
+    table.services.plan_compaction(force=True)
+    table.upsert(batch([row("a", ts=3, v="3")]))
+    table.services.compaction()
+    table.upsert(batch([row("a", ts=4, v="4")]))
+    assert told(table, "earliest") == [("i", "-", "1"), ("u", "1", "2"), ("u", "2", "3"), ("u", "3", "4")]
+
+
+def test_a_row_deleted_in_a_log_does_not_come_back_with_an_older_one() -> None:
+    table = make(table_type="MERGE_ON_READ", shape=Shape(index="BUCKET", buckets=1))
+    table.upsert(batch([row("a", ts=1, v="1")]))
+    table.upsert(batch([row("a", ts=9) | {DELETED: True}]))
+    table.upsert(batch([row("a", ts=5, v="late")]))
+    assert told(table, "earliest") == [("i", "-", "1"), ("d", "1", "-")]
+    assert table.scan().count() == 0
+
+
+class Silent(ChangeLog):
+    """Logs nothing, as writers do that know nothing of change data."""
+
+    def __enter__(self) -> ChangeLog:
+        self._previous = None
+        return self
+
+
+def test_commits_without_change_log_are_told_by_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make()
+    monkeypatch.setattr("lakehouse.core.files.file_group_writer.ChangeLog", Silent)
+    table.upsert(batch([row("a", v="a"), row("b", v="b"), row("c", v="c")]))
+    table.upsert(batch([row("a", ts=2, v="a2"), row("d", v="d"), row("b", ts=2) | {DELETED: True}]))
+    assert cases(table) == [ChangeCase.BASE_FILE_COMPARE]
+    assert sorted(told(table)) == [("d", "b", "-"), ("i", "-", "d"), ("u", "a", "a2")]
+    table.delete(["a", "c", "d"])
+    assert cases(table) == [ChangeCase.BASE_FILE_DELETE]
+    assert sorted(told(table)) == [("d", "a2", "-"), ("d", "c", "-"), ("d", "d", "-")]
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_condition_holds_for_the_row_before_or_the_row_after(table_type: str) -> None:
+    table = make(table_type=table_type)
+    table.upsert(batch([row("a", v="red"), row("b", v="blue"), row("c", v="green"), row("x", p="b", v="red")]))
+    table.upsert(batch([row("a", ts=2, v="blue"), row("b", ts=2, v="red"), row("c", ts=2, v="grey")]))
+    assert told(table, where="v = 'red'") == [("u", "red", "blue"), ("u", "blue", "red")]
+    assert told(table, "earliest", where="v = 'red' and p = 'b'") == [("i", "-", "red")]
+    narrow = table.incremental(where="v = 'red'", columns=["id"], format="cdc").to_arrow()
+    assert narrow.column("before").to_pylist() == [{"id": "a"}, {"id": "b"}]
+    assert told(table, "earliest", where="amount is null") == []
+
+
+def test_a_condition_on_partitions_reads_those_alone() -> None:
+    table = make()
+    table.upsert(batch([row("a"), row("b", p="b"), row("c", p="c")]))
+    scan = table.incremental(where="p = 'b'", format="cdc").plan()
+    assert isinstance(scan, ChangeScan)
+    assert [change.partition for change in scan.changes] == ["b"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_images_have_the_columns_of_now(mode: str) -> None:
+    table = make(mode)
+    small = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int32())])
+    table.upsert(pa.Table.from_pylist([{"id": "a", "p": "a", "ts": 1}], small))
+    table.upsert(pa.Table.from_pylist([{"id": "a", "p": "a", "ts": 2}], small))
+    wide = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("n", pa.float64())])
+    table.upsert(pa.Table.from_pylist([{"id": "a", "p": "a", "ts": 1 << 40, "n": 0.5}], wide))
+    images = table.incremental("earliest", format="cdc").to_arrow().column("after").to_pylist()
+    assert images == [
+        {"id": "a", "p": "a", "ts": 1, "n": None},
+        {"id": "a", "p": "a", "ts": 2, "n": None},
+        {"id": "a", "p": "a", "ts": 1 << 40, "n": 0.5},
+    ]
+
+
+def test_changes_as_json() -> None:
+    table = make()
+    table.upsert(batch([row("a", v='"q"')]))
+    table.upsert(batch([row("a", ts=2, v="n")]))
+    (found,) = (as_json(b).to_pylist()[0] for b in table.incremental(format="cdc", columns=["id", "v"]).to_batches())
+    assert found["op"] == "u"
+    assert json.loads(found["before"]) == {"id": "a", "v": '"q"'}
+    assert json.loads(found["after"]) == {"id": "a", "v": "n"}
+
+
+def test_a_table_without_change_data_is_refused_with_the_way_out() -> None:
+    env = make_env()
+    table = Table.create(env.storage.root, name="t", record_key=["id"], env=env)
+    table.upsert(batch([row("a")]))
+    with pytest.raises(UserError, match=r"keeps no change data.*cdc='DATA_BEFORE_AFTER'"):
+        table.incremental("earliest", format="cdc").to_arrow()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": ["nope"]}, "'nope' is not among the data columns"),
+        ({"columns": ["_hoodie_record_key"]}, "not among the data columns"),
+        ({"columns": []}, "name at least one column"),
+        ({"where": "nope = 1"}, "nope"),
+        ({"begin": "yesterday"}, "is not a time"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    table = make()
+    table.upsert(batch([row("a")]))
+    with pytest.raises(UserError, match=message):
+        table.incremental(**options, format="cdc").to_arrow()
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(UserError, match="'latest_state' or 'cdc'"):
+        make().incremental(format="changes")
+
+
+def test_an_empty_table_has_no_changes() -> None:
+    assert make(schema=batch([]).schema).incremental("earliest", format="cdc").to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("mode", ["OP_KEY_ONLY", "DATA_BEFORE"])
+def test_images_whose_files_were_cleaned_are_refused(mode: str) -> None:
+    table = make(mode)
+    for ts in range(3):
+        table.upsert(batch([row("a", ts=ts, v=str(ts))]))
+    storage = table.refresh().env.storage
+    first, second, _ = (metadata.stats[0].path for _, metadata in table.commits())
+    storage.delete(second if mode == "DATA_BEFORE" else first)
+    begin = table.commits()[0][0].completion
+    with pytest.raises(UserError, match="cleaned"):
+        table.incremental(begin, table.commits()[1][0].completion, format="cdc").to_arrow()
+    with pytest.raises(UserError, match="cleaned"):
+        table.incremental("earliest", format="cdc").to_arrow()
+    if mode == "DATA_BEFORE":
+        assert told(table) == [("u", "1", "2")]
+
+
+def test_a_log_of_both_images_needs_no_other_file() -> None:
+    table = make()
+    for ts in range(3):
+        table.upsert(batch([row("a", ts=ts, v=str(ts))]))
+    storage = table.refresh().env.storage
+    storage.delete_many([metadata.stats[0].path for _, metadata in table.commits()[:2]])
+    begin = table.commits()[0][0].completion
+    assert told(table, begin) == [("u", "0", "1"), ("u", "1", "2")]
+    (log,) = table.commits()[1][1].stats[0].cdc_files
+    storage.delete(log)
+    with pytest.raises(UserError, match="was cleaned"):
+        told(table, begin)
+
+
+def test_a_replaced_group_that_was_cleaned_is_refused() -> None:
+    table = make()
+    table.upsert(batch([row("a")]))
+    table.insert_overwrite_table(batch([row("b")]))
+    table.refresh().env.storage.delete(table.commits()[0][1].stats[0].path)
+    with pytest.raises(UserError, match="cannot be told any more"):
+        told(table)
+
+
+def test_a_broken_change_log_is_no_empty_one() -> None:
+    table = make()
+    table.upsert(batch([row("a")]))
+    table.upsert(batch([row("a", ts=2)]))
+    storage = table.refresh().env.storage
+    (log,) = table.commits()[1][1].stats[0].cdc_files
+    storage.put(log, storage.get(log)[:-9])
+    with pytest.raises(CorruptTableError, match="no whole block"):
+        told(table)
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("mode", MODES)
+def test_changes_of_archived_commits_are_told_while_their_files_are_there(mode: str, table_type: str) -> None:
+    table = make(mode, table_type=table_type)
+    for ts in range(6):
+        table.upsert(batch([row("a", ts=ts, v=f"{ts}")]))
+    times = [instant.completion for instant, _ in table.commits()]
+    before = {begin: told(table, begin) for begin in ("earliest", *times)}
+    eagerly = eager(table, **{"hoodie.compact.inline.max.delta.commits": "2"})
+    eagerly.services.archive(force=True)
+    assert len(table.archived()) == 4
+    assert {begin: told(table, begin) for begin in ("earliest", *times)} == before
+    if table_type == "MERGE_ON_READ":
+        eagerly.services.compaction(force=True)
+    table.upsert(batch([row("a", ts=7)]))
+    eagerly.services.clean(force=True)
+    if mode != FULL:
+        with pytest.raises(UserError, match="cleaned"):
+            told(table, "earliest")

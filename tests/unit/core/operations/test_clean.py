@@ -1,0 +1,424 @@
+"""Cleans: what goes, what stays, who may read what afterwards, and what two of them do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.services.clean import Cleaned
+from lakehouse.core.operations.undo import savepoint as savepoint_operation
+from lakehouse.core.storage.fault_injection import FaultyStorage
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.heartbeat import Heartbeat
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.clean import CleanPlan
+from lakehouse.model.instant import Action, Instant, State
+from tests.support.tables import Shape, base_files, batch, data_rows, log_files, make_table, row, strays
+
+TWO = {"hoodie.clean.commits.retained": "2"}
+VERSIONS = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": "2"}
+KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
+
+
+def opened(table: Table, options: Mapping[str, str]) -> Table:
+    """Return the table with these options, in the same world."""
+    return Table.open(table.location, options=options, env=table.refresh().env)
+
+
+def updated(times: int, kind: str = "COPY_ON_WRITE", options: Mapping[str, str] = TWO, env: Env | None = None) -> Table:
+    """Return a table of two partitions, one of which was updated this often."""
+    table = make_table(Shape(type=kind, rows_per_file=1_000), env=env)
+    table.insert(batch([row("k0", v="v0"), row("k9", p="b", v="v0")]))
+    for number in range(1, times + 1):
+        table.upsert(batch([row("k0", ts=number + 1, v=f"v{number}")]))
+        if kind == "MERGE_ON_READ":
+            table.services.compaction(force=True)
+    return opened(table, options)
+
+
+def files(table: Table) -> set[str]:
+    """Return the paths of the data files that are there."""
+    storage = table.refresh().env.storage
+    return {file.path for file in (*base_files(storage), *log_files(storage))}
+
+
+def cleaned(table: Table, **call: Any) -> Cleaned:
+    """Clean and return what was removed."""
+    outcome = table.services.clean(**call)
+    assert isinstance(outcome, Cleaned)
+    return outcome
+
+
+def writes(table: Table) -> list[str]:
+    return [instant.requested for instant in table.timeline.writes()]
+
+
+def versions(table: Table) -> dict[str, Any]:
+    """Return the rows as of every write that can still be read."""
+    found = {}
+    for requested in writes(table):
+        try:
+            found[requested] = data_rows(table, ["id", "v"], as_of=requested)
+        except UserError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_writes_stay_readable_and_older_files_go(kind: str) -> None:
+    table = updated(5, kind)
+    before, there = versions(table), files(table)
+    outcome = cleaned(table)
+    assert outcome.metadata.earliest == writes(table)[-2]
+    assert files(table) == there - set(outcome.metadata.deleted) and outcome.files > 0
+    after = versions(table)
+    assert set(after) >= set(writes(table)[-2:])
+    assert after == {requested: before[requested] for requested in after}
+    assert strays(table.refresh().env.storage) == []
+    # Nothing was written since, so there is nothing to do.
+    assert isinstance(table.services.clean(force=True), NothingToDo)
+
+
+def test_one_slice_before_the_earliest_write_stays_as_hudi_has_it() -> None:
+    table = updated(4)
+    instants = writes(table)
+    cleaned(table)
+    assert sorted(base.instant for base in base_files(table.refresh().env.storage) if base.partition == "a") == [
+        *instants[-3:]
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_versions_of_files_may_be_counted_instead(kind: str) -> None:
+    table = updated(4, kind, VERSIONS)
+    outcome = cleaned(table)
+    assert (
+        outcome.metadata.earliest == "" and outcome.metadata.partitions["a"].policy == VERSIONS["hoodie.clean.policy"]
+    )
+    assert len([base for base in base_files(table.refresh().env.storage) if base.partition == "a"]) == 2
+    assert data_rows(table, ["id", "v"]) == [{"id": "k0", "v": "v4"}, {"id": "k9", "v": "v0"}]
+    table.insert_overwrite(batch([row("k1", v="new")]))
+    assert "a" in cleaned(table).metadata.partitions
+    assert len([base for base in base_files(table.refresh().env.storage) if base.partition == "a"]) == 1
+
+
+def test_hours_may_be_counted_instead() -> None:
+    table = updated(2, options={"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS", "hoodie.clean.hours.retained": "2"})
+    assert isinstance(table.services.clean(), NothingToDo), "all writes are of the last two hours"
+    clock = table.refresh().env.clock
+    clock.sleep(3 * 3600)
+    assert isinstance(table.services.clean(), NothingToDo), "no write is, so none is the first to retain"
+    table.upsert(batch([row("k0", ts=8, v="v8")]))
+    clock.sleep(3600)
+    table.upsert(batch([row("k0", ts=9, v="v9")]))
+    assert cleaned(table).metadata.earliest == writes(table)[-2]
+    assert set(versions(table)) == set(writes(table)[-3:]), "and the one before, whose slice is in reach"
+
+
+def test_nobody_is_in_the_way_of_writers_that_are_at_work() -> None:
+    table = updated(3)
+    loaded = table.refresh()
+    policy = table.services.policies.transaction
+    pending = loaded.store.request(loaded.timeline, Action.COMMIT, b"")
+    heartbeat = Heartbeat(loaded.env, policy)
+    heartbeat.start(pending.requested)
+    lazy = opened(table, TWO | {"hoodie.clean.failed.writes.policy": "LAZY"})
+    for number in range(3):
+        lazy.upsert(batch([row("k0", ts=20 + number, v="later")]))
+    # The writer read the table as it was when it began.
+    earliest = writes(table)[3]
+    assert earliest < pending.requested and cleaned(lazy).metadata.earliest == earliest
+    assert data_rows(lazy, ["v"], as_of=pending.requested) == [{"v": "v0"}, {"v": "v3"}]
+    heartbeat.discard()
+
+
+def test_dead_writes_are_undone_first_where_writers_leave_them() -> None:
+    table = updated(3)
+    loaded = table.refresh()
+    pending = loaded.store.request(loaded.timeline, Action.COMMIT, b"")
+    lazy = opened(table, TWO | {"hoodie.clean.failed.writes.policy": "LAZY"})
+    lazy.upsert(batch([row("k0", ts=20, v="later")]))
+    assert cleaned(lazy).metadata.earliest == writes(table)[-2] > writes(table)[0]
+    assert table.timeline.find(pending.requested) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_savepoints_keep_what_they_name(kind: str) -> None:
+    table = updated(5, kind)
+    kept = table.savepoint(writes(table)[2])
+    assert not isinstance(kept, NothingToDo)
+    expected = data_rows(table, ["id", "v"], as_of=kept.requested)
+    outcome = cleaned(table)
+    assert outcome.metadata.extra == {"savepointed_timestamps": kept.requested}
+    assert data_rows(table, ["id", "v"], as_of=kept.requested) == expected
+    with pytest.raises(UserError, match=f"or as of a savepoint \\({kept.requested}\\)"):
+        data_rows(table, as_of=writes(table)[1])
+    # Without it, its files go, although nothing was written to the partition since.
+    table.delete_savepoint(kept.requested)
+    table.upsert(batch([row("k9", p="b", ts=30)]))
+    later = cleaned(table)
+    names = {path.rpartition("/")[2] for path in later.metadata.deleted}
+    assert names & {name for names in kept.metadata.files.values() for name in names}
+
+
+def test_pins_keep_what_is_read_as_of_them() -> None:
+    table = updated(5)
+    pin = writes(table)[2]
+    expected = data_rows(table, ["id", "v"], as_of=pin)
+    assert cleaned(table, pinned=[pin]).metadata.extra == {"lakehouse.pinned_timestamps": pin}
+    assert data_rows(table, ["id", "v"], as_of=pin) == expected
+    assert isinstance(table.services.clean(pinned=[pin], force=True), NothingToDo)
+    assert cleaned(table, force=True).files == 1, "a pin that is gone keeps nothing any more"
+    with pytest.raises(UserError, match=f"cannot be read as of {pin} any more: cleans removed 1 of its files"):
+        data_rows(table, as_of=pin)
+
+
+def test_pins_spare_files_of_a_plan_that_was_made_before() -> None:
+    table = updated(5)
+    pin = writes(table)[2]
+    expected = data_rows(table, ["id", "v"], as_of=pin)
+    planned = table.services.plan_clean()
+    assert isinstance(planned, Instant)
+    outcome = cleaned(table, pinned=[pin])
+    assert (
+        outcome.instant.requested == planned.requested and outcome.metadata.extra["lakehouse.pinned_timestamps"] == pin
+    )
+    assert data_rows(table, ["id", "v"], as_of=pin) == expected
+    assert cleaned(table, force=True).files == 1
+
+
+def test_replaced_groups_and_emptied_partitions_go_when_nobody_can_read_them() -> None:
+    table = updated(1)
+    table.delete_partitions(["a"])
+    replaced = writes(table)[-1]
+    before = data_rows(table, ["id"], as_of=writes(table)[-2])
+    table.upsert(batch([row("k9", p="b", ts=2)]))
+    assert isinstance(table.services.clean(), NothingToDo)
+    assert data_rows(table, ["id"], as_of=writes(table)[-3]) == before, "readable as of the write before"
+    table.upsert(batch([row("k9", p="b", ts=3)]))
+    outcome = cleaned(table)
+    assert outcome.metadata.partitions["a"].is_deleted and outcome.metadata.earliest > replaced
+    assert not [file for file in table.refresh().env.storage.list("a")]
+    assert data_rows(table, ["id"]) == [{"id": "k9"}]
+    table.insert(batch([row("k7", v="again")]))
+    assert data_rows(table, ["id"]) == [{"id": "k7"}, {"id": "k9"}]
+
+
+def test_a_partition_that_was_deleted_since_the_last_clean_is_looked_at() -> None:
+    table = updated(4)
+    cleaned(table)
+    table.delete_partitions(["a"])
+    for number in range(3):
+        table.upsert(batch([row("k9", p="b", ts=2 + number)]))
+    outcome = cleaned(table)
+    assert outcome.metadata.partitions["a"].is_deleted and not table.refresh().env.storage.list("a")
+
+
+def test_a_reader_that_planned_within_retention_finds_its_files_after_a_clean() -> None:
+    table = updated(5)
+    plans = {at: table.scan(["id", "v"], as_of=at) for at in writes(table)[-2:]}
+    planned = {at: (scan.plan(), scan.to_arrow().to_pylist()) for at, scan in plans.items()}
+    cleaned(table)
+    for plan, rows in planned.values():
+        assert [found for rows_of in plan.batches() for found in rows_of.to_pylist()] == rows
+
+
+def test_a_partition_stays_one_while_somebody_may_write_to_it() -> None:
+    table = updated(1)
+    table.delete_partitions(["a"])
+    for number in range(3):
+        table.upsert(batch([row("k9", p="b", ts=2 + number)]))
+    loaded = table.refresh()
+    planned = table.services.plan_clean()
+    assert isinstance(planned, Instant)
+    loaded.store.request(loaded.timeline, Action.COMMIT, b"")
+    outcome = cleaned(table)
+    assert not outcome.metadata.partitions["a"].is_deleted
+    assert [file.name for file in loaded.env.storage.list("a")] == [".hoodie_partition_metadata"]
+
+
+def test_slices_that_a_pending_compaction_needs_stay() -> None:
+    table = make_table(Shape(type="MERGE_ON_READ", rows_per_file=1_000))
+    table.insert(batch([row("k0", v="v0")]))
+    table.upsert(batch([row("k0", ts=2, v="v1")]))
+    plan = table.services.plan_compaction(force=True)
+    assert isinstance(plan, Instant)
+    for number in range(4):
+        table.upsert(batch([row("k0", ts=3 + number, v=f"v{2 + number}")]))
+    for options in (TWO, VERSIONS | {"hoodie.clean.fileversions.retained": "1"}):
+        assert isinstance(opened(table, options).services.clean(force=True), NothingToDo)
+    assert isinstance(table.services.compaction(), Committed)
+    assert data_rows(table, ["v"]) == [{"v": "v5"}]
+    assert cleaned(opened(table, VERSIONS | {"hoodie.clean.fileversions.retained": "1"})).files == 2
+    assert data_rows(table, ["v"]) == [{"v": "v5"}]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_change_logs_go_with_their_slices(kind: str) -> None:
+    shape = Shape(type=kind, rows_per_file=1_000, merge="commit", options={"hoodie.table.cdc.enabled": "true"})
+    table = opened(make_table(shape), TWO)
+    for number in range(6):
+        table.upsert(batch([row("k0", v=f"v{number}")]))
+        if kind == "MERGE_ON_READ":
+            table.services.compaction(force=True)
+    storage, instants = table.refresh().env.storage, writes(table)
+    logs = {file.path for file in storage.list("a") if file.name.endswith(".cdc")}
+    begin = table.timeline.writes().by_completion()[-3].completion
+    expected = table.incremental(begin, format="cdc").to_arrow()
+    gone = set(cleaned(table).metadata.deleted)
+    assert bool(logs & gone) is (kind == "COPY_ON_WRITE"), "logs of rows are logs of changes"
+    assert gone.isdisjoint({path for path in logs if instants[-1] in path})
+    assert table.incremental(begin, format="cdc").to_arrow() == expected
+    with pytest.raises(UserError, match="clean"):
+        table.incremental("earliest", format="cdc").to_arrow()
+
+
+def test_what_was_cleaned_is_refused_with_the_way_out() -> None:
+    table = updated(5)
+    ends = [instant.completion for instant in table.timeline.writes().by_completion()]
+    earliest = cleaned(table).metadata.earliest
+    with pytest.raises(UserError, match=f"Read it as of {earliest} or later; hoodie.clean.commits.retained"):
+        data_rows(table, as_of=writes(table)[1])
+    with pytest.raises(UserError, match=f"as of {ends[1]} any more"):
+        table.incremental("earliest", ends[1]).to_arrow()
+    assert table.incremental(ends[0], None).count() == 1, "what is now is there"
+    assert data_rows(table, ["v"], where="p = 'b'", as_of=writes(table)[1]) == [{"v": "v0"}], "b lost nothing"
+    assert data_rows(table, as_of="2020-01-01") == []
+
+
+def test_a_plan_is_what_a_run_does_and_a_dry_run_writes_nothing() -> None:
+    table = updated(5)
+    before = {file.path for file in table.refresh().env.storage.list("")}
+    shown = table.services.clean(dry_run=True)
+    assert isinstance(shown, CleanPlan) and shown == table.services.plan_clean(dry_run=True)
+    assert {file.path for file in table.refresh().env.storage.list("")} == before
+    planned = table.services.plan_clean()
+    assert isinstance(planned, Instant)
+    loaded = table.refresh()
+    data = loaded.store.read(planned, State.REQUESTED)
+    assert data and decode_clean_plan(data, base_path=loaded.env.storage.root).files == shown.files
+    again = table.services.plan_clean()
+    assert isinstance(again, NothingToDo) and planned.requested in again.reason
+    assert table.services.clean(dry_run=True) == decode_clean_plan(data, base_path=loaded.env.storage.root)
+    outcome = cleaned(table, instant=planned.requested)
+    assert outcome.instant.requested == planned.requested
+    stored = loaded.store.read(outcome.instant, State.COMPLETED)
+    assert stored and decode_clean_metadata(stored) == outcome.metadata
+    assert set(outcome.metadata.deleted) == set(shown.paths)
+    with pytest.raises(UserError, match=f"the clean {planned.requested} is completed; pending plans: none"):
+        table.services.clean(instant=planned.requested)
+
+
+def test_due_says_whether_and_why() -> None:
+    table = updated(1)
+    answer = table.services.clean_due()
+    assert (answer.due, answer.commits) == (False, 2) and "all of them are retained" in answer.reason
+    table = updated(4, options=TWO | {"hoodie.clean.trigger.max.commits": "5"})
+    assert table.services.clean_due().due
+    cleaned(table)
+    table.upsert(batch([row("k0", ts=9)]))
+    answer = table.services.clean_due()
+    assert (answer.due, answer.commits) == (False, 1) and "it takes 5" in answer.reason
+    assert isinstance(table.services.clean(), NothingToDo) and cleaned(table, force=True).files == 1
+
+
+def test_only_partitions_written_to_since_are_listed_each_once() -> None:
+    table = updated(4)
+    cleaned(table)
+    for number in range(2):
+        table.upsert(batch([row("k0", ts=20 + number)]))
+    for incremental, listed in (("true", ["list_dir a"]), ("false", ["list a", "list b"])):
+        options = TWO | {"hoodie.clean.incremental.enabled": incremental}
+        storage = FaultyStorage(table.refresh().env.storage)
+        watched = Table.open(table.location, options=options, env=replace(table.refresh().env, storage=storage))
+        planned = watched.services.plan_clean(dry_run=True)
+        assert isinstance(planned, CleanPlan) and set(planned.files) == {"a"}
+        assert sorted(step for step in storage.trace if step.split()[-1] in ("a", "b")) == listed
+
+
+def test_a_plan_that_is_being_run_is_left_to_who_runs_it() -> None:
+    table = updated(4)
+    planned = table.services.plan_clean()
+    assert isinstance(planned, Instant)
+    heartbeat = Heartbeat(table.refresh().env, table.services.policies.transaction)
+    heartbeat.start(planned.requested)
+    with pytest.raises(RetryableError, match="another executor, which is alive"):
+        table.services.clean(instant=planned.requested)
+    with pytest.raises(RetryableError, match=f"the clean {planned.requested} is being run"):
+        table.restore(writes(table)[-2])
+    heartbeat.discard()
+    assert cleaned(table).instant.requested == planned.requested
+
+
+def test_a_savepoint_does_not_keep_what_a_clean_took_while_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = updated(5)
+    kept_files = savepoint_operation._kept_files
+    raced: list[Cleaned] = []
+
+    def slow(*args: Any) -> Any:
+        kept = kept_files(*args)
+        if not raced:
+            raced.append(cleaned(table))
+        return kept
+
+    monkeypatch.setattr(savepoint_operation, "_kept_files", slow)
+    with pytest.raises(UserError, match=r"needs . files that the clean"):
+        table.savepoint(writes(table)[1])
+    assert table.savepoints() == ()
+
+
+def test_a_plan_without_content_is_taken_off_the_timeline() -> None:
+    table = updated(4)
+    loaded = table.refresh()
+    loaded.store.start(loaded.store.request(loaded.timeline, Action.CLEAN, b""), b"")
+    assert cleaned(table).files > 0
+    assert not table.timeline.where(pending=True)
+
+
+def test_a_policy_that_leaves_nothing_is_refused() -> None:
+    for key in ("commits", "hours", "fileversions"):
+        with pytest.raises(UserError, match=f"hoodie.clean.{key}.retained=0: must be at least 1"):
+            updated(1, options={f"hoodie.cleaner.{key}.retained": "0"})
+
+
+def test_orphans_are_what_no_write_names_once_they_are_old(tmp_path: Path) -> None:
+    table = updated(2, env=Env(storage=open_storage(str(tmp_path / "t"))))
+    storage = table.refresh().env.storage
+    (base,) = [base for base in base_files(storage) if base.partition == "b"]
+    first, last = writes(table)[0], writes(table)[-1]
+    repeated = base.path.replace(base.write_token, "9-9-9")
+    undone = base.path.replace(base.instant, str(int(last) + 1))
+    archived = base.path.replace(base.instant, str(int(first) - 1))
+    for path in (repeated, undone, archived, "b/.x.parquet.1.tmp", "b/notes.txt"):
+        aged(tmp_path / "t" / path)
+    storage.put(base.path.replace(base.write_token, "8-8-8"), b"too young")
+    found = {orphan.path: orphan.reason for orphan in table.services.orphans()}
+    assert found == {
+        repeated: f"the write {base.instant} does not name it",
+        undone: f"there is no write {int(last) + 1}",
+        "b/.x.parquet.1.tmp": "its writer died before it had a name",
+    }
+    loaded = table.refresh()
+    pending = loaded.store.request(loaded.timeline, Action.COMMIT, b"")
+    later = base.path.replace(base.instant, str(int(pending.requested) + 1))
+    aged(tmp_path / "t" / later)
+    assert {orphan.path for orphan in table.services.orphans()} == set(found), "a pending write may have made it"
+    rows, there = data_rows(table, ["id", "v"]), {file.path for file in storage.list("")}
+    assert len(table.services.orphans(remove=True)) == 3 and table.services.orphans() == ()
+    assert {file.path for file in storage.list("")} == there - set(found)
+    assert data_rows(table, ["id", "v"]) == rows
+
+
+def aged(path: Path) -> None:
+    """Write a file that is older than any grace time."""
+    path.write_bytes(b"x")
+    os.utime(path, (10**9, 10**9))

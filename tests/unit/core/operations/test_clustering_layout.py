@@ -1,0 +1,192 @@
+"""What a layout is for: queries on any of its columns open few files. And the ways clusterings and writes meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.format.timeline.clustering import decode_clustering_plan, encode_clustering_plan
+from lakehouse.core.format.timeline.commit_metadata import encode_inflight
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.heartbeat import Heartbeat
+from lakehouse.errors import RetryableError, UnsupportedError
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.instant import Action, Instant, State
+from tests.support.tables import Shape, batch, check_storage, data_rows, make_env, make_table, row
+
+SORT, LAYOUT = "hoodie.clustering.plan.strategy.sort.columns", "hoodie.layout.optimize.strategy"
+TARGET = "hoodie.clustering.plan.strategy.target.file.max.bytes"
+ROWS, FILES = 20_000, 16
+
+
+def points(options: Mapping[str, str]) -> Table:
+    """Return a table of points that came in no order, in as many files as it is clustered into."""
+    env, random = make_env(), np.random.default_rng(7)
+    made = Table.create(
+        env.storage.root, name="points", record_key=["id"], env=env, options={"hoodie.parquet.small.file.limit": "0"}
+    )
+    for part in range(FILES):
+        numbers = np.arange(part, ROWS, FILES)
+        x, y = random.integers(0, 10_000, (2, len(numbers)))
+        made.bulk_insert(pa.table({"id": [f"{n:05}" for n in numbers], "x": x, "y": y.astype("U")}))
+    size = sum(file.size_bytes for file in made.scan().plan().plan.files)
+    return Table.open(made.location, env=env, options={TARGET: str(size // FILES + 1), **options})
+
+
+def opened(table: Table, where: str) -> int:
+    return len(table.scan(where=where).plan().plan.files)
+
+
+def test_on_a_curve_queries_on_each_of_its_columns_open_few_files() -> None:
+    by_x, by_y = "x BETWEEN 2000 AND 2500", "y BETWEEN '2000' AND '2500'"
+    found: dict[str, tuple[int, int, int]] = {}
+    for layout in ("none", "linear", "z-order", "hilbert"):
+        table = points({SORT: "x,y", LAYOUT: layout} if layout != "none" else {})
+        before = {where: table.scan(["id"], where).count() for where in (by_x, by_y)}
+        if layout != "none":
+            outcome = table.services.clustering(force=True)
+            assert isinstance(outcome, Committed) and len(outcome.metadata.stats) == FILES
+        assert {where: table.scan(["id"], where).count() for where in before} == before
+        found[layout] = opened(table, by_x), opened(table, by_y), opened(table, f"{by_x} AND {by_y}")
+    assert found["none"] == (FILES, FILES, FILES)
+    assert found["linear"][0] <= 2 and found["linear"][1] == FILES
+    for curve in ("z-order", "hilbert"):
+        assert max(found[curve]) <= FILES // 2, found
+        assert found[curve][2] <= 4, found
+
+
+def test_a_clustering_within_a_small_budget_sorts_through_files_and_ends_alike() -> None:
+    ends = []
+    for budget in (1 << 19, 1 << 28):
+        table = points({SORT: "y,x", "lakehouse.write.memory.budget": str(budget)})
+        table.services.clustering(force=True)
+        files = [pa.Table.from_batches([rows]) for rows in table.scan(["y", "x"]).to_batches()]
+        ends.append(pa.concat_tables(sorted(files, key=lambda rows: tuple(rows.slice(0, 1).to_pylist()[0].values()))))
+    assert ends[0].num_rows == ROWS and ends[0].equals(ends[1])
+    assert ends[0].equals(ends[0].sort_by([("y", "ascending"), ("x", "ascending")]))
+
+
+def small_files(**shape: object) -> Table:
+    """Return a table of three files with two rows each, in one partition."""
+    table = make_table(Shape(fills_small_files=False, **shape))  # type: ignore[arg-type]
+    for number in range(3):
+        table.insert(batch([row(f"k{number}{i}", v="old") for i in range(2)]))
+    return table
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_planned_group_refuses_writes_until_the_plan_is_run(kind: str) -> None:
+    table = small_files(type=kind)
+    planned = table.services.plan_clustering(force=True)
+    assert isinstance(planned, Instant)
+    with pytest.raises(RetryableError, match=f"being clustered by {planned.requested}"):
+        table.upsert(batch([row("k00", ts=2, v="new")]))
+    table.insert(batch([row("n", v="inserted")]))
+    with pytest.raises(RetryableError, match="is about to cluster"):
+        table.insert_overwrite(batch([row("o", v="overwritten")]))
+    assert isinstance(table.services.clustering(), Committed)
+    table.upsert(batch([row("k00", ts=2, v="new")]))
+    assert {r["id"]: r["v"] for r in data_rows(table)}.items() >= {"k00": "new", "k01": "old", "n": "inserted"}.items()
+    check_storage(table)
+
+
+@pytest.mark.parametrize("verb", ["upsert", "insert_overwrite", "delete_partitions"])
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_clustering_gives_way_to_a_writer_that_is_let_through(kind: str, verb: str) -> None:
+    table = small_files(type=kind, options={"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"})
+    planned = table.services.plan_clustering(force=True)
+    assert isinstance(planned, Instant)
+    if verb == "delete_partitions":
+        table.delete_partitions(["a"])
+    else:
+        getattr(table, verb)(batch([row("k00", ts=2, v="new")]))
+    rows = data_rows(table)
+    outcome = table.services.clustering(instant=planned.requested)
+    assert isinstance(outcome, NothingToDo)
+    assert table.timeline.find(planned.requested) is None, "its plan is gone, nobody waits for it"
+    assert data_rows(table) == rows
+    check_storage(table)
+
+
+def test_a_plan_of_hudi_does_not_give_way_so_writes_do() -> None:
+    table = small_files(options={"hoodie.clustering.updates.strategy": "give_way"})
+    planned = table.services.plan_clustering(force=True)
+    assert isinstance(planned, Instant)
+    loaded = table.refresh()
+    plan = decode_clustering_plan(loaded.store.read(planned, State.REQUESTED) or b"")
+    assert plan is not None
+    path = f".hoodie/timeline/{planned.requested}.clustering.requested"
+    as_hudi = type(plan)(groups=plan.groups, params=plan.params)
+    loaded.env.storage.put(path, encode_clustering_plan(as_hudi, base_path=table.location))
+    with pytest.raises(RetryableError, match="being clustered"):
+        table.upsert(batch([row("k00", ts=2, v="new")]))
+    other = type(plan)(groups=plan.groups, strategy="org.apache.hudi.SomeOtherStrategy")
+    loaded.env.storage.put(path, encode_clustering_plan(other, base_path=table.location))
+    with pytest.raises(UnsupportedError, match="SomeOtherStrategy"):
+        table.services.clustering()
+    loaded.env.storage.put(path, encode_clustering_plan(as_hudi, base_path=table.location))
+    assert isinstance(table.services.clustering(), Committed)
+    check_storage(table)
+
+
+def test_change_reads_tell_nothing_of_a_clustering() -> None:
+    env = make_env()
+    table = Table.create(env.storage.root, name="t", record_key=["id"], cdc="DATA_BEFORE_AFTER", env=env)
+    for number in range(3):
+        table.bulk_insert(pa.table({"id": [f"k{number}"], "v": [number]}))
+    first, last = (table.commits()[number][0] for number in (0, -1))
+    assert isinstance(table.services.clustering(force=True), Committed)
+    table.upsert(pa.table({"id": ["k1"], "v": [9]}))
+    told = table.incremental(first.completion, format="cdc").to_arrow().to_pylist()
+    assert [(change["op"], change["before"], change["after"]) for change in told] == [
+        ("i", None, {"id": "k1", "v": 1}),
+        ("i", None, {"id": "k2", "v": 2}),
+        ("u", {"id": "k1", "v": 1}, {"id": "k1", "v": 9}),
+    ]
+    (clustered,) = (i for i, metadata in table.commits() if metadata.operation == "CLUSTER")
+    assert table.incremental(last.completion, clustered.completion, format="cdc").count() == 0
+    assert table.incremental(last.completion, clustered.completion).count() == 0
+
+
+def test_the_schema_that_writers_widened_meanwhile_stays() -> None:
+    table = small_files()
+    planned = table.services.plan_clustering(force=True)
+    assert isinstance(planned, Instant)
+    wider = batch([row("n", p="z", v="new")])
+    table.insert(wider.append_column("extra", pa.array(["more"])))
+    table.services.clustering()
+    assert table.schema.names[-1] == "extra"
+    assert {r["id"]: r["extra"] for r in data_rows(table)}.items() >= {"n": "more", "k00": None}.items()
+
+
+def test_a_plan_is_not_made_and_run_beside_a_write_that_may_change_anything() -> None:
+    table = small_files()
+    loaded = table.refresh()
+    heartbeat = Heartbeat(loaded.env, table.services.policies.transaction)
+    write = loaded.store.request(loaded.timeline, Action.COMMIT, b"", announce=heartbeat.start)
+    try:
+        assert isinstance(table.services.clustering(), NothingToDo), "none is due"
+        with pytest.raises(RetryableError, match=f"{write.requested} is in flight and has not said"):
+            table.services.clustering(force=True)
+        assert not table.timeline.where(action=Action.CLUSTERING), "no other write is held back meanwhile"
+        planned = table.services.plan_clustering(force=True)
+        assert isinstance(planned, Instant)
+        with pytest.raises(RetryableError, match=f"{write.requested} is in flight and has not said"):
+            table.services.clustering(instant=planned.requested)
+        held = table.services.table.timeline
+        stat = WriteStat(partition="a", file_id=load_slices(table.refresh())[0].file_id, path="", prev_commit="1")
+        profile = CommitMetadata(operation="UPSERT", stats=(stat,))
+        loaded.store.start(write, encode_inflight(profile, table_version=9))
+        outcome = table.services.clustering(instant=planned.requested)
+        assert isinstance(outcome, NothingToDo) and f"{write.requested}, which is in flight" in outcome.reason
+        assert held.find(planned.requested) and table.timeline.find(planned.requested) is None
+        rest = table.services.propose_clustering()
+        assert rest is not None and stat.file_id not in {piece.file_id for piece in rest.slices}
+    finally:
+        heartbeat.discard()
+    assert isinstance(table.services.clustering(force=True), Committed), "a dead writer is in nobody's way"

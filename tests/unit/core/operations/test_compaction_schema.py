@@ -1,0 +1,75 @@
+"""Compaction beside a writer that changes the schema: neither is in the other's way, and no column is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.services import compaction
+from lakehouse.core.table.table import Table
+from lakehouse.spec.options import Policies
+from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, row
+
+
+class Interrupting(LocalEngine):
+    """Runs `act` once, after the tasks of a run and before its result is used."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__(parallelism=1)
+        self._act: Callable[[], Any] | None = act
+
+    def run(self, function: Any, tasks: Any, *, light: bool = False) -> list[Any]:
+        """Run the tasks, then let the other party act."""
+        results = super().run(function, tasks, light=light)
+        act, self._act = self._act, None
+        if act is not None:
+            act()
+        return results
+
+
+@pytest.fixture
+def table() -> Table:
+    env = make_env()
+    made = Table.create(
+        env.storage.root,
+        name="events",
+        record_key=["id"],
+        partition_by=["p"],
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        schema=SCHEMA,
+        options=Shape().table_options(),
+        env=env,
+    )
+    made.upsert(batch([row("a"), row("b")]))
+    made.upsert(batch([row("a", ts=2, v="x")]))
+    return made
+
+
+def widened(**values: Any) -> pa.Table:
+    return batch([row("b", ts=3) | values], pa.schema([*SCHEMA, ("extra", pa.string())]))
+
+
+def test_a_column_added_while_a_compaction_runs_stays(table: Table) -> None:
+    planned = table.services.plan_compaction(force=True)
+    engine = Interrupting(lambda: table.upsert(widened(extra="new")))
+    outcome = compaction.run(table.refresh(), engine, Policies(), instant=planned.requested)
+    assert isinstance(outcome, Committed)
+    assert "extra" in table.schema.names
+    assert [(r["id"], r["v"], r["extra"]) for r in data_rows(table)] == [("a", "x", None), ("b", None, "new")]
+
+
+def test_a_writer_that_adds_a_column_does_not_lose_to_a_compaction(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = table.services.plan_compaction(force=True)
+    engine = Interrupting(lambda: table.services.compaction(instant=planned.requested))
+    monkeypatch.setattr("lakehouse.core.table.services.LocalEngine", lambda: engine)
+    assert isinstance(table.upsert(widened(extra="new")), Committed)
+    assert [i.action.value for i, _ in table.commits()] == ["deltacommit", "deltacommit", "commit", "deltacommit"]
+    assert [(r["id"], r["v"], r["extra"]) for r in data_rows(table)] == [("a", "x", None), ("b", None, "new")]

@@ -1,0 +1,300 @@
+"""Committed files that are lost or damaged: no reader, writer or service takes older rows for the newest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from lakehouse.core.format.file_names import parse_base_file
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.load.table import load_listing, load_table
+from lakehouse.core.operations.read import damage
+from lakehouse.core.planning.damage import find_damage
+from lakehouse.core.state.file_system_view import Replaced, visible_timeline
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.errors import CorruptTableError, RetryableError
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.compaction import CompactionOperation
+from lakehouse.model.files import BaseFile, FileSlice, LogFile
+from lakehouse.model.instant import Action, Instant, State, Timeline
+from tests.support.tables import Shape, batch, data_rows, log_files, make_table, row
+
+LOGGED = Shape(type="MERGE_ON_READ", keys="non_partition", rows_per_file=1_000)
+COPIED = Shape(keys="non_partition", rows_per_file=1_000)
+SKIP = {"lakehouse.damaged.files": "skip"}
+OLD, NEW = [("k", "old")], [("k", "new")]
+
+
+def newest_log(storage: Storage) -> str:
+    return max(log_files(storage), key=lambda log: log.instant).path
+
+
+def newest_base(storage: Storage) -> str:
+    bases = [b for f in storage.list("") if (b := parse_base_file(f.name, f.path.rpartition("/")[0], 0))]
+    return max(bases, key=lambda base: base.instant).path
+
+
+def cut(storage: Storage, path: str) -> None:
+    storage.put(path, storage.get(path)[:-1])
+
+
+def empty(storage: Storage, path: str) -> None:
+    storage.put(path, b"")
+
+
+def break_size_field(storage: Storage, path: str) -> None:
+    data = storage.get(path)
+    storage.put(path, data[:6] + b"\0" * 8 + data[14:])
+
+
+def delete(storage: Storage, path: str) -> None:
+    storage.delete(path)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of damage, done to the newest file of the table."""
+
+    shape: Shape
+    newest: Callable[[Storage], str]
+    harm: Callable[[Storage, str], None]
+    invariant: str
+
+
+CASES = {
+    "a log without its last byte": Case(LOGGED, newest_log, cut, "file.size"),
+    "an empty log": Case(LOGGED, newest_log, empty, "file.size"),
+    "a log with a broken size field": Case(LOGGED, newest_log, break_size_field, "log.readable"),
+    "a deleted log": Case(LOGGED, newest_log, delete, "file.present"),
+    "a deleted base file": Case(COPIED, newest_base, delete, "file.present"),
+}
+
+
+def damaged(case: Case) -> tuple[Table, Env, str]:
+    """Return a table whose newest file is damaged, as a process that has just started sees it, and the file."""
+    table = make_table(case.shape)
+    table.insert(batch([row("k", v="old")]))
+    table.upsert(batch([row("k", v="new", ts=2)]))
+    assert ids(table) == NEW
+    env = table.refresh().env
+    path = case.newest(env.storage)
+    case.harm(env.storage, path)
+    return Table.open(env.storage.root, env=env), env, path
+
+
+def ids(table: Table) -> list[tuple[str, str]]:
+    return [(found["id"], found["v"]) for found in data_rows(table, ["id", "v"])]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("verb", ["read", "write", "compaction", "log_compaction", "clustering"])
+def test_damaged_file_is_refused_by_readers_writers_and_services(name: str, verb: str) -> None:
+    case = CASES[name]
+    if verb in ("compaction", "log_compaction") and case.shape is COPIED:
+        verb = "clustering"
+    table, env, path = damaged(case)
+    eager = Table.open(env.storage.root, env=env, options={"hoodie.log.compaction.blocks.threshold": "1"})
+    verbs: dict[str, Callable[[], object]] = {
+        "read": partial(ids, table),
+        "write": lambda: table.upsert(batch([row("k", v="newer", ts=3)])),
+        "compaction": lambda: table.services.compaction(force=True),
+        "log_compaction": eager.services.log_compaction,
+        "clustering": lambda: table.services.clustering(force=True),
+    }
+    before = len(table.commits())
+    with pytest.raises(CorruptTableError, match=r"lakehouse\.damaged\.files=skip") as raised:
+        verbs[verb]()
+    assert path in raised.value.message
+    assert len(Table.open(env.storage.root, env=env).commits()) == before
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_validate_finds_damaged_file(name: str) -> None:
+    table, _, path = damaged(CASES[name])
+    assert (CASES[name].invariant, path) in {(f.invariant, f.path) for f in table.validate(deep=True).findings}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_damage_can_be_skipped_explicitly_and_a_rewrite_ends_it(name: str) -> None:
+    case = CASES[name]
+    _, env, _ = damaged(case)
+    skipping = Table.open(env.storage.root, env=env, options=SKIP)
+    assert ids(skipping) == OLD
+    if case.shape is LOGGED:
+        outcome = skipping.services.compaction(force=True)
+        gone = case.harm in (delete, empty)
+        if not isinstance(outcome, Committed):
+            assert case.harm is delete
+            return
+        assert outcome.metadata.stats[0].corrupt_blocks == (0 if gone else 1)
+    else:
+        skipping.upsert(batch([row("other", v="x")]))
+    assert ids(Table.open(env.storage.root, env=env))[:1] == OLD
+
+
+def test_error_names_expected_and_found_size() -> None:
+    table, _, path = damaged(CASES["a log without its last byte"])
+    with pytest.raises(CorruptTableError) as raised:
+        ids(table)
+    facts = raised.value.facts
+    assert (facts["path"], facts["found"]) == (path, facts["expected"] - 1)
+    assert f"{facts['found']} bytes" in raised.value.message and f"{facts['expected']} bytes" in raised.value.message
+
+
+def test_plan_made_before_the_damage_is_not_carried_out() -> None:
+    table = make_table(LOGGED)
+    table.insert(batch([row("k", v="old")]))
+    table.upsert(batch([row("k", v="new", ts=2)]))
+    table.services.plan_compaction(force=True)
+    env = table.refresh().env
+    empty(env.storage, newest_log(env.storage))
+    with pytest.raises(CorruptTableError, match="has 0 bytes"):
+        Table.open(env.storage.root, env=env).services.compaction()
+
+
+@pytest.mark.parametrize("newest", [newest_log, newest_base])
+def test_plan_that_names_a_missing_file_is_refused_and_dropped_only_where_damage_is_skipped(
+    newest: Callable[[Storage], str],
+) -> None:
+    table = make_table(LOGGED)
+    table.insert(batch([row("k", v="old")]))
+    table.upsert(batch([row("k", v="new", ts=2)]))
+    table.services.plan_compaction(force=True)
+    env = table.refresh().env
+    path = newest(env.storage)
+    env.storage.delete(path)
+    with pytest.raises(CorruptTableError, match=r"pending compaction .*lakehouse\.damaged\.files=skip") as raised:
+        Table.open(env.storage.root, env=env).services.compaction()
+    assert raised.value.facts["path"] == path
+    skipping = Table.open(env.storage.root, env=env, options=SKIP)
+    assert isinstance(skipping.services.compaction(force=True), Committed) == (newest is newest_base)
+    fresh = Table.open(env.storage.root, env=env)
+    assert not fresh.refresh().timeline.where(action=Action.COMPACTION, pending=True)
+    assert ids(skipping) == (OLD if newest is newest_log else NEW)
+
+
+def test_clustering_plan_that_names_a_missing_file_is_refused_and_dropped_only_where_damage_is_skipped() -> None:
+    table = make_table(COPIED)
+    table.bulk_insert(batch([row("k", v="old")]))
+    table.bulk_insert(batch([row("l", v="new")]))
+    table.services.plan_clustering(force=True)
+    env = table.refresh().env
+    path = newest_base(env.storage)
+    env.storage.delete(path)
+    with pytest.raises(CorruptTableError, match=f"{path} is missing, and the pending clustering"):
+        Table.open(env.storage.root, env=env).services.clustering()
+    Table.open(env.storage.root, env=env, options=SKIP).services.clustering(force=True)
+    fresh = Table.open(env.storage.root, env=env)
+    assert not fresh.refresh().timeline.where(action=Action.CLUSTERING, pending=True)
+    assert ids(Table.open(env.storage.root, env=env, options=SKIP)) == [("k", "old")]
+
+
+def test_plan_whose_files_were_cleaned_after_another_executor_dropped_it_is_tried_again() -> None:
+    table = make_table(LOGGED)
+    table.insert(batch([row("k", v="old")]))
+    table.upsert(batch([row("k", v="new", ts=2)]))
+    loaded = table.refresh()
+    path = newest_log(loaded.env.storage)
+    operation = CompactionOperation.of(load_listing(loaded).slices[0], {})
+    gone = Instant(requested="20990101000000000", action=Action.COMPACTION, state=State.INFLIGHT)
+    with (
+        pytest.raises(RetryableError),
+        damage.planned_files_exist(loaded, gone, 1, [operation], skips=False),
+    ):
+        loaded.env.storage.delete(path)
+        loaded.env.storage.get(path)
+
+
+def test_read_optimized_query_ignores_damaged_logs() -> None:
+    table, _, _ = damaged(CASES["a deleted log"])
+    assert [found["v"] for found in table.scan(["v"], read_optimized=True).to_arrow().to_pylist()] == ["old"]
+
+
+def test_archived_commits_are_not_compared_and_old_versions_that_were_cleaned_are_not_missed() -> None:
+    table = make_table(Shape(keys="non_partition", options={"hoodie.clean.commits.retained": "1"}))
+    for value in range(6):
+        table.upsert(batch([row("k", v=str(value), ts=value + 1)]))
+    table.services.clean()
+    env = table.refresh().env
+    fresh = Table.open(env.storage.root, env=env)
+    listing = load_listing(fresh.refresh())
+    assert damage.check_listing(fresh.refresh(), listing, skips=False, completed_after="") == ()
+    assert ids(fresh) == [("k", "5")]
+
+
+def test_listing_that_is_older_than_the_timeline_is_repeated_and_no_damage() -> None:
+    table = make_table(Shape(keys="non_partition", options={"hoodie.clean.commits.retained": "1"}))
+    table.upsert(batch([row("k", v="1")]))
+    env = table.refresh().env
+    before = load_table(env)
+    before.store.commits(before.timeline.writes())
+    for value in (2, 3, 4):
+        table.upsert(batch([row("k", v=str(value), ts=value)]))
+    table.services.clean()
+    listing = load_listing(before)
+    assert listing.slices == ()
+    with pytest.raises(RetryableError, match="was removed while the table was read"):
+        damage.check_listing(before, listing, skips=False)
+
+
+T1, T2, T3, T4 = (f"2026010100000{n}000" for n in range(1, 5))
+
+
+def instant(requested: str, completed: str, action: Action = Action.DELTACOMMIT) -> Instant:
+    return Instant(requested=requested, action=action, state=State.COMPLETED, completed=completed)
+
+
+def log(at: str) -> LogFile:
+    return LogFile(partition="", file_id="g", instant=at, version=1, write_token="0-0-0", size_bytes=10)
+
+
+def base(at: str) -> BaseFile:
+    return BaseFile(partition="", file_id="g", write_token="0-0-0", instant=at, size_bytes=10)
+
+
+def commit(*files: BaseFile | LogFile, size: int = 10) -> CommitMetadata:
+    stats = tuple(WriteStat(partition="", file_id="g", path=file.path, size_bytes=size) for file in files)
+    return CommitMetadata(operation="UPSERT", stats=stats)
+
+
+def test_log_that_a_base_file_includes_is_not_missed_and_one_that_completed_later_is() -> None:
+    compaction = instant(T2, T3, Action.COMMIT)
+    early, late = instant(T1, "20260101000001500"), instant("20260101000001100", T4)
+    visible = visible_timeline(Timeline((early, late, compaction)), ())
+    commits = [(early, commit(log(T1))), (late, commit(log(late.requested))), (compaction, commit(base(T2)))]
+    slices = [FileSlice(partition="", file_id="g", base_instant=T2, base=base(T2))]
+    found = find_damage(commits, slices, {base(T2).path: 10}, visible, layout=2, listed=lambda _: True)
+    assert [(d.path, d.found) for d in found] == [(log(late.requested).path, None)]
+
+
+def test_log_of_version_6_may_be_longer_than_stated_and_not_shorter() -> None:
+    first = instant(T1, T1)
+    visible = visible_timeline(Timeline((first,)), ())
+    slices = [FileSlice(partition="", file_id="g", base_instant=T1, logs=(log(T1),))]
+
+    def sizes(size: int) -> list[int | None]:
+        found = find_damage(
+            [(first, commit(log(T1)))], slices, {log(T1).path: size}, visible, layout=1, listed=lambda _: True
+        )
+        return [d.found for d in found]
+
+    assert (sizes(10), sizes(11), sizes(9)) == ([], [], [9])
+
+
+def test_replaced_group_unlisted_partition_and_unstated_size_are_not_compared() -> None:
+    first, second = instant(T1, T2), instant(T3, T4, Action.REPLACECOMMIT)
+    timeline = Timeline((first, second))
+    replaced = [Replaced(partition="", file_id="g", instant=second)]
+    commits = [(first, commit(log(T1)))]
+    assert find_damage(commits, (), {}, visible_timeline(timeline, replaced), layout=2, listed=lambda _: True) == ()
+    visible = visible_timeline(timeline, ())
+    assert find_damage(commits, (), {}, visible, layout=2, listed=lambda _: False) == ()
+    assert len(find_damage(commits, (), {}, visible, layout=2, listed=lambda _: True)) == 1
+    unstated = [(first, commit(log(T1), size=0))]
+    slices = [FileSlice(partition="", file_id="g", base_instant=T1, logs=(log(T1),))]
+    assert find_damage(unstated, slices, {log(T1).path: 7}, visible, layout=2, listed=lambda _: True) == ()

@@ -1,0 +1,74 @@
+"""Bloom filters for files that have none: found, built without changing a row, and used."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lakehouse.cli.main import main
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
+from tests.support.tables import Shape, batch, data_rows, make_env, make_table, row
+
+NO_FILTER = {"hoodie.parquet.bloom.filter.enabled": "false"}
+ROWS = [row(f"k{n}", p="ab"[n % 2], v=str(n)) for n in range(6)]
+
+
+def _reopened(table: Table, **options: str) -> Table:
+    return Table.open(table.location, options=options, env=table.refresh().env)
+
+
+@pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_files_without_a_filter_get_one_and_rows_stay(type: str) -> None:
+    table = make_table(Shape(type=type, rows_per_file=2), env=make_env())
+    bare = table.with_options(NO_FILTER)
+    bare.insert(batch(ROWS))
+    bare.upsert(batch([row("k1", p="b", v="new", ts=9)]))
+    before = data_rows(table)
+    found = table.services.files_without_filter()
+    assert found and all(path.endswith(".parquet") for path in found)
+    outcome = table.services.build_index()
+    assert isinstance(outcome, Committed)
+    assert outcome.metadata.operation == "CLUSTER"
+    assert len(outcome.metadata.stats) == len(found)
+    assert data_rows(table) == before
+    assert table.services.files_without_filter() == ()
+    assert isinstance(table.services.build_index(), NothingToDo), "a second time there is nothing to do"
+    table.upsert(batch([row("k1", p="b", v="newer", ts=10)]))
+    assert next(r["v"] for r in data_rows(table) if r["id"] == "k1") == "newer"
+
+
+def test_files_that_have_one_are_left_alone() -> None:
+    table = make_table(Shape(rows_per_file=2), env=make_env())
+    table.insert(batch(ROWS[:2]))
+    kept = {stat.path for _, metadata in table.commits() for stat in metadata.stats}
+    table.with_options(NO_FILTER).insert_overwrite(batch([row("z", p="c")]))
+    outcome = table.services.build_index()
+    assert isinstance(outcome, Committed)
+    assert [stat.partition for stat in outcome.metadata.stats] == ["c"]
+    assert all(table.refresh().env.storage.get(path) for path in kept)
+
+
+def test_the_bucket_index_needs_none_and_where_none_are_written_none_are_built() -> None:
+    buckets = make_table(Shape(index="BUCKET"), env=make_env()).with_options(NO_FILTER)
+    buckets.upsert(batch(ROWS))
+    assert buckets.services.files_without_filter() == ()
+    table = make_table(Shape(), env=make_env()).with_options(NO_FILTER)
+    table.insert(batch(ROWS))
+    with pytest.raises(UserError, match=r"filter\.enabled=false\), so none can be built"):
+        table.services.build_index()
+
+
+def test_the_command_tells_and_builds(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+    location = f"{tmp_path}/t"
+    made = make_table(Shape(), env=make_env(location))
+    made.with_options(NO_FILTER).insert(batch(ROWS))
+    assert main(["index", "check", "--table", location, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["without a bloom filter"] > 0
+    assert main(["index", "build", "--table", location]) == 0
+    assert "built" in capsys.readouterr().out
+    assert main(["index", "check", "--table", location, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"without a bloom filter": 0, "files": []}
+    assert main(["index", "make"]) == 64

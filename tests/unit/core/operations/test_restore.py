@@ -1,0 +1,277 @@
+"""Restore: back to any completed write, through everything that came after, and what is in its way."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakehouse.core.format.avro.object_file import write_record
+from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan
+from lakehouse.core.format.timeline.schemas import RESTORE_PLAN
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.create.create import update_properties
+from lakehouse.core.operations.undo.restore import Restored
+from lakehouse.core.table.table import Table
+from lakehouse.errors import RetryableError, UnsupportedError, UserError
+from lakehouse.model.instant import Action, Instant, State
+from tests.support.tables import Alone, Shape, base_files, batch, check_storage, data_rows, make_table, row
+from tests.unit.core.operations.test_rollback import TYPES, actions, filled, pending_write, times
+
+
+def history(kind: str) -> tuple[Table, dict[str, list[dict[str, object]]]]:
+    """Return a table with all kinds of instants, and the rows after each completed write."""
+    table = filled(kind, commits=2)
+    table.insert_overwrite(batch([row("o1", p="b", v="overwritten")]))
+    if kind == "MERGE_ON_READ":
+        table.upsert(batch([row("k1", ts=20, v="logged"), row("o1", p="b", ts=5, v="logged")]))
+        table.services.compaction(force=True)
+    table.upsert(batch([row("k1", ts=30, v="last"), row("z", p="new", v="last")]))
+    table.delete(["o1"])
+    if kind == "MERGE_ON_READ":
+        table.services.plan_compaction(force=True)
+    table.delete_partitions(["new"])
+    return table, {requested: data_rows(table, as_of=requested) for requested in times(table)}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_table_goes_back_to_every_write_in_turn(kind: str) -> None:
+    table, rows = history(kind)
+    for requested in reversed(times(table)[:-1]):
+        outcome = table.restore(requested)
+        assert isinstance(outcome, Restored) and outcome.target == requested
+        assert data_rows(table) == rows[requested]
+        # A compaction that was planned before the target stays planned.
+        plans = [i.requested for i in table.timeline.where(action=Action.COMPACTION, pending=True)]
+        check_storage(table, plans=plans)
+        assert all(plan < requested for plan in plans)
+    table.upsert(batch([row("k1", ts=99, v="goes on")]))
+    assert [r["v"] for r in data_rows(table) if r["id"] == "k1"] == ["goes on"]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_table_goes_back_to_any_write_at_once(kind: str) -> None:
+    for number in range(5):
+        table, rows = history(kind)
+        requested = times(table)[number]
+        table.restore(requested)
+        assert data_rows(table) == rows[requested]
+        check_storage(table)
+        assert [action for action in actions(table) if action.startswith("r")][-1] == "restore.completed"
+        assert not table.timeline.where(action=Action.ROLLBACK)
+
+
+def test_what_it_did_stands_on_the_timeline_as_hudi_writes_it() -> None:
+    table, _ = history("MERGE_ON_READ")
+    to = times(table)[1]
+    plan = table.restore(to, dry_run=True)
+    done = table.restore(to)
+    assert isinstance(plan, Restored) and isinstance(done, Restored)
+    assert plan.instant is None and plan.rollbacks == done.rollbacks
+    loaded = table.refresh()
+    (restore,) = loaded.timeline.where(action=Action.RESTORE)
+    assert restore == done.instant
+    stored, finished = loaded.store.read(restore, State.REQUESTED), loaded.store.read(restore, State.COMPLETED)
+    assert stored is not None and finished is not None and loaded.store.read(restore, State.INFLIGHT) == b""
+    planned = decode_restore_plan(stored)
+    assert planned.target == to
+    assert [action for _, action in planned.instants] == [
+        "compaction", "replacecommit", "deltacommit", "deltacommit", "commit", "deltacommit", "replacecommit",
+    ]  # fmt: skip
+    metadata = decode_restore_metadata(finished, base_path=table.location)
+    assert metadata.instants == planned.instants and metadata.start_time == restore.requested
+    deleted = {
+        i: sorted(p for r in done for ps in r.deleted.values() for p in ps) for i, done in metadata.rollbacks.items()
+    }
+    expected = {p.target: sorted(path for r in p.requests for path in r.files) for p in done.rollbacks}
+    assert deleted == expected and sum(map(len, deleted.values())) > 5
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_dry_run_changes_nothing(kind: str) -> None:
+    table, rows = history(kind)
+    storage = table.refresh().env.storage
+    before = {file.path: file.size_bytes for file in storage.list("")}
+    assert isinstance(table.restore(times(table)[0], dry_run=True), Restored)
+    assert {file.path: file.size_bytes for file in storage.list("")} == before
+    assert data_rows(table) == rows[times(table)[-1]]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_second_time_there_is_nothing_to_do(kind: str) -> None:
+    table, _ = history(kind)
+    to = times(table)[0]
+    table.restore(to)
+    before = actions(table)
+    outcome = table.restore(to)
+    assert isinstance(outcome, NothingToDo) and "newest completed write" in outcome.reason
+    assert actions(table) == before
+
+
+def test_dead_writes_are_undone_on_the_way_and_living_ones_by_force_alone() -> None:
+    table, rows = history("COPY_ON_WRITE")
+    to = times(table)[-1]
+    dead, _ = pending_write(table, alive=False)
+    assert isinstance(table.restore(to), Restored)
+    assert table.timeline.find(dead) is None
+    alive, path = pending_write(table, alive=True)
+    with pytest.raises(RetryableError, match=f"{alive} is in flight and its writer is alive.*--force"):
+        table.restore(to)
+    assert isinstance(table.restore(to, force=True), Restored)
+    assert path not in {base.path for base in base_files(table.refresh().env.storage)}
+    assert data_rows(table) == rows[to]
+    check_storage(table)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_what_a_savepoint_keeps_is_not_undone(kind: str) -> None:
+    table, rows = history(kind)
+    older, kept = times(table)[0], times(table)[3]
+    table.savepoint(kept)
+    with pytest.raises(UserError, match=f"a savepoint keeps {kept}.*savepoint delete"):
+        table.restore(older)
+    table.restore(kept)
+    assert data_rows(table) == rows[kept]
+    assert [s.requested for s in table.savepoints()] == [kept]
+    table.delete_savepoint(kept)
+    table.restore(older)
+    assert data_rows(table) == rows[older]
+
+
+def test_a_write_that_is_none_is_named_with_those_that_are() -> None:
+    table, _ = history("COPY_ON_WRITE")
+    with pytest.raises(UserError, match=f"no completed write 20200101000000000; the newest are .*{times(table)[-1]}"):
+        table.restore("20200101000000000")
+
+
+def clean(table: Table, paths: list[str]) -> str:
+    """Remove files as a clean does, with its instant; return the time of that."""
+    loaded = table.refresh()
+    instant = loaded.store.request(loaded.timeline, Action.CLEAN, b"plan")
+    started = loaded.store.start(instant, b"")
+    loaded.env.storage.delete_many(paths)
+    loaded.store.complete(started, loaded.store.load(), b"done", Alone())
+    return instant.requested
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_restore_below_a_clean_that_took_files_is_refused_and_one_above_is_not(kind: str) -> None:
+    table, rows = history(kind)
+    first, *_, last = times(table)
+    before = table.refresh()
+    newest = {stat.path for _, metadata in table.commits()[3:] for stat in metadata.stats}
+    old = [base.path for base in base_files(before.env.storage) if base.instant == first and base.path not in newest]
+    instant = clean(table, old)
+    with pytest.raises(UserError, match=f"the restore to {first} needs . files that the clean {instant} or one before"):
+        table.restore(first)
+    with pytest.raises(UserError, match=f"a savepoint of {first} needs"):
+        table.savepoint(first)
+    above = times(table)[-2]
+    table.restore(above)
+    assert data_rows(table) == rows[above]
+    assert last not in times(table)
+
+
+def test_a_pending_clean_since_the_target_is_dropped_and_an_older_one_is_not() -> None:
+    table = filled()
+    loaded = table.refresh()
+    older = loaded.store.request(loaded.timeline, Action.CLEAN, b"plan")
+    table.upsert(batch([row("k1", ts=8)]))
+    to = times(table)[-1]
+    table.upsert(batch([row("k1", ts=9)]))
+    loaded = table.refresh()
+    loaded.store.start(loaded.store.request(loaded.timeline, Action.CLEAN, b"plan"), b"")
+    table.restore(to)
+    assert [i.requested for i in table.timeline.where(action=Action.CLEAN)] == [older.requested]
+
+
+def begun(table: Table, plan: bytes) -> Instant:
+    """Put a restore on the timeline that died right after."""
+    loaded = table.refresh()
+    return loaded.store.request(loaded.timeline, Action.RESTORE, plan)
+
+
+def test_another_restore_than_the_pending_one_is_refused() -> None:
+    table, _ = history("COPY_ON_WRITE")
+    to, other = times(table)[0], times(table)[1]
+    plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
+    pending = begun(table, write_record(RESTORE_PLAN, plan))
+    assert table.describe()["pending restore"] == pending.requested
+    with pytest.raises(UserError, match=f"restore {pending.requested} to {to} is not finished.*--to {to}"):
+        table.restore(other)
+
+
+def test_a_pending_restore_that_does_not_say_its_target_is_left_to_hudi() -> None:
+    table, _ = history("COPY_ON_WRITE")
+    pending = begun(table, write_record(RESTORE_PLAN, {"instantsToRollback": [], "version": 1}))
+    with pytest.raises(UnsupportedError, match=f"{pending.requested} does not say what it restores to"):
+        table.restore(times(table)[0])
+
+
+def test_writers_services_and_savepoints_wait_for_a_pending_restore() -> None:
+    table, rows = history("MERGE_ON_READ")
+    to, last = times(table)[0], times(table)[-1]
+    plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
+    begun(table, write_record(RESTORE_PLAN, plan))
+    lazy = Table.open(table.location, options={"hoodie.clean.failed.writes.policy": "LAZY"}, env=table.refresh().env)
+    for verb in (
+        lambda: table.upsert(batch([row("x")])),
+        lambda: lazy.upsert(batch([row("x")])),
+        lambda: table.delete_partitions(["a"]),
+        lambda: table.services.compaction(force=True),
+        lambda: table.services.plan_compaction(force=True),
+        lambda: table.rollback(last),
+        table.rollback_failed,
+        lambda: table.savepoint(last),
+    ):
+        with pytest.raises(RetryableError, match=rf"to {to} is not finished; .*restore run --table .* --to {to}"):
+            verb()
+    assert data_rows(table) == rows[last], "readers read on"
+
+
+def with_metadata_table(table: Table) -> Table:
+    """Give the table a metadata table, as far as others can see."""
+    env = table.refresh().env
+    update_properties(env, {"hoodie.table.metadata.partitions": "files"})
+    env.storage.put(".hoodie/metadata/.hoodie/hoodie.properties", b"x=y")
+    assert table.refresh().config.metadata_partitions
+    return table
+
+
+def test_a_metadata_table_that_would_list_what_is_gone_is_dropped() -> None:
+    table = with_metadata_table(filled())
+    table.rollback(times(table)[-1])
+    assert not table.refresh().config.metadata_partitions
+    table = with_metadata_table(filled())
+    to = times(table)[0]
+    plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
+    begun(table, write_record(RESTORE_PLAN, plan))
+    table.restore(to)
+    assert not table.refresh().config.metadata_partitions
+    assert table.refresh().env.storage.list(".hoodie/metadata") == []
+
+
+def test_a_table_of_logs_is_compacted_again_after_a_restore() -> None:
+    table, rows = history("MERGE_ON_READ")
+    to = times(table)[3]
+    table.restore(to)
+    assert isinstance(table.services.compaction(force=True), Committed)
+    assert data_rows(table) == rows[to]
+    check_storage(table)
+
+
+def test_changes_are_told_as_if_what_was_undone_never_was() -> None:
+    table, _ = history("COPY_ON_WRITE")
+    to = table.commits()[0][0]
+    table.restore(to.requested)
+    assert table.changes(to.completion) == ()
+    table.upsert(batch([row("k1", ts=50, v="after")]))
+    assert [r["v"] for r in table.incremental(to.completion).to_arrow().to_pylist()] == ["after"]
+
+
+def test_tables_with_change_logs_lose_those_of_what_is_undone() -> None:
+    table = make_table(Shape(options={"hoodie.table.cdc.enabled": "true"}))
+    table.upsert(batch([row("k1", v="0")]))
+    table.upsert(batch([row("k1", ts=2, v="1")]))
+    storage, to = table.refresh().env.storage, times(table)[0]
+    assert any(file.path.endswith(".cdc") for file in storage.list(""))
+    table.restore(to)
+    assert not any(file.path.endswith(".cdc") for file in storage.list(""))

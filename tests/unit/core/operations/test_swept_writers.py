@@ -1,0 +1,91 @@
+"""A writer that was suspended, taken for dead and swept: its run is to be tried again, never the user's fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.files.markers import marker_directory
+from lakehouse.core.format.file_names import MARKERS_TYPE
+from lakehouse.core.storage import local
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.errors import RetryableError
+from tests.support.tables import batch, row
+
+
+def made(tmp_path: Path) -> Table:
+    """Return a merge-on-read table on a local disk with a base file and a log."""
+    storage = LocalStorage(str(tmp_path / "table"))
+    table = Table.create(
+        storage.root,
+        name="t",
+        record_key=["id"],
+        ordering="ts",
+        table_type="MERGE_ON_READ",
+        options={"hoodie.clean.failed.writes.policy": "LAZY"},
+        env=Env(storage=storage),
+    )
+    table.insert(batch([row("k", v="old")]))
+    table.upsert(batch([row("k", v="new", ts=2)]))
+    return table
+
+
+def sweep_while_named(monkeypatch: pytest.MonkeyPatch, suffix: str, sweep: Callable[[], None]) -> list[str]:
+    """Let `sweep` run once between the writing of a file and the moment at which it gets its name."""
+    give_name, swept = local._give_name, []
+
+    def give(temporary: str, target: str) -> None:
+        if target.endswith(suffix) and not swept:
+            swept.append(target)
+            sweep()
+        give_name(temporary, target)
+
+    monkeypatch.setattr(local, "_give_name", give)
+    return swept
+
+
+def sweep_markers(table: Table) -> None:
+    """Remove the markers of all pending instants, unfinished files too, as a sweep of an expired writer does."""
+    storage = table.refresh().env.storage
+    for instant in table.refresh().timeline.where(pending=True):
+        storage.delete_many([file.path for file in storage.list(marker_directory(instant.requested))])
+
+
+@pytest.mark.parametrize("verb", ["upsert", "bulk_insert", "compaction", "clustering"])
+def test_swept_writer_is_told_to_retry_and_the_retry_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    table = made(tmp_path)
+    rows = batch([row("k", v="newest", ts=3)])
+    verbs: dict[str, Callable[[], object]] = {
+        "upsert": lambda: table.upsert(rows),
+        "bulk_insert": lambda: table.bulk_insert(rows),
+        "compaction": lambda: table.services.compaction(force=True),
+        "clustering": lambda: table.services.clustering(force=True),
+    }
+    other = Table.open(table.location)
+    swept = sweep_while_named(monkeypatch, MARKERS_TYPE, lambda: sweep_markers(other))
+    with pytest.raises(RetryableError, match="was removed while it was written"):
+        verbs[verb]()
+    assert len(swept) == 1
+    verbs[verb]()
+    assert table.validate().findings == ()
+
+
+def test_swept_writer_whose_instant_was_rolled_back_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(tmp_path)
+    other = Table.open(table.location)
+
+    def roll_back() -> None:
+        (pending,) = other.refresh().timeline.where(pending=True)
+        other.rollback(pending.requested, force=True)
+        sweep_markers(other)
+
+    swept = sweep_while_named(monkeypatch, MARKERS_TYPE, roll_back)
+    with pytest.raises(RetryableError):
+        table.upsert(batch([row("k", v="newest", ts=3)]))
+    assert len(swept) == 1

@@ -1,0 +1,435 @@
+"""What is remembered of deletes, for how long, and what it costs; any order of arrival: property/test_late_rows.py."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.write.tombstones import load_tombstones
+from lakehouse.core.planning.tombstones import (
+    LATE_ROWS_KEY,
+    TOMBSTONES,
+    TOMBSTONES_KEY,
+    TombstoneFile,
+    Tombstones,
+    encode_tombstones,
+    files_to_merge,
+    known_tombstones,
+)
+from lakehouse.core.storage.counting import CountingStorage
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.table.table import Table
+from lakehouse.errors import CorruptTableError, UserError
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.spec.table import parse_spec
+from tests.support.tables import DELETED, SCHEMA, Shape, SteadyClock, batch, data_rows, make_env, make_table, row
+
+HOUR_MS = 3_600_000
+WEEK_MS = 7 * 24 * HOUR_MS
+REMEMBERS = {"lakehouse.delete_retention": "7d"}
+Row = dict[str, Any]
+
+
+def deleted(key: str, ts: int, **values: Any) -> Row:
+    """Return a row that deletes its key."""
+    return row(key, ts=ts, **values, **{DELETED: True})
+
+
+def ids(table: Table) -> list[str]:
+    """Return the keys of the table."""
+    return [r["id"] for r in data_rows(table, ["id"])]
+
+
+def remembering(**shape: Any) -> Table:
+    """Return a table that remembers the delete of d@10 in partition a."""
+    table = make_table(replace(Shape(options=REMEMBERS, rows_per_file=100), **shape))
+    table.upsert(batch([row("d", ts=5), row("e", ts=5)]))
+    table.upsert(batch([deleted("d", 10)]))
+    return table
+
+
+def files_of(table: Table) -> list[str]:
+    """Return the names of the files that remember deletes, those that no commit names included."""
+    return table.refresh().env.storage.list_names(TOMBSTONES)
+
+
+def pass_time(table: Table, milliseconds: int) -> None:
+    """Move the clock of the table."""
+    clock = table.refresh().env.clock
+    assert isinstance(clock, SteadyClock)
+    clock.now += milliseconds
+
+
+def test_late_row_is_counted_in_result_commit_and_reason() -> None:
+    table = remembering()
+    outcome = table.upsert(batch([row("d", ts=7), row("f", ts=7)]))
+    assert isinstance(outcome, Committed) and (outcome.late_rows_dropped, outcome.rows) == (1, 1)
+    assert table.commits()[-1][1].extra[LATE_ROWS_KEY] == "1"
+    nothing = table.insert(batch([row("d", ts=7), row("d", ts=8)]))
+    assert isinstance(nothing, NothingToDo) and nothing.late_rows_dropped == 2
+    assert "older than a delete" in nothing.reason
+    assert ids(table) == ["e", "f"]
+
+
+def test_tie_goes_to_the_row_that_arrives_after_the_delete() -> None:
+    table = remembering()
+    assert table.upsert(batch([row("d", ts=10)])).late_rows_dropped == 0
+    assert ids(table) == ["d", "e"]
+
+
+def test_flagged_delete_without_ordering_value_removes_what_is_there_and_is_not_remembered() -> None:
+    table = remembering()
+    table.upsert(batch([{**deleted("e", 0), "ts": None}]))
+    assert ids(table) == []
+    assert table.upsert(batch([row("e", ts=1)])).late_rows_dropped == 0
+    assert ids(table) == ["e"]
+
+
+@pytest.mark.parametrize("index", ["SIMPLE", "BUCKET", "GLOBAL_SIMPLE"])
+@pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_delete_by_key_alone_counts_as_of_the_version_it_finds(type: str, index: str) -> None:
+    table = remembering(type=type, index=index, new_buckets="log")
+    table.upsert(batch([row(f"k{number}", p="ab"[number % 2], ts=number, v="first") for number in range(20)]))
+    keys = [f"k{number}" for number in range(10)]
+    assert isinstance(table.delete([*keys, "d", "unknown"]), Committed)
+    late = table.upsert(batch([row(f"k{n}", p="ab"[n % 2], ts=n - 1) for n in range(10)]))
+    assert (late.late_rows_dropped, ids(table)) == (10, ["e", *(f"k{number}" for number in range(10, 20))])
+    # A key that was not found has no version.
+    newer = batch([row("k3", p="b", ts=4, v="newer"), row("unknown", ts=0), row("k4", ts=3, v="late")])
+    assert table.upsert(newer).late_rows_dropped == 1
+    for _ in range(2):
+        shown = {r["id"]: r["v"] for r in data_rows(table, ["id", "v"])}
+        assert len(shown) == 13 and (shown["k3"], shown["unknown"], "k4" in shown) == ("newer", None, False)
+        if type == "MERGE_ON_READ":
+            table.services.compaction(force=True)
+    nothing = table.delete(["nobody"])
+    assert isinstance(nothing, NothingToDo) and nothing.reason == "no stored row matches the batch"
+
+
+@pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_delete_with_ordering_column_spares_newer_rows_and_is_remembered(type: str) -> None:
+    table = remembering(type=type)
+    table.upsert(batch([row("new", ts=20), row("old", ts=3), row("old", p="b", ts=3)]))
+    table.delete(batch([row("new", ts=10), row("old", ts=10)]).select(["id", "p", "ts"]))
+    assert [(r["id"], r["p"]) for r in data_rows(table, ["id", "p"])] == [("e", "a"), ("new", "a"), ("old", "b")]
+    # Without partition columns it is a delete in all partitions.
+    table.delete(batch([row("old", ts=10)]).select(["id", "ts"]))
+    assert table.upsert(batch([row("old", p=p, ts=9) for p in "abc"])).late_rows_dropped == 3
+    assert ids(table) == ["e", "new"]
+
+
+def test_delete_where_is_remembered_as_of_the_versions_found() -> None:
+    table = remembering()
+    table.delete_where("id = 'e'")
+    assert table.upsert(batch([row("e", ts=4)])).late_rows_dropped == 1
+    table.upsert(batch([row("e", ts=6)]))
+    assert ids(table) == ["e"]
+
+
+def test_delete_is_remembered_across_compaction_clustering_and_archive() -> None:
+    table = remembering(type="MERGE_ON_READ")
+    for number in range(6):
+        table.upsert(batch([row("e", ts=11 + number)]))
+        table.services.compaction(force=True)
+    table.services.clustering(force=True)
+    keeps = {"hoodie.keep.min.commits": "1", "hoodie.keep.max.commits": "2", "hoodie.clean.commits.retained": "1"}
+    table.with_options(keeps).services.clean(force=True)
+    table.with_options(keeps).services.archive(force=True)
+    assert table.archived()
+    assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
+    assert ids(table) == ["e"]
+
+
+def test_delete_is_found_in_the_archive_where_later_writers_did_not_tell_of_it() -> None:
+    table = remembering()
+    silent = {"lakehouse.delete_retention": ""}
+    for number in range(6):
+        table.upsert(batch([row("e", ts=11 + number)]), options=silent)
+    keeps = {"hoodie.keep.min.commits": "1", "hoodie.keep.max.commits": "2", "hoodie.clean.commits.retained": "1"}
+    table.with_options(keeps).services.clean(force=True)
+    table.with_options(keeps).services.archive(force=True)
+    assert all(TOMBSTONES_KEY not in metadata.extra for _, metadata in table.commits())
+    assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
+
+
+def test_delete_is_forgotten_after_the_retention_and_its_file_is_cleaned() -> None:
+    table = remembering()
+    pass_time(table, WEEK_MS - HOUR_MS)
+    assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
+    table.services.clean(force=True)
+    assert len(files_of(table)) == 1
+    pass_time(table, HOUR_MS)
+    assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 0
+    assert ids(table) == ["d", "e"]
+    pass_time(table, HOUR_MS)
+    table.services.clean(force=True)
+    assert files_of(table) == []
+
+
+def test_delete_of_an_undone_write_does_not_count() -> None:
+    table = remembering()
+    kept = table.commits()[0][0].requested
+    table.restore(kept)
+    assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 0
+    assert data_rows(table, ["id", "ts"]) == [{"id": "d", "ts": 7}, {"id": "e", "ts": 5}]
+
+
+def test_rollback_of_the_newest_write_forgets_its_deletes_only() -> None:
+    table = remembering()
+    outcome = table.upsert(batch([deleted("e", 10)]))
+    assert isinstance(outcome, Committed)
+    table.rollback(outcome.instant.requested)
+    assert table.upsert(batch([row("d", ts=7), row("e", ts=7)])).late_rows_dropped == 1
+    assert data_rows(table, ["id", "ts"]) == [{"id": "e", "ts": 7}]
+
+
+@pytest.mark.parametrize("verb", ["delete_partitions", "insert_overwrite", "insert_overwrite_table"])
+def test_deletes_of_a_replaced_partition_are_forgotten(verb: str) -> None:
+    table = remembering()
+    table.upsert(batch([row("x", p="b", ts=5), deleted("y", 10, p="b")]))
+    argument = ["a"] if verb == "delete_partitions" else batch([row("g")])
+    getattr(table, verb)(argument)
+    outcome = table.upsert(batch([row("d", ts=7), row("y", p="b", ts=7)]))
+    assert outcome.late_rows_dropped == (0 if verb == "insert_overwrite_table" else 1)
+    assert "d" in ids(table)
+    # What is deleted afterwards is remembered again.
+    table.upsert(batch([deleted("d", 8)]))
+    assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
+
+
+def test_wipes_are_told_only_as_long_as_they_forget_something() -> None:
+    table = remembering()
+
+    def told() -> dict[str, str]:
+        wiped: dict[str, str] = json.loads(table.commits()[-1][1].extra[TOMBSTONES_KEY])["wiped"]
+        return wiped
+
+    table.upsert(batch([deleted("x", 10), deleted("x", 10, p="c"), row("y", p="b")]))
+    table.delete_partitions(["b"])
+    assert told().keys() == {"b"}
+    pass_time(table, WEEK_MS // 2)
+    table.upsert(batch([deleted("x", 11), deleted("x", 11, p="c")]))
+    assert told().keys() == {"b"}
+    pass_time(table, WEEK_MS // 2)
+    table.upsert(batch([deleted("x", 12), row("y", p="b")]))
+    assert told() == {}
+
+
+def test_files_of_many_deletes_are_merged_and_stay_few() -> None:
+    table = make_table(Shape(options=REMEMBERS, rows_per_file=1000))
+    table.upsert(batch([row("stays", ts=1)]))
+    for number in range(24):
+        table.upsert(batch([deleted(f"k{number}", 10), row("stays", ts=number)]))
+    loaded = table.refresh()
+    known = load_tombstones(loaded, loaded.env.clock.now_ms(), WEEK_MS)
+    assert len(known.files) <= 10 and sum(file.rows for file in known.files) == 24
+    late = table.upsert(batch([row(f"k{number}", ts=9) for number in range(24)]))
+    assert late.late_rows_dropped == 24
+
+
+def test_late_rows_are_found_with_little_memory_and_many_partitions() -> None:
+    table = make_table(Shape(options=REMEMBERS, rows_per_file=10_000, budget=1 << 20))
+    partitions = [f"p{n % 20}" for n in range(2000)]
+    deletes = pa.table({"id": [f"k{n}" for n in range(2000)], "p": partitions, "ts": pa.array([10] * 2000, pa.int64())})
+    table.upsert(batch([row("z", p="p0")]))
+    table.delete(deletes)
+    rows = batch([row(f"k{n}", p=p, ts=9 + 2 * (n % 2)) for n, p in enumerate(partitions)])
+    outcome = table.upsert(rows)
+    assert outcome.late_rows_dropped == 1000
+    assert table.scan(["id"]).count() == 1001
+
+
+@pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_every_kind_of_read_agrees_that_a_late_row_did_not_come(type: str) -> None:
+    env = make_env()
+    table = Table.create(
+        env.storage.root,
+        name="t",
+        record_key="id",
+        partition_by="p",
+        ordering="ts",
+        schema=SCHEMA,
+        table_type=type,
+        cdc="DATA_BEFORE_AFTER",
+        options=REMEMBERS,
+        env=env,
+    )
+    table.upsert(batch([row("d", ts=5), row("e", ts=5)]))
+    table.upsert(batch([deleted("d", 10)]))
+    before = table.timeline.writes().by_completion()[-1].completion
+    table.upsert(batch([row("d", ts=7), row("e", ts=7)]))
+    changes = table.incremental(before, format="cdc").to_arrow().to_pylist()
+    assert [(change["op"], change["after"]["id"]) for change in changes] == [("u", "e")]
+    assert table.incremental(before).to_arrow().column("id").to_pylist() == ["e"]
+    if type == "MERGE_ON_READ":
+        table.services.compaction(force=True)
+    assert ids(table) == table.scan(read_optimized=True).to_arrow().column("id").to_pylist() == ["e"]
+
+
+PARTIAL = {"lakehouse.write.partial.update": "true"}
+
+
+@pytest.mark.parametrize("options", [{}, REMEMBERS], ids=["as-hudi", "remembering"])
+def test_partial_update_of_a_key_that_a_log_deletes_brings_a_whole_row_if_it_is_newer(options: dict[str, str]) -> None:
+    schema = pa.schema([field for field in SCHEMA if field.name != DELETED])
+    table = make_table(
+        Shape(type="MERGE_ON_READ", options=options, rows_per_file=100, fills_small_files=False), schema=schema
+    )
+    table.upsert(batch([row("d", ts=5, v="first"), row("e", ts=5, v="first", amount=2.5)], schema))
+    if options:
+        table.delete(batch([row("d", ts=10)], schema).select(["id", "p", "ts"]))
+    else:
+        # Of a table with such a column rows of partial updates are always written whole.
+        table.upsert(batch([row("d", ts=10)], schema).append_column(DELETED, pa.array([True])))
+    columns = ["id", "region", "p", "at", "ts", "v"]
+    for ts, shown in ((7, [("e", 2.5)]), (12, [("d", None), ("e", 2.5)])):
+        update = batch([row("d", ts=ts, v="part"), row("e", ts=ts, v="part")], schema).select(columns)
+        table.upsert(update, options=PARTIAL)
+        assert [(r["id"], r["amount"]) for r in data_rows(table, ["id", "amount"])] == shown
+    table.services.compaction(force=True)
+    assert [(r["id"], r["amount"]) for r in data_rows(table, ["id", "amount"])] == [("d", None), ("e", 2.5)]
+
+
+def test_missing_file_of_deletes_is_an_error_and_not_a_row_that_comes_back() -> None:
+    table = remembering()
+    loaded = table.refresh()
+    loaded.env.storage.delete_many([f"{TOMBSTONES}/{name}" for name in files_of(table)])
+    with pytest.raises(CorruptTableError, match=r"\.tombstones.* is missing.*delete_retention= \(empty\)"):
+        table.upsert(batch([row("d", ts=7)]))
+    table.upsert(batch([row("d", ts=7)]), options={"lakehouse.delete_retention": ""})
+    assert ids(table) == ["d", "e"]
+
+
+def test_retention_is_stored_in_the_table_and_heeded_by_every_writer() -> None:
+    table = remembering()
+    again = Table.open(table.location, env=table.refresh().env)
+    assert again.config.raw["lakehouse.delete_retention"] == "7d"
+    assert again.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
+
+
+def test_retention_of_any_length_is_heeded() -> None:
+    table = make_table(Shape(options={"lakehouse.delete_retention": "9999999w"}))
+    table.upsert(batch([row("e"), deleted("d", 10)]))
+    assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
+
+
+def test_retention_is_refused_where_deletes_have_no_order() -> None:
+    with pytest.raises(UserError, match="orders versions by commit time"):
+        make_table(Shape(merge="commit", options=REMEMBERS))
+    with pytest.raises(UserError, match="orders versions by commit time"):
+        make_table(Shape(merge="commit_ordered")).upsert(batch([row("a")]), options=REMEMBERS)
+    with pytest.raises(UserError, match="is no duration"):
+        make_table(Shape(options={"lakehouse.delete_retention": "a week"}))
+
+
+SPEC = "table: t\nlocation: lake/t\nrecord_key: id\n"
+
+
+def test_spec_declares_the_retention_beside_the_ordering() -> None:
+    spec = parse_spec(SPEC + "ordering: ts\ndelete_retention: 36h\n", source="t.yaml")
+    assert spec.write_options()["lakehouse.delete_retention"] == "36h"
+    assert spec.to_mapping()["delete_retention"] == "36h"
+    for wrong, why in (
+        ("delete_retention: 7d\n", "needs 'ordering'"),
+        ("ordering: ts\ndelete_retention: soon\n", "is no duration"),
+        ("ordering: ts\ndelete_retention: 7d\ningest: {path: x, operation: bulk_insert}\n", "compares no rows"),
+        ("ordering: ts\ndelete_retention: 7d\nmerge_mode: COMMIT_TIME_ORDERING\n", "needs 'ordering'"),
+        ("ordering: ts\ndelete_retention: 7d\noptions: {lakehouse.delete_retention: 1d}\n", "declared twice"),
+    ):
+        with pytest.raises(UserError, match=why):
+            parse_spec(SPEC + wrong, source="t.yaml")
+
+
+def counted(tmp_path: Path, options: dict[str, str]) -> tuple[Table, CountingStorage]:
+    """Return a table on a store that counts requests."""
+    storage = CountingStorage(LocalStorage(str(tmp_path / "table")))
+    table = make_table(Shape(rows_per_file=100, options=options), env=make_env(storage=storage), schema=SCHEMA)
+    table.upsert(batch([row("e", ts=5)]))
+    return table, storage
+
+
+def price(storage: CountingStorage, table: Table, rows: list[Row]) -> dict[str, int]:
+    """Return the requests of an upsert."""
+    storage.reset()
+    table.upsert(batch(rows))
+    return storage.counts()
+
+
+def test_requests_are_those_of_a_table_without_retention_but_for_files_of_deletes(tmp_path: Path) -> None:
+    plain, counts = counted(tmp_path / "off", {})
+    table, counter = counted(tmp_path / "on", REMEMBERS)
+    rows = [row("e", ts=6), row("f", ts=6)]
+    base = price(counts, plain, rows)
+    assert price(counter, table, rows) == base
+    deleting, remembered = price(counts, plain, [deleted("e", 7)]), price(counter, table, [deleted("e", 7)])
+    # The staged rows are opened once more, for the file that is made of them.
+    assert remembered == deleting | {"PUT": deleting["PUT"] + 1, "GET": deleting["GET"] + 1}
+    # From then on the one file is read, and nothing is listed for it.
+    looking, finding = price(counts, plain, [row("f", ts=8)]), price(counter, table, [row("f", ts=8)])
+    assert finding["GET"] > looking["GET"] and finding["LIST"] == looking["LIST"]
+    assert price(counter, table, [row("f", ts=9)]) == finding
+    # Deletes of other partitions are not even opened.
+    elsewhere = [row("g", p="b", ts=8)]
+    assert price(counter, table, elsewhere) == price(counts, plain, elsewhere)
+
+
+def file(instant: int, rows: int, first: str = "a", last: str = "z") -> TombstoneFile:
+    """Return a file of deletes written at this instant, remembered for long."""
+    return TombstoneFile(name=f"{instant:017}_9999999999999_0-0-0.parquet", rows=rows, first=first, last=last)
+
+
+def commit(at: int, known: Tombstones | None, action: Action = Action.COMMIT, **more: Any) -> tuple[Instant, Any]:
+    """Return a write that was requested at `at`, completed just after it, and tells of `known`."""
+    extra = {} if known is None else {TOMBSTONES_KEY: encode_tombstones(known)}
+    instant = Instant(requested=f"{at:017}", action=action, state=State.COMPLETED, completed=f"{at + 5:017}")
+    return instant, CommitMetadata(operation=more.pop("operation", "UPSERT"), extra=extra, **more)
+
+
+def test_deletes_of_writers_that_did_not_know_of_each_other_all_count() -> None:
+    first = commit(10, Tombstones(files=(file(10, 1),)))
+    one = commit(20, Tombstones(up_to=f"{15:017}", files=(file(10, 1), file(20, 1))))
+    other = commit(21, Tombstones(up_to=f"{15:017}", files=(file(21, 9),)))
+    known = known_tombstones([other, one, first], Tombstones())
+    assert {found.instant for found in known.files} == {f"{20:017}", f"{21:017}"}
+    # The last one merged the file of the first, which the one before still names.
+    assert known.is_complete
+
+
+def test_wipe_forgets_the_deletes_before_it_and_not_those_after_it() -> None:
+    wipe = commit(30, None, Action.REPLACECOMMIT, operation="DELETE_PARTITION", replaced={"a": ("f",)})
+    of_wiped, of_both, later = file(20, 1, "a", "a"), file(19, 2, "a", "b"), file(40, 1, "a", "a")
+    # The last one did not know of the wipe.
+    after = commit(40, Tombstones(up_to=f"{25:017}", files=(of_wiped, of_both, later)))
+    known = known_tombstones([after, wipe], Tombstones()).counting(0)
+    assert known.files == (of_both, later)
+    assert known.wiped == {"a": f"{30:017}"}
+    everything = commit(50, None, Action.REPLACECOMMIT, operation="INSERT_OVERWRITE_TABLE")
+    assert known_tombstones([everything, after], Tombstones()).counting(0).files == ()
+
+
+def test_files_are_merged_with_those_of_their_size() -> None:
+    small, large = [file(n, 3) for n in range(9)], [file(100 + n, 1000) for n in range(3)]
+    assert files_to_merge([*small, *large]) == [tuple(small)]
+    assert files_to_merge([*small[:7], *large]) == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "no json",
+        json.dumps({"up_to": "", "files": [["../../etc/passwd", 1, "a", "b"]], "wiped": {}, "wiped_all": ""}),
+        json.dumps({"up_to": "", "files": "x", "wiped": {}, "wiped_all": ""}),
+        json.dumps([]),
+    ],
+)
+def test_commit_that_tells_nonsense_of_deletes_is_refused(told: str) -> None:
+    instant, metadata = commit(10, None)
+    with pytest.raises(CorruptTableError):
+        known_tombstones([(instant, replace(metadata, extra={TOMBSTONES_KEY: told}))], Tombstones())

@@ -1,0 +1,316 @@
+"""Runs of ttl on tables: what goes, what stays, who gives way to whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.read.partition_statistics import STATISTICS
+from lakehouse.core.operations.services import ttl
+from lakehouse.core.operations.services.ttl import RULES_KEY
+from lakehouse.core.operations.write import write
+from lakehouse.core.operations.write.write import WriteRequest
+from lakehouse.core.storage.counting import CountingStorage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.table.table import Table
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.commit import CommitMetadata, Operation
+from lakehouse.model.instant import Action
+from lakehouse.model.ttl import TtlPlan
+from tests.support.tables import Shape, base_files, batch, data_rows, make_env, make_table, row
+
+#: The clock of these tables stands in the middle of June 2025.
+DAY_MS = 86_400_000
+MANY = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
+
+
+def june(*days: int) -> list[str]:
+    return [f"p=2025-06-{day:02d}" for day in days]
+
+
+def rows(days: Sequence[int], ts: int = 1) -> Any:
+    return batch([row(f"k{day}", p=f"2025-06-{day:02d}", ts=ts) for day in days])
+
+
+def table(days: Sequence[int] = range(1, 8), **shape: Any) -> Table:
+    made = make_table(Shape(hive_style=True, **shape))
+    made.bulk_insert(rows(days))
+    return made
+
+
+def other(made: Table, **options: str) -> Table:
+    """The same table in other hands."""
+    return Table.open(made.location, env=made.refresh().env, options=options)
+
+
+def committed(outcome: object) -> Committed:
+    assert isinstance(outcome, Committed)
+    return outcome
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_run_is_one_replacecommit_and_a_second_finds_nothing(kind: str) -> None:
+    made = table(type=kind, options={"lakehouse.ttl.partition.age": "10d"})
+    services = made.services
+    assert (services.ttl_due().due, services.ttl_due().partitions) == (True, 4)
+    planned = services.ttl(dry_run=True)
+    assert isinstance(planned, TtlPlan) and list(planned.partitions) == june(1, 2, 3, 4)
+    done = committed(services.ttl())
+    assert (done.instant.action, done.metadata.operation) == (Action.REPLACECOMMIT, Operation.DELETE_PARTITION)
+    assert sorted(done.metadata.replaced) == june(1, 2, 3, 4)
+    assert json.loads(done.metadata.extra[RULES_KEY]) == {"table": 4}
+    assert list(made.partitions()) == june(5, 6, 7)
+    assert [r["id"] for r in data_rows(made)] == ["k5", "k6", "k7"]
+    assert isinstance(made.services.ttl(), NothingToDo) and made.services.ttl_due().due is False
+
+
+def test_a_dry_run_and_a_plan_write_nothing() -> None:
+    made = table(options={"lakehouse.ttl.max.partitions": "2"})
+    storage = made.refresh().env.storage
+    before = [(file.path, file.size_bytes) for file in storage.list("")]
+    planned = made.services.plan_ttl()
+    assert made.services.ttl(dry_run=True) == planned and len(planned.expired) == 5
+    assert [(file.path, file.size_bytes) for file in storage.list("")] == before
+
+
+def test_files_go_with_the_next_clean() -> None:
+    made = table(options={"lakehouse.ttl.max.partitions": "3", "hoodie.clean.commits.retained": "1"})
+    committed(made.services.ttl())
+    assert len({file.partition for file in base_files(made.refresh().env.storage)}) == 7
+    for ts in (2, 3):
+        made.upsert(rows([7], ts))
+    made.services.clean(force=True)
+    assert sorted({file.partition for file in base_files(made.refresh().env.storage)}) == june(5, 6, 7)
+
+
+def test_a_savepoint_keeps_the_files_of_what_expires() -> None:
+    made = table(options={"lakehouse.ttl.max.partitions": "3", "hoodie.clean.commits.retained": "1"})
+    made.savepoint()
+    kept = made.timeline.writes().by_completion()[-1].requested
+    committed(made.services.ttl())
+    for ts in (2, 3):
+        made.upsert(rows([7], ts))
+    made.services.clean(force=True)
+    assert len(data_rows(made, as_of=kept)) == 7 and len(data_rows(made)) == 3
+    made.restore(kept)
+    # Back they are, and old as before.
+    assert len(made.partitions()) == 7
+    assert list(made.services.plan_ttl().partitions) == june(1, 2, 3, 4)
+
+
+def test_rows_that_come_late_make_a_partition_anew() -> None:
+    made = table(options={"lakehouse.ttl.creation.age": "2d"})
+    clock: Any = made.refresh().env.clock
+    clock.now += 3 * DAY_MS
+    assert len(committed(made.services.ttl()).metadata.replaced) == 7
+    made.upsert(rows([3], 2))
+    assert list(made.partitions()) == june(3)
+    assert isinstance(made.services.ttl(), NothingToDo), "its first commit is that of the late rows"
+    by_value = other(made, **{"lakehouse.ttl.partition.age": "2d"})
+    assert list(by_value.services.plan_ttl().partitions) == june(3), "its value is as old as it was"
+
+
+def test_hudis_strategies_go_by_the_last_and_by_the_first_commit() -> None:
+    days = "hoodie.partition.ttl.strategy.days.retain"
+    kind = "hoodie.partition.ttl.management.strategy.type"
+    made = table([1, 2])
+    clock: Any = made.refresh().env.clock
+    clock.now += 3 * DAY_MS
+    made.upsert(rows([2, 5], 2))
+    assert list(other(made, **{days: "2"}).services.plan_ttl().partitions) == june(1)
+    created = {days: "2", kind: "KEEP_BY_CREATION_TIME"}
+    assert list(other(made, **created).services.plan_ttl().partitions) == june(1, 2)
+
+
+def test_rewrites_do_not_make_a_partition_younger() -> None:
+    made = table([1, 2], type="MERGE_ON_READ", options={"lakehouse.ttl.modification.age": "2d"})
+    made.upsert(rows([1, 2], 2))
+    clock: Any = made.refresh().env.clock
+    clock.now += 3 * DAY_MS
+    committed(made.services.compaction(force=True))
+    assert len(made.services.plan_ttl().expired) == 2
+
+
+@pytest.mark.parametrize("encoded", [True, False])
+def test_a_timestamp_generator_tells_how_values_are_read(encoded: bool) -> None:
+    options = {"lakehouse.ttl.partition.age": "1d"}
+    made = make_table(Shape(keys="timestamp", url_encode=encoded, options=options))
+    now = made.refresh().env.clock.now_ms()
+    made.insert(batch([row(f"k{n}", at=now - n * DAY_MS) for n in range(4)]))
+    paths = [path.replace("%2F", "/") for path in made.services.plan_ttl().partitions]
+    assert paths == ["2025/06/12", "2025/06/13"]
+
+
+def test_rules_are_set_listed_and_removed() -> None:
+    made = table(options={"lakehouse.ttl.max.partitions": "6"})
+    assert list(made.services.plan_ttl().partitions) == june(1)
+    made.services.set_ttl("p=2025-06-0*", rule_id="days", max_partitions=2)
+    made.services.set_ttl("p=2025-06-03", partition_age="1000d")
+    assert [rule.id for rule in other(made).services.ttl_rules()] == ["days", "p=2025-06-03"]
+    assert list(made.services.plan_ttl().partitions) == june(1, 2, 4, 5)
+    made.services.remove_ttl("p=2025-06-03")
+    assert list(made.services.plan_ttl().partitions) == june(1, 2, 3, 4, 5)
+    with pytest.raises(UserError, match="no year"):
+        made.services.set_ttl("*", partition_age="3d", format="dd")
+    with pytest.raises(UserError, match="Atlantis"):
+        made.services.set_ttl("*", partition_age="3d", timezone="Atlantis")
+
+
+def test_without_a_limit_nothing_is_due_and_without_partitions_it_is_refused() -> None:
+    made = table()
+    assert "no rule has a limit" in made.services.ttl_due().reason
+    assert isinstance(made.services.ttl(), NothingToDo)
+    assert STATISTICS not in [file.path for file in made.refresh().env.storage.list(".hoodie")]
+    flat = make_table(Shape(keys="non_partition"))
+    assert flat.services.ttl_due().due is False
+    for ask in (
+        flat.services.ttl,
+        flat.services.plan_ttl,
+        other(flat, **{"lakehouse.ttl.max.partitions": "1"}).services.ttl_due,
+    ):
+        with pytest.raises(UserError, match="has no partitions"):
+            ask()
+
+
+def test_pins_and_the_bound_of_a_run_keep_partitions() -> None:
+    bound = "hoodie.partition.ttl.strategy.max.delete.partitions"
+    limited = other(table(), **{"lakehouse.ttl.max.partitions": "1", bound: "2"})
+    done = committed(limited.services.ttl(pinned=["p=2025-06-02/"]))
+    assert sorted(done.metadata.replaced) == june(1, 3)
+    assert limited.services.ttl_due().partitions == 2
+    assert isinstance(limited.services.ttl(pinned=june(*range(1, 8))), NothingToDo)
+
+
+def intruding(monkeypatch: pytest.MonkeyPatch, *intruders: Callable[[], object]) -> None:
+    """Let others write between the plan of a run and its commit, one per try."""
+    left = list(intruders)
+
+    def late(*given: Any) -> Any:
+        if left:
+            left.pop(0)()
+        return write.write(*given)
+
+    monkeypatch.setattr(ttl, "write", late)
+
+
+def begin_late(monkeypatch: pytest.MonkeyPatch, intruder: Callable[[], object]) -> None:
+    """Let somebody write when the instant of the run is there and its commit is not."""
+    done: list[bool] = []
+    complete = write.complete
+
+    def late(candidate: Any, policy: Any) -> Any:
+        if not done:
+            done.append(True)
+            intruder()
+        return complete(candidate, policy)
+
+    monkeypatch.setattr(write, "complete", late)
+
+
+@pytest.mark.parametrize("options", [{}, MANY], ids=["one writer", "many writers"])
+def test_a_commit_after_the_plan_wins_and_the_plan_is_made_anew(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = table(options={"lakehouse.ttl.modification.age": "2d", **options})
+    clock: Any = made.refresh().env.clock
+    clock.now += 3 * DAY_MS
+    intruding(monkeypatch, lambda: other(made).upsert(rows([2], 2)))
+    done = committed(made.services.ttl())
+    assert sorted(done.metadata.replaced) == june(1, 3, 4, 5, 6, 7)
+    assert [r["ts"] for r in data_rows(made)] == [2]
+
+
+def test_a_commit_beside_the_run_wins_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = table(options={"lakehouse.ttl.modification.age": "2d", **MANY})
+    clock: Any = made.refresh().env.clock
+    clock.now += 3 * DAY_MS
+    begin_late(monkeypatch, lambda: other(made, **MANY).insert(batch([row("new", p="2025-06-02", ts=5)])))
+    done = committed(made.services.ttl())
+    assert sorted(done.metadata.replaced) == june(1, 3, 4, 5, 6, 7)
+    assert [r["id"] for r in data_rows(made)] == ["k2", "new"]
+    assert not made.timeline.where(pending=True)
+
+
+@pytest.mark.parametrize("first", ["the run", "the log"])
+def test_beside_writers_that_never_wait_no_row_is_lost(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mode = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
+    made = make_table(Shape(hive_style=True, type="MERGE_ON_READ", index="BUCKET", options=MANY))
+    made.bulk_insert(rows([1, 2, 3]))
+    runs = other(made, **mode, **{"lakehouse.ttl.modification.age": "2d"})
+    writes = other(made, **mode)
+    clock: Any = made.refresh().env.clock
+    clock.now += 3 * DAY_MS
+    if first == "the run":
+        # What the writer says to be at is left, and what it begins anew there is not in the way.
+        begin_late(monkeypatch, lambda: committed(runs.services.ttl(pinned=june(1))))
+        writes.upsert(rows([2], 2))
+    else:
+        begin_late(monkeypatch, lambda: writes.upsert(rows([2], 2)))
+        committed(runs.services.ttl(pinned=june(1)))
+    assert [(r["id"], r["ts"]) for r in data_rows(made)] == [("k1", 1), ("k2", 2)]
+
+
+def test_a_run_that_loses_again_and_again_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = table(options={"lakehouse.ttl.partition.age": "2d", "hoodie.write.num.retries.on.conflict.failures": "2"})
+    intruders = [lambda ts=ts: other(made).upsert(rows([2], ts)) for ts in range(2, 9)]
+    intruding(monkeypatch, *intruders)
+    with pytest.raises(RetryableError, match=r"wrote to 'p=2025-06-02' since.*run ttl again"):
+        made.services.ttl()
+    assert len(made.partitions()) == 7
+
+
+def test_a_partition_with_a_write_in_flight_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"lakehouse.ttl.max.partitions": "3", **MANY}
+    made = table(options=options)
+    seen: list[TtlPlan] = []
+    begin_late(monkeypatch, lambda: seen.append(other(made, **options).services.plan_ttl()))
+    made.upsert(rows([2], 2))
+    assert list(seen[0].partitions) == june(1, 3, 4)
+    assert [kept.partition for kept in seen[0].kept] == june(2) and "in flight" in seen[0].kept[0].reason
+
+
+def test_a_partition_in_a_pending_plan_is_left_until_it_is_carried_out() -> None:
+    made = table([1, 2, 3], type="MERGE_ON_READ", options={"lakehouse.ttl.max.partitions": "1"})
+    made.upsert(rows([1], 2))
+    made.services.plan_compaction(force=True)
+    planned = made.services.plan_ttl()
+    assert list(planned.partitions) == june(2) and "compaction" in planned.kept[0].reason
+    committed(made.services.compaction())
+    assert list(made.services.plan_ttl().partitions) == june(1, 2)
+
+
+def test_a_living_writer_refuses_the_run_of_a_single_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = table(options={"lakehouse.ttl.max.partitions": "3"})
+    begin_late(monkeypatch, lambda: refused(other(made, **{"lakehouse.ttl.max.partitions": "3"})))
+    made.upsert(rows([7], 2))
+    assert len(made.partitions()) == 7
+
+
+def refused(made: Table) -> None:
+    with pytest.raises(RetryableError, match="its writer is alive"):
+        made.services.ttl()
+
+
+def test_a_run_reads_few_objects_however_many_partitions_there_are() -> None:
+    counting = CountingStorage(MemoryStorage())
+    made = make_table(Shape(hive_style=True, rows_per_file=1000), env=make_env(storage=counting))
+    listed = [row(f"k{n}", p=f"{2000 + n // 28}-02-{n % 28 + 1:02d}") for n in range(56)]
+    made.bulk_insert(batch(listed))
+    rules = other(made, **{"lakehouse.ttl.max.partitions": "50"})
+    rules.services.ttl_due()
+    services = rules.services
+    counting.reset()
+    assert services.ttl_due().partitions == 6
+    # Base and end of the policy log, statistics; the timeline was loaded before.
+    assert {verb: number for verb, number in counting.counts().items() if number} == {"GET": 3}
+
+
+def test_metadata_of_the_commit_names_its_partitions_only() -> None:
+    made = table([1, 2, 3], options={"lakehouse.ttl.max.partitions": "2"})
+    metadata: CommitMetadata = committed(made.services.ttl()).metadata
+    assert (metadata.stats, sorted(metadata.replaced)) == ((), june(1))
+    assert WriteRequest(operation=Operation.DELETE_PARTITION).premise is None

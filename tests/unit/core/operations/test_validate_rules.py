@@ -1,0 +1,90 @@
+"""The rules of validation by value: timelines, files of commits, keys in little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from lakehouse.core.files.key_uniqueness import KeyTask, check_keys
+from lakehouse.core.files.slice_validation import CheckContext
+from lakehouse.core.format.file_names import parse_instant
+from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.planning.validate import check_files, check_timeline
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.instant import Action, Instant, State
+from tests.support.killed import batch, create
+
+
+def instant(text: str) -> Instant:
+    found = parse_instant(text)
+    assert found is not None
+    return found
+
+
+def test_rules_of_the_timeline_by_value() -> None:
+    t1, t2, t3 = "20260101000000000", "20260102000000000", "20260103000000000"
+    legal = [f"{t1}.commit.requested", f"{t1}.inflight", f"{t1}_{t2}.commit", f"{t1}.savepoint.inflight"]
+
+    def broken(*more: str, layout: int = 2) -> set[tuple[str, str]]:
+        found = check_timeline([instant(name) for name in (*legal, *more)], {(t3, Action.CLEAN)}, layout=layout)
+        return {(finding.invariant, finding.instant) for finding in found}
+
+    assert broken() == set()
+    assert broken(f"{t1}.clean.requested") == {("timeline.unique", t1)}
+    assert broken(f"{t1}_{t3}.commit") == {("timeline.unique", t1)}
+    assert broken(f"{t2}.clean.inflight") == {("timeline.requested", t2)}
+    assert broken(f"{t2}.clean.inflight", layout=1) == set()
+    assert broken(f"{t2}.clean.requested", f"{t2}_{t1}.clean") == {("timeline.order", t2)}
+    assert broken(f"{t3}.clean.requested", f"{t3}_{t3}9.clean") == {("timeline.archived", t3)}
+    other = "20260101120000000"
+    assert broken(f"{other}.commit.requested", f"{other}_{t2}.commit") == {("timeline.unique", other)}
+    assert State.COMPLETED in {instant(name).state for name in legal}
+
+
+def test_files_of_commits_by_value() -> None:
+    times = ("20260101000000000", "20260102000000000", "20260103000000000")
+    base, later, log = "p/f_0-0-0_1.parquet", "p/f_0-0-0_2.parquet", "p/.f_1.log.1_0-0-0"
+
+    def commit(number: int, path: str, **more: Any) -> tuple[Instant, CommitMetadata]:
+        at = Instant(requested=times[number], action=Action.COMMIT, state=State.COMPLETED, completed=times[number])
+        stat = WriteStat(partition="p", file_id="f", path=path, size_bytes=10)
+        return at, CommitMetadata(operation="UPSERT", stats=(replace(stat, **more),) if path else ())
+
+    def told(sizes: dict[str, int], gone: Iterable[str] = (), layout: int = 2) -> set[tuple[str, str]]:
+        found = check_files(commits, sizes, set(gone), layout=layout)
+        return {(finding.invariant, finding.path) for finding in found}
+
+    commits = [commit(0, base), commit(1, log, cdc_files={"p/c.cdc": 5}), commit(2, later)]
+    there = {base: 10, log: 10, later: 10, "p/c.cdc": 5}
+    assert told(there) == set()
+    assert told({**there, log: 11, base: 9}) == {("file.size", log), ("file.size", base)}
+    assert told({**there, log: 11, base: 9}, layout=1) == {("file.size", base)}, "logs of version 6 grow"
+    assert told({**there, log: 9}, layout=1) == {("file.size", log)}
+    without = {path: size for path, size in there.items() if path not in (base, "p/c.cdc")}
+    assert told(without) == {("file.present", base), ("file.present", "p/c.cdc")}
+    assert told(without, gone=[base, log]) == set(), "a clean took them, changes with their file"
+    assert told({base: 10, log: 10, "p/c.cdc": 5}, layout=1) == {("file.present", later)}
+    assert told({later: 10, "p/c.cdc": 5}, layout=1) == set(), "a clean that is archived may have taken them"
+
+
+def test_keys_are_compared_in_as_many_passes_as_memory_asks_for() -> None:
+    storage = MemoryStorage()
+    table = create(storage, "LOGS_SIMPLE")
+    keys = {("a", f"k{number:05}"): 1 for number in range(5_000)}
+    table.bulk_insert(batch(keys))
+    table.upsert(batch({("a", "k00007"): 2}))
+    table.bulk_insert(batch({("a", "k00007"): 3, ("a", "k04711"): 3}))
+    loaded = table.refresh()
+    schema = table.schema
+    for budget in (1 << 30, 40_000):
+        context = CheckContext(read=slice_context(loaded, schema, budget=budget), layout=2)
+        task = KeyTask(slices=load_slices(loaded), rows=5_002)
+        (finding,) = check_keys(context, Attempt(partition=0, stage=0, number=0), task)
+        assert "k00007" in finding.problem or "k04711" in finding.problem
+        assert "(2 times)" in finding.problem
+    clean = KeyTask(slices=load_slices(loaded)[:1], rows=5_002)
+    assert check_keys(context, Attempt(partition=0, stage=0, number=0), clean) == ()

@@ -1,0 +1,81 @@
+"""Turns: who lost again and again goes first."""
+
+from __future__ import annotations
+
+from lakehouse.core.operations.write.writer_priority import PATH, Turn
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.spec.options import TransactionPolicy
+from tests.support.tables import make_env
+
+OPTIMISTIC = TransactionPolicy(concurrency="OPTIMISTIC_CONCURRENCY_CONTROL")
+
+
+def test_who_lost_twice_asks_and_others_wait_until_it_is_done_or_its_time_is_over() -> None:
+    storage = MemoryStorage()
+    env = make_env(storage=storage)
+    loser, other = Turn(env, OPTIMISTIC), Turn(env, OPTIMISTIC)
+    loser.ask(1, 500)
+    assert not storage.list(".hoodie")
+    loser.ask(2, 500)
+    assert [file.path for file in storage.list(".hoodie")] == [PATH]
+    began = env.clock.now_ms()
+    loser.wait(2, 500)
+    assert env.clock.now_ms() - began < 100, "its own turn"
+    other.ask(2, 500)
+    other.wait(0, 0)
+    assert 1900 < env.clock.now_ms() - began < 4000, "twice the last try, and a second"
+    other.ask(2, 500)
+    loser.end()
+    assert storage.list(".hoodie"), "the turn is the other one's by now"
+    other.end()
+    assert not storage.list(".hoodie")
+
+
+def test_a_note_of_a_long_try_holds_for_half_a_minute() -> None:
+    env = make_env(storage=MemoryStorage())
+    Turn(env, OPTIMISTIC).ask(3, 3_600_000)
+    began = env.clock.now_ms()
+    Turn(env, OPTIMISTIC).wait(0, 0)
+    assert 29_000 < env.clock.now_ms() - began < 32_000
+
+
+def test_who_never_loses_asks_nothing_and_waits_for_nobody() -> None:
+    storage = MemoryStorage()
+    env = make_env(storage=storage)
+    Turn(env, OPTIMISTIC).ask(5, 500)
+    began = env.clock.now_ms()
+    for mode in ("SINGLE_WRITER", "NON_BLOCKING_CONCURRENCY_CONTROL"):
+        turn = Turn(env, TransactionPolicy(concurrency=mode))
+        turn.wait(0, 0)
+        turn.ask(5, 500)
+        turn.end()
+    assert env.clock.now_ms() - began < 100
+
+
+def test_who_waited_and_had_lost_as_often_takes_the_next_turn() -> None:
+    storage = MemoryStorage()
+    env = make_env(storage=storage)
+    first, second, fresh = Turn(env, OPTIMISTIC), Turn(env, OPTIMISTIC), Turn(env, OPTIMISTIC)
+    first.ask(2, 500)
+    first.end()
+    second.wait(2, 500)
+    assert [file.path for file in storage.list(".hoodie")] == [PATH], "taken before it begins"
+    began = env.clock.now_ms()
+    fresh.wait(1, 500)
+    assert 1900 < env.clock.now_ms() - began < 4000, "who lost once waits for it"
+    second.end()
+    assert not storage.list(".hoodie")
+
+
+def test_what_is_no_note_of_a_writer_makes_nobody_wait() -> None:
+    for data in (b"", b"null", b'{"until": "x"}', b"\xff"):
+        storage = MemoryStorage()
+        env = make_env(storage=storage)
+        storage.put(PATH, data)
+        began = env.clock.now_ms()
+        Turn(env, OPTIMISTIC).wait(0, 0)
+        assert env.clock.now_ms() - began < 100
+        loser = Turn(env, OPTIMISTIC)
+        loser.ask(2, 500)
+        loser.end()
+        assert not storage.list(".hoodie")

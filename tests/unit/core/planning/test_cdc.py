@@ -1,0 +1,162 @@
+"""What tells the changes of a commit: inferred from its stats and from the slices before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakehouse.core.planning.cdc import Change, ChangeCase, plan_changes
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.errors import UserError
+from lakehouse.model.commit import CommitMetadata, WriteStat
+from lakehouse.model.files import BaseFile, FileSlice, LogFile
+from lakehouse.model.instant import Action, Instant, State, Timeline
+
+TOKEN = "0-0-0"
+GROUP = ("p", "g")
+
+
+def instant(requested: int, completed: int, action: Action = Action.DELTACOMMIT) -> Instant:
+    return Instant(requested=f"{requested:04}", action=action, state=State.COMPLETED, completed=f"{completed:04}")
+
+
+def base(time: int) -> BaseFile:
+    return BaseFile(partition="p", file_id="g", write_token=TOKEN, instant=f"{time:04}")
+
+
+def log(time: int, suffix: str = "") -> LogFile:
+    return LogFile(partition="p", file_id="g", instant=f"{time:04}", version=1, write_token=TOKEN, suffix=suffix)
+
+
+def slices(*found: tuple[BaseFile | None, tuple[LogFile, ...]]) -> dict[Group, tuple[FileSlice, ...]]:
+    return {
+        GROUP: tuple(
+            FileSlice(
+                partition="p",
+                file_id="g",
+                base_instant=of.instant if of is not None else logs[0].instant,
+                base=of,
+                logs=logs,
+            )
+            for of, logs in found
+        )
+    }
+
+
+def stat(file: BaseFile | LogFile, previous: int | None = None, **counts: Any) -> WriteStat:
+    before = None if previous is None else base(previous)
+    return WriteStat(
+        partition="p",
+        file_id="g",
+        path=file.path,
+        prev_commit=before and before.instant,
+        prev_base_file=before and before.name,
+        **{"num_writes": 1, **counts},
+    )
+
+
+def commit(*stats: WriteStat, operation: str = "UPSERT", **of: Any) -> CommitMetadata:
+    return CommitMetadata(operation=operation, stats=stats, **of)
+
+
+def one(known: dict[Group, tuple[FileSlice, ...]], at: Instant, metadata: CommitMetadata, *others: Instant) -> Change:
+    (change,) = plan_changes([(at, metadata)], known, Timeline((at, *others)), layout=2)
+    assert (change.instant, change.partition, change.file_id) == (at.requested, *GROUP)
+    return change
+
+
+C1, C2 = instant(10, 19), instant(20, 29)
+
+
+def test_a_first_file_is_inserted() -> None:
+    change = one(slices((base(10), ())), C1, commit(stat(base(10))))
+    assert (change.case, change.before) == (ChangeCase.BASE_FILE_INSERT, None)
+    assert change.after is not None and change.after.base == base(10)
+
+
+def test_a_change_log_is_taken_as_it_is() -> None:
+    found = stat(base(20), 10, cdc_files={log(20, ".cdc").path: 7})
+    change = one(slices((base(20), ()), (base(10), ())), C2, commit(found), C1)
+    assert change.case is ChangeCase.AS_IS
+    assert [(file.name, file.size_bytes) for file in change.change_logs] == [(log(20, ".cdc").name, 7)]
+    assert change.before is not None and change.before.base == base(10)
+
+
+def test_a_change_log_needs_no_file_beside_it() -> None:
+    found = stat(base(20), 10, cdc_files={log(20, ".cdc").path: 7})
+    change = one({}, C2, commit(found), C1)
+    assert (change.case, change.before, change.after) == (ChangeCase.AS_IS, None, None)
+
+
+def test_the_slice_before_is_never_one_that_a_savepoint_kept() -> None:
+    found = stat(base(20), 15, cdc_files={log(20, ".cdc").path: 7})
+    assert one(slices((base(20), ()), (base(10), ())), C2, commit(found), C1).before is None
+    with pytest.raises(UserError, match="cleaned"):
+        one(slices((base(20), ()), (base(10), ())), C2, commit(stat(base(20), 15)), C1)
+
+
+def test_files_without_change_log_are_compared_or_all_gone() -> None:
+    known = slices((base(20), ()), (base(10), ()))
+    assert one(known, C2, commit(stat(base(20), 10)), C1).case is ChangeCase.BASE_FILE_COMPARE
+    empty = commit(stat(base(20), 10, num_writes=0, num_deletes=3), operation="DELETE")
+    assert one(known, C2, empty, C1).case is ChangeCase.BASE_FILE_DELETE
+
+
+def test_logs_are_told_by_the_slices_around_them() -> None:
+    change = one(slices((base(10), (log(15), log(20)))), C2, commit(stat(log(20))), C1, instant(15, 17))
+    assert (change.case, change.logs) == (ChangeCase.LOG_FILE, (log(20),))
+    assert change.before is not None and change.before.logs == (log(15),)
+    assert change.after is not None and change.after.logs == (log(15), log(20))
+
+
+def test_what_completes_later_is_in_neither_slice() -> None:
+    # The compaction at 16 and the log at 18 were requested before the commit, and completed after it.
+    known = slices((base(16), (log(18), log(20))), (base(10), (log(15),)))
+    others = (C1, instant(15, 155), instant(16, 40, Action.COMMIT), instant(18, 50))
+    change = one(known, C2, commit(stat(log(20))), *others)
+    assert change.before is not None and change.after is not None
+    assert (change.before.base, change.before.logs) == (base(10), ())
+    assert (change.after.base, change.after.logs) == (base(10), (log(20),))
+
+
+def test_a_log_of_a_new_group_has_nothing_before_it() -> None:
+    change = one(slices((None, (log(10),))), C1, commit(stat(log(10))))
+    assert (change.case, change.before, change.logs) == (ChangeCase.LOG_FILE, None, (log(10),))
+
+
+def test_replaced_groups_are_gone_as_they_were_before() -> None:
+    replacing = instant(20, 29, Action.REPLACECOMMIT)
+    metadata = commit(operation="INSERT_OVERWRITE", replaced={"p": ("g",)})
+    change = one(slices((base(10), (log(15),))), replacing, metadata, C1, instant(15, 17))
+    assert (change.case, change.after) == (ChangeCase.REPLACE_COMMIT, None)
+    assert change.before is not None and change.before.logs == (log(15),)
+    with pytest.raises(UserError, match="0020"):
+        one({}, replacing, metadata)
+
+
+@pytest.mark.parametrize("operation", ["COMPACT", "LOG_COMPACT", "CLUSTER"])
+def test_services_change_nothing(operation: str) -> None:
+    metadata = commit(stat(base(20), 10), operation=operation, replaced={"p": ("g",)})
+    assert plan_changes([(C2, metadata)], slices((base(20), ()), (base(10), ())), Timeline((C1, C2)), layout=2) == ()
+
+
+def test_changes_come_by_commit_and_then_by_group() -> None:
+    files = {
+        (partition, name): (
+            FileSlice(
+                partition=partition,
+                file_id=name,
+                base_instant="0010",
+                base=BaseFile(partition=partition, file_id=name, write_token=TOKEN, instant="0010"),
+            ),
+        )
+        for partition, name in (("q", "a"), ("p", "z"), ("p", "b"))
+    }
+    stats = [
+        WriteStat(partition=p, file_id=name, path=found[0].base.path, num_writes=1)
+        for (p, name), found in files.items()
+        if found[0].base is not None
+    ]
+    found = plan_changes([(C1, commit(*stats))], files, Timeline((C1,)), layout=2)
+    assert [(change.partition, change.file_id) for change in found] == [("p", "b"), ("p", "z"), ("q", "a")]

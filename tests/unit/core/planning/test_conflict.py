@@ -1,0 +1,167 @@
+"""Which commits exclude each other (format: timeline.md 8.2, 8.3)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lakehouse.core.planning.conflict import (
+    COLUMNS_KEY,
+    Change,
+    Strategy,
+    buckets,
+    change_of,
+    file_groups,
+    find_conflict,
+    may_share_keys,
+    non_blocking,
+    strategy_named,
+)
+from lakehouse.errors import UserError
+from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.instant import Action, Instant, State
+
+RIVAL = Instant(requested="5", action=Action.COMMIT, state=State.COMPLETED, completed="6")
+STRATEGIES = (file_groups, buckets, non_blocking)
+
+
+def base(partition: str, group: str, *, inserts: int = 0) -> WriteStat:
+    """A stat of a base file."""
+    return WriteStat(partition=partition, file_id=group, path=f"{partition}/{group}.parquet", num_inserts=inserts)
+
+
+def log(partition: str, group: str) -> WriteStat:
+    """A stat of a log file."""
+    return WriteStat(partition=partition, file_id=group, path=f"{partition}/.{group}_1.log.1_0-0-0", num_updates=1)
+
+
+def wrote(
+    *stats: WriteStat,
+    replaced: dict[str, tuple[str, ...]] | None = None,
+    columns: tuple[str, ...] | None = None,
+    operation: str = "UPSERT",
+) -> CommitMetadata:
+    """Metadata of these files."""
+    extra = {} if columns is None else {COLUMNS_KEY: json.dumps(columns)}
+    return CommitMetadata(operation=operation, stats=stats, replaced=replaced or {}, extra=extra)
+
+
+def reason(strategy: Strategy, mine: CommitMetadata, theirs: CommitMetadata) -> str | None:
+    """Why the first may not follow the second."""
+    shared = frozenset({"id", "ts"})
+    ours = change_of(mine, shared_columns=shared)
+    overlap = find_conflict([(RIVAL, change_of(theirs, shared_columns=shared))], ours, strategy)
+    assert overlap is None or (overlap.winner == RIVAL and overlap.reason.startswith(RIVAL.requested))
+    return None if overlap is None else overlap.reason
+
+
+G, H = "00000000-1111", "00000001-1111"
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "conflicts"),
+    [
+        (wrote(base("a", G)), wrote(base("a", G)), "oob"),
+        (wrote(log("a", G)), wrote(log("a", G)), "oo-"),
+        (wrote(log("a", G)), wrote(base("a", G)), "oob"),
+        (wrote(base("a", G)), wrote(log("a", G)), "oob"),
+        (wrote(log("a", G)), wrote(replaced={"a": (G,)}), "oob"),
+        (wrote(replaced={"a": (G,)}), wrote(log("a", G)), "oob"),
+        (wrote(base("a", G)), wrote(base("b", G)), "---"),
+        (wrote(base("a", G)), wrote(base("a", H)), "---"),
+        (wrote(base("a", "00000000-x")), wrote(base("a", "00000000-y")), "-bb"),
+        (wrote(log("a", "00000000-x")), wrote(log("a", "00000000-y")), "-bb"),
+        (wrote(replaced={"a": (G,)}), wrote(base("a", H, inserts=1)), "oob"),
+        (wrote(base("a", H, inserts=1)), wrote(replaced={"a": (G,)}), "---"),
+    ],
+)
+def test_two_writers_of_one_place_conflict_as_their_mode_says(
+    mine: CommitMetadata, theirs: CommitMetadata, conflicts: str
+) -> None:
+    for strategy, mark in zip(STRATEGIES, conflicts, strict=True):
+        found = reason(strategy, mine, theirs)
+        assert (found is not None) == (mark != "-"), strategy.__name__
+        assert found is None or "'a'" in found
+
+
+@pytest.mark.parametrize("operation", [Operation.COMPACT, Operation.LOG_COMPACT])
+def test_a_compaction_is_in_the_way_of_a_new_base_file_of_its_group_alone(operation: Operation) -> None:
+    theirs = wrote(base("a", G), operation=operation.value)
+    for strategy in STRATEGIES:
+        assert reason(strategy, wrote(base("a", G)), theirs) is not None
+        assert reason(strategy, wrote(log("a", G)), theirs) is None
+        assert reason(strategy, wrote(replaced={"a": (G,)}), theirs) is None
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "column"),
+    [
+        (("id", "ts", "x"), ("id", "ts", "y"), None),
+        (("id", "ts", "x", "y"), ("id", "ts", "y"), "y"),
+        (("id", "ts", "x"), None, ""),
+        (None, ("id", "ts", "x"), ""),
+    ],
+)
+def test_logs_of_one_group_conflict_by_column_where_both_bring_only_some(
+    mine: tuple[str, ...] | None, theirs: tuple[str, ...] | None, column: str | None
+) -> None:
+    found = reason(file_groups, wrote(log("a", G), columns=mine), wrote(log("a", G), columns=theirs))
+    assert (found is None) == (column is None)
+    assert not column or f"column {column!r}" in str(found)
+
+
+def test_base_files_of_one_group_conflict_whatever_columns_they_bring() -> None:
+    mine, theirs = wrote(base("a", G), columns=("x",)), wrote(log("a", G), columns=("y",))
+    assert reason(file_groups, mine, theirs) is not None
+    assert reason(file_groups, theirs, mine) is not None
+
+
+def test_groups_that_a_write_decided_about_count_though_it_wrote_no_file() -> None:
+    ours = change_of(wrote(), touched=[("a", G)])
+    assert find_conflict([(RIVAL, change_of(wrote(base("a", G))))], ours, file_groups) is not None
+
+
+def test_keys_are_compared_where_both_inserted() -> None:
+    mine = change_of(wrote(base("a", G, inserts=1), base("b", H)))
+    assert may_share_keys(mine, change_of(wrote(base("a", H, inserts=1))), global_keys=False)
+    assert not may_share_keys(mine, change_of(wrote(base("b", H, inserts=1))), global_keys=False)
+    assert may_share_keys(mine, change_of(wrote(base("b", H, inserts=1))), global_keys=True)
+    assert not may_share_keys(mine, change_of(wrote(base("a", H))), global_keys=True)
+    compacted = change_of(wrote(base("a", H, inserts=1), operation=Operation.COMPACT.value))
+    assert not may_share_keys(mine, compacted, global_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [
+        ("file_groups", file_groups),
+        ("org.apache.hudi.client.transaction.BucketIndexConcurrentFileWritesConflictResolutionStrategy", buckets),
+        ("tests.unit.core.planning.test_conflict:never", None),
+    ],
+)
+def test_strategies_go_by_our_names_by_hudis_and_by_those_of_functions(name: str, strategy: Strategy | None) -> None:
+    found = strategy_named(name)
+    assert found is strategy or (strategy is None and reason(found, wrote(base("a", G)), wrote(base("a", G))) is None)
+
+
+def never(ours: Change, theirs: Change) -> str | None:
+    """A strategy that finds no conflict."""
+    return None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("file_group", "Did you mean 'file_groups'"),
+        ("nowhere.at_all:strategy", "cannot be loaded.*nowhere"),
+        ("tests.unit.core.planning.test_conflict:G", "is not a function but of type str"),
+    ],
+)
+def test_a_strategy_that_is_not_there_is_refused_by_name(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        strategy_named(name)
+
+
+def test_without_others_there_is_nobody_to_lose_to() -> None:
+    assert find_conflict([], change_of(wrote(base("a", G, inserts=1))), file_groups) is None

@@ -1,0 +1,195 @@
+"""Conditions: from text, on rows, and on ranges."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.core.planning.predicate import check_columns, literal, may_match, parse_predicate, to_arrow
+from lakehouse.errors import UserError
+from lakehouse.model.predicate import And, Comparison, In, IsNull, Not, Or, Predicate, StartsWith, columns_of
+
+ROWS = pa.table(
+    {
+        "n": pa.array([1, 2, None, 4], pa.int32()),
+        "s": ["ab", "b", None, "it's"],
+        "day": pa.array([dt.date(2026, 1, d) for d in (1, 2, 3, 4)]),
+        "at": pa.array([dt.datetime(2026, 1, d, 12) for d in (1, 2, 3, 4)], pa.timestamp("us", "UTC")),
+        "ok": [True, False, None, True],
+        "money": pa.array([Decimal("1.10"), Decimal("2.00"), None, Decimal("9.99")], pa.decimal128(10, 2)),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("n = 1", Comparison("n", "=", 1)),
+        ("n == -1.5e2", Comparison("n", "=", -150.0)),
+        ("`n` <> 1", Comparison("n", "!=", 1)),
+        ("s = 'it''s'", Comparison("s", "=", "it's")),
+        ("ok = TRUE", Comparison("ok", "=", True)),
+        ("day >= DATE '2026-01-02'", Comparison("day", ">=", "2026-01-02")),
+        ("n in (1, 2)", In("n", (1, 2))),
+        ("n NOT IN (1)", Not(In("n", (1,)))),
+        ("n IS NOT NULL", Not(IsNull("n"))),
+        ("s like 'a%'", StartsWith("s", "a")),
+        ("n BETWEEN 1 AND 2", And((Comparison("n", ">=", 1), Comparison("n", "<=", 2)))),
+        (
+            "n = 1 OR n = 2 AND NOT s = 'x'",
+            Or((Comparison("n", "=", 1), And((Comparison("n", "=", 2), Not(Comparison("s", "=", "x")))))),
+        ),
+        ("(n = 1 OR n = 2)", Or((Comparison("n", "=", 1), Comparison("n", "=", 2)))),
+    ],
+)
+def test_text_is_parsed_with_the_precedence_of_sql(text: str, parsed: Predicate) -> None:
+    assert parse_predicate(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("n = ", "ends too early"),
+        ("", "ends too early"),
+        ("n = 1 n", "did not expect 'n'"),
+        ("n ~ 1", "from '~ 1'"),
+        ("(n = 1", "its end"),
+        ("n = 'open", "from"),
+        ("n LIKE '%a'", "only a prefix"),
+        ("n LIKE 'a_b%'", "only a prefix"),
+        ("1 = n", "did not expect '1'"),
+        ("n IN ()", r"did not expect '\)'"),
+        ("n BETWEEN 1, 2", "did not expect ','"),
+    ],
+)
+def test_what_does_not_parse_is_shown(text: str, place: str) -> None:
+    with pytest.raises(UserError, match=place):
+        parse_predicate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("n > 1", [1, 3]),
+        ("n > 1.0", [1, 3]),
+        ("NOT n > 1", [0]),
+        ("n NOT IN (1, 2)", [3]),
+        ("n IN (1, 4)", [0, 3]),
+        ("n IS NULL", [2]),
+        ("s LIKE 'a%' OR s = 'b'", [0, 1]),
+        ("day < '2026-01-02'", [0]),
+        ("at >= TIMESTAMP '2026-01-03 12:00:00'", [2, 3]),
+        ("at = '2026-01-01T13:00:00+01:00'", [0]),
+        ("ok = true AND n != 4", [0]),
+        ("money >= 2", [1, 3]),
+        ("money = 1.1", [0]),
+        ("s != 'b'", [0, 3]),
+    ],
+)
+def test_rows_are_kept_as_sql_would(text: str, kept: list[int]) -> None:
+    expression = to_arrow(parse_predicate(text), ROWS.schema)
+    assert ROWS.append_column("row", pa.array(range(4))).filter(expression).column("row").to_pylist() == kept
+
+
+def test_an_empty_conjunction_is_true_and_an_empty_disjunction_false() -> None:
+    assert ROWS.filter(to_arrow(And(()), ROWS.schema)).num_rows == 4
+    assert ROWS.filter(to_arrow(Or(()), ROWS.schema)).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n = 'x'",
+        "n > 1.5",
+        "n = 99999999999",
+        "n = true",
+        "ok = 1",
+        "ok = 'x'",
+        "day = 'yesterday'",
+        "at = 'x'",
+        "money = 1.001",
+        "money = 'x'",
+        "n LIKE '1%'",
+        "n IN (1, 2.5)",
+    ],
+)
+def test_a_literal_that_is_no_value_of_its_column_is_refused(text: str) -> None:
+    with pytest.raises(UserError):
+        check_columns(parse_predicate(text), ROWS.schema)
+
+
+def test_an_unknown_column_is_named_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"'mony' is not in the table\. Did you mean 'money'"):
+        check_columns(parse_predicate("mony = 1 OR nope = 2"), ROWS.schema)
+
+
+def test_columns_of_a_predicate_are_all_it_looks_at() -> None:
+    assert list(columns_of(parse_predicate("a = 1 AND NOT (b IS NULL OR c LIKE 'x%')"))) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "typed"),
+    [
+        (1, pa.string(), "1"),
+        ("7", pa.int64(), 7),
+        (2.0, pa.int32(), 2),
+        ("2026-01-31", pa.date32(), dt.date(2026, 1, 31)),
+        ("2026-01-31", pa.timestamp("us"), dt.datetime(2026, 1, 31)),
+        ("2026-01-31T01:00:00+02:00", pa.timestamp("us"), dt.datetime(2026, 1, 30, 23)),
+        ("2026-01-31", pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 31, tzinfo=dt.UTC)),
+        (0.1, pa.float32(), 0.10000000149011612),
+        (1, pa.decimal128(10, 2), Decimal("1")),
+        ("ab", pa.binary(), b"ab"),
+    ],
+)
+def test_literals_take_the_type_of_their_column(value: Any, kind: pa.DataType, typed: Any) -> None:
+    assert literal(value, kind) == typed
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("n = 3", True),
+        ("n = 1", False),
+        ("n != 3", True),
+        ("n < 2", False),
+        ("n <= 2", True),
+        ("n > 5", False),
+        ("n >= 5", True),
+        ("n IN (0, 9)", False),
+        ("n IN (0, 4)", True),
+        ("n IS NULL", False),
+        ("s IS NULL", True),
+        ("NOT n = 3", True),
+        ("s LIKE 'b%'", True),
+        ("s LIKE 'bad%'", True),
+        ("s LIKE 'c%'", True),
+        ("s LIKE 'd%'", False),
+        ("other = 1", True),
+        ("n = 1 OR n = 3", True),
+        ("n = 1 AND n = 3", False),
+    ],
+)
+def test_ranges_exclude_only_what_cannot_be(text: str, expected: bool) -> None:
+    schema = pa.schema([("n", pa.int32()), ("s", pa.string()), ("other", pa.int32())])
+    ranges = {"n": (2, 5, 0), "s": ("b", "cat", 1)}
+    assert may_match(parse_predicate(text), ranges, schema) is expected
+
+
+def test_a_range_of_one_value_excludes_its_negation_but_for_floats() -> None:
+    schema = pa.schema([("n", pa.int32()), ("f", pa.float64())])
+    ranges = {"n": (2, 2, 0), "f": (2.0, 2.0, 0)}
+    assert not may_match(parse_predicate("n != 2"), ranges, schema)
+    # NaN is in no range and differs from 2.
+    assert may_match(parse_predicate("f != 2"), ranges, schema)
+
+
+@pytest.mark.parametrize("text", ["(" * 5_000 + "n = 1" + ")" * 5_000, "not " * 5_000 + "n = 1", "n = " + "9" * 5_000])
+def test_condition_without_bound_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"more than \d+ (levels of nesting|digits)"):
+        parse_predicate(text)
+    assert parse_predicate("(" * 50 + "not n = 1" + ")" * 50) == Not(Comparison("n", "=", 1))

@@ -1,0 +1,157 @@
+"""Tables inside the folders of others: refused where they are made or entered, left alone where they are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.operations.services.partition_purge import purge_table
+from lakehouse.core.storage.counting import CountingStorage
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
+from lakehouse.platform.catalog.catalog import Catalog, load_catalog
+from lakehouse.spec.table import parse_spec
+from tests.support.tables import batch, data_rows, make_env, make_table, row
+
+DAY = 24 * 3600
+
+
+@pytest.fixture(params=["local", "memory"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the location of an empty lake."""
+    return str(tmp_path / "lake") if request.param == "local" else f"memory://{tmp_path.name}/lake"
+
+
+def made(location: str) -> Table:
+    """Return a table with rows in partitions a and b."""
+    table = make_table(env=make_env(location))
+    table.insert(batch([row("k1", p="a"), row("k2", p="b")]))
+    return table
+
+
+def moved_into(outer: Table, place: str) -> Table:
+    """Return a table inside the folder of another one, as only a copy makes it."""
+    inner = made(f"{outer.location}-elsewhere")
+    source, target = open_storage(inner.location), open_storage(f"{outer.location}/{place}")
+    for file in source.list(""):
+        target.put(file.path, source.get(file.path))
+    return Table.open(target.root)
+
+
+def paths(storage: Storage) -> set[str]:
+    """Return all files."""
+    return {file.path for file in storage.list("")}
+
+
+@pytest.mark.parametrize("place", ["inner", "a/inner", "_tables/deep/inner", ".hoodie/inner"])
+def test_no_table_is_made_inside_another_one(lake: str, place: str) -> None:
+    outer = made(f"{lake}/outer")
+    with pytest.raises(UserError, match=f"{place} lies inside the table .*outer"):
+        made(f"{outer.location}/{place}")
+    assert not [path for path in paths(open_storage(outer.location)) if path.startswith(f"{place}/")]
+
+
+def test_no_table_is_made_inside_another_one_by_way_of_a_link(tmp_path: Path) -> None:
+    outer = made(str(tmp_path / "outer"))
+    (tmp_path / "link").symlink_to(tmp_path / "outer" / "a")
+    with pytest.raises(UserError, match=r"link/inner lies inside the table .*outer"):
+        made(str(tmp_path / "link" / "inner"))
+    assert not (tmp_path / "outer" / "a" / "inner").exists()
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "lake").symlink_to(tmp_path / "beside")
+    assert len(data_rows(made(str(tmp_path / "lake" / "t")))) == len(data_rows(outer))
+
+
+def test_no_table_is_made_around_another_one(lake: str) -> None:
+    made(f"{lake}/_inner")
+    with pytest.raises(UserError, match=r"holds the table .*_inner"):
+        made(lake)
+
+
+def test_tables_lie_beside_each_other(lake: str) -> None:
+    for name in ("orders", "orders_2", "orders-3"):
+        assert len(data_rows(made(f"{lake}/{name}"))) == 2
+
+
+def test_the_levels_above_cost_a_request_each_and_16_at_most() -> None:
+    requests = {}
+    for levels in (1, 4, 40):
+        place = "/".join(["x"] * levels)
+        storage = CountingStorage(open_storage(f"memory://deep-{levels}/{place}"))
+        make_table(env=make_env(storage=storage))
+        requests[levels] = storage.counts()["GET"]
+    assert requests[4] - requests[1] == 3
+    assert requests[40] - requests[1] == 15
+
+
+def test_listings_of_a_table_leave_out_those_inside_it(lake: str, caplog: pytest.LogCaptureFixture) -> None:
+    outer = made(f"{lake}/outer")
+    before = data_rows(outer)
+    moved_into(outer, "a/inner")
+    assert data_rows(outer) == before
+    assert outer.validate().findings == ()
+    where_a = {r["id"] for r in outer.scan(where="p = 'a'").to_arrow().to_pylist()}
+    assert where_a == {"k1"}
+    assert "a/inner is a table of its own" in caplog.text
+
+
+def test_services_leave_files_of_tables_inside_alone(lake: str) -> None:
+    outer = made(f"{lake}/outer")
+    inner = moved_into(outer, "inner")
+    storage = open_storage(inner.location)
+    storage.put("a/orphan-0_0-1-1_20300101000000000.parquet", b"")
+    before = paths(storage)
+    outer.refresh().env.clock.sleep(10 * 365 * DAY)
+    assert outer.services.orphans(remove=True) == ()
+    outer.upsert(batch([row("k1", p="a", ts=2)]))
+    clean = outer.with_options({"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"})
+    clean.with_options({"hoodie.clean.fileversions.retained": "1"}).services.clean(force=True)
+    ttl = outer.with_options({"lakehouse.ttl.creation.age": "1d"}).services
+    expired = ttl.plan_ttl(force=True).partitions
+    assert set(expired) <= {"a", "b"} and expired
+    ttl.ttl(force=True)
+    assert paths(storage) == before
+
+
+def test_a_purge_leaves_tables_inside_alone_and_says_so(lake: str) -> None:
+    outer = made(f"{lake}/outer")
+    inner = moved_into(outer, "a/inner")
+    before = paths(open_storage(inner.location))
+    assert purge_table(open_storage(outer.location)) == ("a/inner",)
+    assert paths(open_storage(inner.location)) == before
+    assert paths(open_storage(outer.location)) == {f"a/inner/{path}" for path in before}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """Return an empty catalog."""
+    return load_catalog(f"sqlite:///{tmp_path}/catalog.db")
+
+
+def test_no_table_is_entered_inside_another_one(lake: str, catalog: Catalog) -> None:
+    outer = made(f"{lake}/outer")
+    inner = moved_into(outer, "a/inner")
+    with pytest.raises(UserError, match="lies inside the table"):
+        catalog.register_table("sales.inner", inner.location)
+    assert catalog.list_tables() == ()
+
+
+def test_no_table_is_entered_around_one_that_the_catalog_knows(lake: str, catalog: Catalog) -> None:
+    inner = made(f"{lake}/outer/inner")
+    catalog.register_table("sales.inner", inner.location)
+    spec = parse_spec(f"table: sales.outer\nlocation: {lake}/outer\nrecord_key: [id]\n", source="spec")
+    with pytest.raises(UserError, match="lie inside each other"):
+        catalog.create_table(spec)
+    other = made(f"{lake}/OUTER")
+    assert catalog.register_table("sales.other", other.location).location == other.location
+
+
+def test_a_purge_by_name_says_what_it_left(lake: str, catalog: Catalog) -> None:
+    outer = made(f"{lake}/outer")
+    catalog.register_table("sales.outer", outer.location)
+    moved_into(outer, "inner")
+    assert catalog.drop_table("sales.outer", purge=True) == ("inner",)
+    assert catalog.list_tables() == ()

@@ -1,0 +1,80 @@
+"""`describe` of a merge-on-read table, by values."""
+
+from __future__ import annotations
+
+from lakehouse.core.table.table import Table
+from tests.support.tables import Shape, base_files, batch, log_files, make_table, row
+
+
+def logged() -> Table:
+    table = make_table(Shape(type="MERGE_ON_READ", rows_per_file=1_000))
+    table.bulk_insert(batch([*(row(f"k{n}") for n in range(5)), row("k9", p="b")]))
+    table.upsert(batch([row("k1", v="new"), row("k2", v="new")]))
+    table.delete(batch([row("k3")]).select(["id", "p"]))
+    return table
+
+
+def test_partitions_tell_groups_bytes_logs_and_plans() -> None:
+    table = logged()
+    storage = table.refresh().env.storage
+    base = {file.partition: file.size_bytes for file in base_files(storage)}
+    logs = sum(file.size_bytes for file in log_files(storage))
+    first, second = table.describe()["partitions"]
+    assert first == {
+        "partition": "a",
+        "file groups": 1,
+        "base bytes": base["a"],
+        "log bytes": logs,
+        "log files": 2,
+        "planned groups": 0,
+        "log/base": round(logs / base["a"], 3),
+    }
+    assert second == {
+        "partition": "b",
+        "file groups": 1,
+        "base bytes": base["b"],
+        "log bytes": 0,
+        "log files": 0,
+        "planned groups": 0,
+        "log/base": 0.0,
+    }
+
+
+def test_pending_plans_are_told_until_they_are_carried_out() -> None:
+    table = logged()
+    assert table.describe()["pending plans"] == []
+    planned = table.services.plan_compaction(force=True)
+    told = table.describe()
+    assert told["pending plans"] == [
+        {"instant": planned.requested, "action": "compaction", "state": "requested", "file groups": 1}
+    ]
+    assert [partition["planned groups"] for partition in told["partitions"]] == [1, 0]
+    table.services.compaction(instant=planned.requested)
+    told = table.describe()
+    assert told["pending plans"] == []
+    assert [(p["log files"], p["planned groups"]) for p in told["partitions"]] == [(0, 0), (0, 0)]
+
+
+def test_head_and_commits_say_what_the_table_is_and_what_was_done() -> None:
+    table = logged()
+    table.services.compaction(force=True)
+    told = table.describe()
+    assert told["table"] == "events"
+    assert told["type"] == "MERGE_ON_READ, version 9, EVENT_TIME_ORDERING"
+    assert (told["record key"], told["partitioned by"], told["ordering"]) == (["id"], ["p"], ["ts"])
+    assert told["schema"][0] == {"column": "id", "type": "string"}
+    counts = [(c["operation"], c["files"], c["inserts"], c["updates"], c["deletes"]) for c in told["commits"]]
+    assert counts == [
+        ("BULK_INSERT", 2, 6, 0, 0),
+        ("UPSERT", 1, 0, 2, 0),
+        ("DELETE", 1, 0, 0, 1),
+        ("COMPACT", 1, 0, 2, 1),
+    ]
+    assert all(commit["completed"] > commit["instant"] for commit in told["commits"])
+
+
+def test_a_group_of_logs_alone_has_no_ratio() -> None:
+    table = make_table(Shape(type="MERGE_ON_READ", index="BUCKET", buckets=1, new_buckets="log"))
+    table.upsert(batch([row("k1")]))
+    (partition,) = table.describe()["partitions"]
+    assert (partition["base bytes"], partition["log files"], partition["log/base"]) == (0, 1, None)

@@ -1,0 +1,258 @@
+"""A text where a list of texts is expected is a list of one, in every public call; what is no text is refused."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakehouse.platform.publish.run as publish_run
+import lakehouse.platform.publish.status as publish_status
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.table.services import TableServices
+from lakehouse.core.table.table import Table
+from lakehouse.errors import UserError
+from lakehouse.model.keys import TimestampFormat
+from lakehouse.model.texts import text_list
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.run_history import History
+from lakehouse.platform.publish.plan import Asked
+from lakehouse.spec.job import JobCommand
+from lakehouse.spec.publish import parse_publish
+from lakehouse.spec.table import TableSpec, parse_spec
+from tests.support.publishing import make_job, rows_of
+from tests.support.tables import make_env
+
+ROWS = pa.table({"id": ["a", "b"], "day": ["1", "2"], "ts": [1, 1], "v": [1, 2]})
+DAY = "day=1"
+
+
+def make(**declared: Any) -> Table:
+    """Return a new table with rows of two days."""
+    env = make_env(storage=MemoryStorage())
+    options = {"hoodie.datasource.write.hive_style_partitioning": "true"}
+    kept = {"record_key": "id", "partition_by": "day", "options": options} | declared
+    table = Table.create(env.storage.root, name="orders", env=env, **kept)
+    table.upsert(ROWS)
+    return table
+
+
+def signalled(names: Any) -> Any:
+    """Return what a signal for some days of a publication names."""
+    job = make_job({"ready": ["signal"]})
+    job.table.upsert(rows_of(("a", "2025-03-01T10:00:00", 1)))
+    return publish_run.signal(job, names)
+
+
+def withdrawn(names: Any) -> Any:
+    """Return what is withdrawn of a publication with one day."""
+    job = make_job({"ready": ["signal"]})
+    job.table.upsert(rows_of(("a", "2025-03-01T10:00:00", 1)))
+    publish_run.signal(job, ["2025-03-01"])
+    publish_run.run(job)
+    return publish_run.withdraw(job, names)
+
+
+def status_of(names: Any) -> Any:
+    """Return the partitions whose status is told."""
+    job = make_job()
+    job.table.upsert(rows_of(("a", "2025-03-01T10:00:00", 1)))
+    return tuple(row.partition for row in publish_status.status(job, names))
+
+
+def deleted(keys: Any) -> Any:
+    """Return the keys that are left after a delete."""
+    table = make(partition_by=())
+    table.delete(keys)
+    return tuple(table.scan("id").to_arrow()["id"].to_pylist())
+
+
+def left_days(partitions: Any) -> Any:
+    """Return the partitions that are left after some were deleted."""
+    table = make()
+    table.delete_partitions(partitions)
+    return table.partitions()
+
+
+def expiring(verb: Callable[[TableServices, Any], Any]) -> Callable[[Any], Any]:
+    """Return the partitions that a ttl with pinned partitions would delete, or says it would."""
+
+    def told(pinned: Any) -> Any:
+        table = make().with_options(
+            {
+                "hoodie.partition.ttl.strategy.days.retain": "1",
+                "hoodie.partition.ttl.management.strategy.type": "KEEP_BY_CREATION_TIME",
+            }
+        )
+        table.refresh().env.clock.sleep(3 * 86_400)
+        return verb(table.services, pinned)
+
+    return told
+
+
+#: name -> a call with the argument, the one text, and what the call has to return for it.
+CALLS: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
+    "Table.create record_key": (lambda v: make(record_key=v).config.keys.record_key_fields, "id", ("id",)),
+    "Table.create partition_by": (lambda v: make(partition_by=v).config.keys.partition_fields, "day", ("day",)),
+    "Table.create ordering": (lambda v: make(ordering=v).config.merge_rule.ordering, "ts", ("ts",)),
+    "Table.open allowed_functions": (
+        lambda v: Table.open("", env=make().refresh().env, allowed_functions=v).config.allowed_functions,
+        "house.mergers:newest",
+        ("house.mergers:newest",),
+    ),
+    "Table.delete": (deleted, "a", ("b",)),
+    "Table.delete_partitions": (left_days, DAY, ("day=2",)),
+    "Table.scan columns": (lambda v: tuple(make().scan(v).to_arrow().schema.names), "day", ("day",)),
+    "Table.incremental columns": (
+        lambda v: tuple(make().incremental("earliest", columns=v).to_arrow().schema.names),
+        "day",
+        ("day",),
+    ),
+    "TableServices.plan_clean pinned": (
+        lambda v: type(make().services.plan_clean(pinned=v)).__name__,
+        "20250615150640021",
+        "NothingToDo",
+    ),
+    "TableServices.clean pinned": (
+        lambda v: type(make().services.clean(pinned=v)).__name__,
+        "20250615150640021",
+        "NothingToDo",
+    ),
+    "TableServices.ttl_due pinned": (expiring(lambda s, v: s.ttl_due(pinned=v).due), DAY, True),
+    "TableServices.plan_ttl pinned": (
+        expiring(lambda s, v: s.plan_ttl(pinned=v).partitions),
+        DAY,
+        ("day=2",),
+    ),
+    "TableServices.ttl pinned": (
+        expiring(lambda s, v: s.ttl(dry_run=True, pinned=v).partitions),  # type: ignore[union-attr]
+        DAY,
+        ("day=2",),
+    ),
+    "TableDeclaration record_key": (lambda v: TableDeclaration(name="t", record_key=v).record_key, "id", ("id",)),
+    "TableDeclaration partition_by": (
+        lambda v: TableDeclaration(name="t", record_key=("id",), partition_by=v).partition_by,
+        "day",
+        ("day",),
+    ),
+    "TableDeclaration ordering": (
+        lambda v: TableDeclaration(name="t", record_key=("id",), ordering=v).ordering_columns,
+        "ts",
+        ("ts",),
+    ),
+    "TimestampFormat input_formats": (
+        lambda v: TimestampFormat(input_formats=v).input_formats,
+        "yyyy-MM-dd",
+        ("yyyy-MM-dd",),
+    ),
+    "TableSpec record_key": (lambda v: TableSpec(table="t", location="x", record_key=v).record_key, "id", ("id",)),
+    "TableSpec ordering": (
+        lambda v: TableSpec(table="t", location="x", record_key=("id",), ordering=v).ordering,
+        "ts",
+        ("ts",),
+    ),
+    "JobCommand also": (
+        lambda v: JobCommand(verb="clean", action="run", table="t", also=v).tables,
+        "u.x",
+        ("t", "u.x"),
+    ),
+    "JobCommand partitions": (
+        lambda v: JobCommand(verb="clean", action="run", table="t", partitions=v).partitions,
+        DAY,
+        (DAY,),
+    ),
+    "Asked names": (lambda v: Asked(names=v).names, "dt=2025-03-01", ("dt=2025-03-01",)),
+    "publish.signal": (signalled, "2025-03-01", ("dt=2025-03-01",)),
+    "publish.withdraw": (withdrawn, "2025-03-01", ("dt=2025-03-01",)),
+    "publish.status": (status_of, "2025-03-01", ("dt=2025-03-01",)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_text_alone_is_a_list_of_one(name: str) -> None:
+    call, text, expected = CALLS[name]
+    assert call([text]) == expected, "as a list"
+    assert call(text) == expected, "as a text"
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("value", [b"id", 7, [7], {"id": 1}, [None], [["id"]]], ids=str)
+def test_value_that_is_no_text_is_refused_with_its_name(name: str, value: Any) -> None:
+    with pytest.raises(UserError, match=r"give a text|expected a pyarrow Table"):
+        CALLS[name][0](value)
+
+
+@pytest.mark.parametrize("name", ["Table.create record_key", "TableDeclaration ordering", "Table.scan columns"])
+def test_set_of_columns_is_refused_where_their_order_counts(name: str) -> None:
+    with pytest.raises(UserError, match="is a set, whose order changes"):
+        CALLS[name][0]({"id", "day"})
+
+
+@pytest.mark.parametrize("section", ["record_key: id", "record_key: [id]", "record_key:\n  - id"])
+def test_spec_takes_a_column_or_a_list_of_columns(section: str) -> None:
+    spec = parse_spec(
+        f"table: sales.orders\nlocation: /x\n{section}\npartition_by: day\nordering: ts\n", source="o.yaml"
+    )
+    assert (spec.record_key, spec.ordering) == (("id",), ("ts",))
+    assert [column.name for column in spec.partition_by] == ["day"]
+
+
+@pytest.mark.parametrize("ready", ["signal", ["signal"], ("signal",)])
+def test_publish_section_takes_a_text_or_a_list(ready: Any) -> None:
+    assert parse_publish("t", {"database": "d", "ready": ready}).ready == ("signal",)
+
+
+def test_declaration_takes_columns_in_one_text_as_a_spec_does() -> None:
+    one = TableDeclaration(name="t", record_key="id, day", partition_by="p,q", ordering="ts,at")  # type: ignore[arg-type]
+    several = TableDeclaration(name="t", record_key=("id", "day"), partition_by=("p", "q"), ordering=("ts", "at"))
+    assert declared_properties(one) == declared_properties(several)
+    assert declared_properties(one)["hoodie.table.keygenerator.type"] == "COMPLEX"
+
+
+@pytest.mark.parametrize("name", ["record_key", "partition_by", "ordering"])
+def test_declaration_refuses_a_column_that_stands_there_twice_or_has_no_name(name: str) -> None:
+    declared: dict[str, Any] = {"name": "t", "record_key": ("k",)}
+    with pytest.raises(UserError, match=f"{name}: column 'id' stands there twice"):
+        TableDeclaration(**declared | {name: ["id", "id"]})
+    with pytest.raises(UserError, match=f"{name}='id,' has a column without a name"):
+        TableDeclaration(**declared | {name: "id,"})
+
+
+def test_empty_text_is_refused_unless_it_is_a_partition() -> None:
+    with pytest.raises(UserError, match="record_key holds the empty text ''"):
+        text_list("", "record_key")
+    assert text_list("", "partitions", allow_empty=True) == ("",)
+    assert text_list(None, "partitions") == ()
+
+
+def test_every_public_parameter_that_is_a_list_of_texts_takes_a_text() -> None:
+    """A new parameter of these classes has to be declared so, and to be among the calls above."""
+    public = [Table, TableServices, Catalog, History, publish_run.signal, publish_run.withdraw, publish_status.status]
+    members = [m for item in public for m in (vars(item).values() if inspect.isclass(item) else [item])]
+    functions = [getattr(member, "__func__", member) for member in members]
+    lists = re.compile(r"(Sequence|Collection|Iterable|list|tuple)\[str(, \.\.\.)?\]")
+    found = [
+        (function.__qualname__, name, str(kind))
+        for function in functions
+        if inspect.isfunction(function) and not function.__name__.startswith("_")
+        for name, kind in inspect.get_annotations(function).items()
+        if name != "return" and lists.search(str(kind))
+    ]
+    assert len(found) > 12, "they are found"
+    assert [entry for entry in found if not entry[2].startswith("str | ")] == []
+
+
+def test_rows_of_pandas_are_refused_with_the_way_to_pass_them() -> None:
+    class DataFrame:
+        """Looks like one of pandas."""
+
+        def to_records(self) -> None: ...
+
+    with pytest.raises(UserError, match=r"not DataFrame; pass pyarrow\.Table\.from_pandas\(frame\)"):
+        LocalEngine().schema(DataFrame())

@@ -1,0 +1,102 @@
+"""Heartbeats: who is alive, told from files, clock and processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes, remove_heartbeat
+from lakehouse.errors import RetryableError
+from lakehouse.spec.options import TransactionPolicy
+from tests.support.tables import Shape, batch, data_rows, make_env, make_table, row
+from tests.unit.core.timeline.test_table_lock import Neighbours
+
+POLICY = TransactionPolicy(heartbeat_interval_ms=60_000, heartbeat_misses=2)
+INSTANT = "20260101000000000"
+
+
+def beating(env: Env, instant: str = INSTANT) -> Heartbeat:
+    """A heartbeat that has begun, with no thread left behind."""
+    heartbeat = Heartbeat(env, POLICY)
+    heartbeat.start(instant)
+    heartbeat.stop()
+    return heartbeat
+
+
+def test_a_write_lives_from_its_first_sign_until_it_is_tidied_up() -> None:
+    env = make_env()
+    assert living_writes(env, POLICY) == frozenset()
+    beating(env)
+    assert living_writes(env, POLICY) == {INSTANT}
+    remove_heartbeat(env, INSTANT)
+    assert living_writes(env, POLICY) == frozenset()
+
+
+def test_a_write_that_moves_to_another_time_takes_its_sign_along() -> None:
+    env = make_env()
+    heartbeat = beating(env)
+    heartbeat.start("20260101000000001")
+    heartbeat.stop()
+    assert living_writes(env, POLICY) == {"20260101000000001"}
+
+
+def test_a_sign_expires_after_the_misses_that_are_tolerable() -> None:
+    env = make_env()
+    beating(env)
+    env.clock.sleep(179)
+    assert living_writes(env, POLICY) == {INSTANT}
+    env.clock.sleep(2)
+    assert living_writes(env, POLICY) == frozenset()
+
+
+def test_a_process_of_this_host_that_ended_is_dead_at_once() -> None:
+    env = make_env()
+    beating(replace(env, processes=Neighbours(pid=2)))
+    assert living_writes(replace(env, processes=Neighbours(pid=1)), POLICY) == frozenset()
+    assert living_writes(replace(env, processes=Neighbours(pid=1, alive=frozenset({2}))), POLICY) == {INSTANT}
+    assert living_writes(replace(env, processes=Neighbours(host="elsewhere", pid=1)), POLICY) == {INSTANT}
+
+
+def test_discarding_takes_the_sign_back() -> None:
+    env = make_env()
+    beating(env).discard()
+    assert env.storage.list("") == []
+
+
+@pytest.fixture
+def abandoned() -> tuple[Table, Env]:
+    """A table on which another host began a write and fell silent."""
+    env = make_env()
+    table = make_table(Shape(), env=env)
+    table.upsert(batch([row("k1")]))
+    requested = "20990101000000000"
+    env.storage.create(f".hoodie/timeline/{requested}.commit.requested", b"")
+    beating(replace(env, processes=Neighbours(host="elsewhere")), requested)
+    return table, env
+
+
+def test_a_write_beside_a_living_one_is_refused_and_names_it(abandoned: tuple[Table, Env]) -> None:
+    table, _ = abandoned
+    with pytest.raises(RetryableError, match="20990101000000000"):
+        table.upsert(batch([row("k2")]))
+    assert data_rows(table, ["id"]) == [{"id": "k1"}]
+
+
+def test_a_write_after_a_dead_one_rolls_it_back(abandoned: tuple[Table, Env]) -> None:
+    table, env = abandoned
+    env.clock.sleep(3_600)
+    table.upsert(batch([row("k2")]))
+    assert data_rows(table, ["id"]) == [{"id": "k1"}, {"id": "k2"}]
+    assert [str(instant.action) for instant in table.timeline] == ["commit", "rollback", "commit"]
+
+
+def test_dead_writes_stay_where_the_policy_leaves_them_to_the_cleaner(abandoned: tuple[Table, Env]) -> None:
+    table, env = abandoned
+    env.clock.sleep(3_600)
+    lazy = Table.open(table.location, options={"hoodie.clean.failed.writes.policy": "LAZY"}, env=env)
+    lazy.upsert(batch([row("k2")]))
+    assert data_rows(lazy, ["id"]) == [{"id": "k1"}, {"id": "k2"}]
+    assert [instant.requested for instant in lazy.timeline.where(pending=True)] == ["20990101000000000"]

@@ -1,0 +1,144 @@
+"""Options of the table lock: which provider, and what it cannot do without."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.timeline.table_lock import open_lock, table_lock
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.spec.options import TransactionPolicy, parse_options
+from tests.support.tables import make_env
+
+KEY = "hoodie.write.lock.provider"
+ZOOKEEPER = {
+    "hoodie.write.lock.zookeeper.url": "one,two:2182",
+    "hoodie.write.lock.zookeeper.base_path": "/locks/",
+    "hoodie.write.lock.zookeeper.lock_key": "orders",
+}
+HIVE = {
+    "hoodie.write.lock.hivemetastore.database": "sales",
+    "hoodie.write.lock.hivemetastore.table": "orders",
+    "hoodie.write.lock.hivemetastore.uris": "thrift://one:9083",
+}
+DATABASE = {"lakehouse.lock.sqlalchemy.url": "sqlite://"}
+
+
+@pytest.mark.parametrize(
+    ("given", "meant", "needs"),
+    [
+        ("filesystem", "filesystem", {}),
+        ("IN_PROCESS", "in_process", {}),
+        ("org.apache.hudi.client.transaction.lock.InProcessLockProvider", "in_process", {}),
+        ("org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider", "filesystem", {}),
+        ("org.apache.hudi.client.transaction.lock.StorageBasedLockProvider", "storage", {}),
+        ("StorageBasedLockProvider", "storage", {}),
+        ("sqlalchemy", "sqlalchemy", DATABASE),
+        ("org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider", "zookeeper", ZOOKEEPER),
+        ("org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider", "hivemetastore", HIVE),
+    ],
+)
+def test_hudis_names_and_ours_mean_the_same_provider(given: str, meant: str, needs: dict[str, str]) -> None:
+    assert parse_options({KEY: given, **needs}).transaction.lock_provider == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        ("zokeeper", "zookeeper"),
+        ("file_system", "filesystem"),
+        ("org.apache.hudi.client.transaction.lock.StorageLockProvider", "StorageBasedLockProvider"),
+    ],
+)
+def test_a_misspelt_provider_is_refused_with_the_nearest(given: str, near: str) -> None:
+    with pytest.raises(UserError, match=f"{KEY}='{given}'.*Did you mean '{near}'"):
+        parse_options({KEY: given})
+
+
+@pytest.mark.parametrize("given", ["", "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider"])
+def test_a_provider_that_is_not_there_is_refused_with_those_that_are(given: str) -> None:
+    with pytest.raises(UserError, match="none of filesystem, in_process, storage, sqlalchemy, zookeeper"):
+        parse_options({KEY: given})
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"), [("sqlalchemy", DATABASE), ("zookeeper", ZOOKEEPER), ("hivemetastore", HIVE)]
+)
+def test_a_provider_without_what_it_needs_is_refused_by_the_key(name: str, needs: dict[str, str]) -> None:
+    for missing in needs:
+        given = {key: value for key, value in needs.items() if key != missing}
+        with pytest.raises(UserError, match=missing):
+            parse_options({KEY: name, **given})
+
+
+@pytest.mark.parametrize(("validity", "renew"), [("9", "1"), ("29", "3"), ("300", "0"), ("100", "11")])
+def test_a_validity_that_renewals_may_miss_is_refused_as_by_hudi(validity: str, renew: str) -> None:
+    options = {
+        KEY: "storage",
+        "hoodie.write.lock.storage.validity.timeout.secs": validity,
+        "hoodie.write.lock.storage.renew.interval.secs": renew,
+    }
+    with pytest.raises(UserError, match="at least ten times"):
+        parse_options(options)
+    assert parse_options({**options, KEY: "filesystem"}).transaction.lock_validity_s == int(validity)
+
+
+def test_hudis_old_key_of_the_renewals_is_known() -> None:
+    options = {KEY: "storage", "hoodie.write.lock.storage.heartbeat.poll.secs": "7"}
+    lock = open_lock(make_env(), parse_options(options).transaction)
+    assert lock.renew_ms == 7_000
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra", "needs"),
+    [("zookeeper", "kazoo", "zookeeper", ZOOKEEPER), ("hivemetastore", "pymetastore", "hive", HIVE)],
+)
+def test_a_provider_whose_package_is_missing_says_which_extra_brings_it(
+    name: str, package: str, extra: str, needs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [module for module in sys.modules if module.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delitem(sys.modules, f"lakehouse.core.timeline.locks.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"lakehouse\[{extra}\]"):
+        open_lock(make_env(), parse_options({KEY: name, **needs}).transaction)
+
+
+def test_hosts_without_a_port_get_the_one_of_the_option() -> None:
+    policy = parse_options({KEY: "zookeeper", **ZOOKEEPER, "hoodie.write.lock.zookeeper.port": "2999"}).transaction
+    assert open_lock(make_env(), policy).name == "zookeeper://one:2999,two:2182/locks/orders"
+
+
+def database(url: str) -> TransactionPolicy:
+    """Return the policy of a lock in a database."""
+    return TransactionPolicy(lock_provider="sqlalchemy", lock_database_url=url, lock_wait_ms=100)
+
+
+def test_the_password_of_a_database_is_in_no_message() -> None:
+    lock = open_lock(make_env(), database("postgresql+psycopg://me:hidden@127.0.0.1:1/none?connect_timeout=2"))
+    assert "hidden" not in lock.name
+    with pytest.raises(RetryableError) as raised:
+        lock.try_acquire()
+    assert "me:***@127.0.0.1" in str(raised.value)
+    assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["no url", "nosuch://host/db", "mysql+nosuch://host/db"])
+def test_a_database_that_cannot_be_spoken_to_is_refused_by_the_option(url: str) -> None:
+    with pytest.raises(UserError, match=r"lakehouse.lock.sqlalchemy.url"):
+        open_lock(make_env(), database(url))
+
+
+def test_tables_in_one_database_have_locks_of_their_own(tmp_path: Path) -> None:
+    policy = database(f"sqlite:///{tmp_path}/locks.db")
+    with table_lock(make_env(), policy) as one, table_lock(make_env(), policy) as other:
+        one.check()
+        other.check()
+    with (
+        pytest.raises(RetryableError, match="unable to open"),
+        table_lock(make_env(), replace(policy, lock_database_url="sqlite:////no/such/directory/locks.db")),
+    ):
+        pass

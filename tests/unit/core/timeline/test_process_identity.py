@@ -1,0 +1,136 @@
+"""Processes as notes name them: compared where they can be seen, judged by their leases where they cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.expiry import is_alive, note
+from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes
+from lakehouse.core.timeline.process_identity import ProcessId, SystemProcesses
+from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.errors import RetryableError
+from lakehouse.spec.options import TransactionPolicy
+from tests.support.tables import make_env
+from tests.unit.core.timeline.test_table_lock import POLICY, Neighbours
+
+INSTANT = "20250101000000000"
+LEASE_MS = 10_000
+linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells boot, namespace and start time")
+
+
+@linux
+def test_this_process_is_named_by_boot_namespace_and_start() -> None:
+    me = SystemProcesses().me()
+    assert me.pid == os.getpid()
+    assert all((me.host, me.boot, me.namespace.startswith("pid:["), me.started.isdigit()))
+    assert ProcessId.of(json.loads(json.dumps(me.facts))) == me
+
+
+@linux
+def test_process_is_alive_until_it_ends_and_its_number_is_not_it() -> None:
+    processes = SystemProcesses()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        running = replace(processes.me(), pid=child.pid, started=started)
+        assert processes.is_alive(running)
+        assert not processes.is_alive(replace(running, started=str(int(started) - 1))), "the number was given again"
+        child.kill()
+    assert not processes.is_alive(running)
+
+
+@pytest.mark.parametrize(
+    ("changed", "alive"),
+    [
+        ({}, False),
+        ({"namespace": "pid:[2]"}, True),
+        ({"boot": "another"}, True),
+        ({"host": "elsewhere"}, True),
+        ({"started": ""}, True),
+        ({"boot": "", "namespace": "", "started": ""}, True),
+    ],
+)
+def test_note_of_an_unseen_process_counts_until_its_lease_is_over(changed: dict[str, str], alive: bool) -> None:
+    env = replace(make_env(), processes=Neighbours(pid=1))
+    written = json.loads(note(replace(env, processes=Neighbours(pid=2)), "owner", LEASE_MS))
+    data = json.dumps({**written, **changed}).encode()
+    assert is_alive(env, data) is alive
+    env.clock.sleep(LEASE_MS / 1000)
+    assert not is_alive(env, data)
+
+
+def test_note_of_an_earlier_version_counts_until_its_lease_is_over() -> None:
+    env = replace(make_env(), processes=Neighbours(pid=1))
+    data = json.dumps({"owner": "o", "host": "here", "pid": 2, "until": env.clock.now + LEASE_MS}).encode()
+    assert is_alive(env, data)
+    env.clock.sleep(LEASE_MS / 1000)
+    assert not is_alive(env, data)
+
+
+@pytest.mark.parametrize("pid", [0, -1, -(10**30), 10**30])
+def test_number_that_no_process_can_have_is_dead(pid: int) -> None:
+    # 0 and -1 stand for groups of processes, which live.
+    assert not SystemProcesses().is_alive(replace(SystemProcesses().me(), pid=pid))
+
+
+def test_own_number_of_an_earlier_process_is_dead() -> None:
+    env = make_env()
+    earlier = note(replace(env, processes=Neighbours(pid=1, started="1")), "owner", LEASE_MS)
+    assert not is_alive(replace(env, processes=Neighbours(pid=1, started="2")), earlier)
+    assert is_alive(replace(env, processes=Neighbours(pid=1, started="1")), earlier)
+
+
+@pytest.mark.parametrize("provider", ["filesystem", "sqlalchemy"])
+def test_lock_and_heartbeat_of_another_container_are_respected(provider: str, tmp_path: Path) -> None:
+    env = make_env()
+    policy = replace(POLICY, lock_provider=provider, lock_database_url=f"sqlite:///{tmp_path}/locks.db")
+    container = replace(env, processes=Neighbours(pid=7, namespace="pid:[2]"))
+    here = replace(env, processes=Neighbours(pid=1))
+    TableLock(container, policy).acquire()
+    with pytest.raises(RetryableError, match="is held by"), table_lock(here, policy):
+        pass
+    beat = Heartbeat(container, policy)
+    beat._path = f".hoodie/.heartbeat/{INSTANT}"
+    beat.renew()
+    assert living_writes(here, policy) == {INSTANT}
+
+
+HOLD = """
+import sys
+from lakehouse.spec.options import TransactionPolicy
+from lakehouse.core.storage.local import LocalStorage
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.table_lock import table_lock
+with table_lock(Env(storage=LocalStorage(sys.argv[1])), TransactionPolicy()):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@linux
+def test_lock_held_in_another_pid_namespace_of_this_host_is_not_taken(tmp_path: Path) -> None:
+    container = ["unshare", "--pid", "--fork", "--mount-proc"]
+    allowed = subprocess.run([*container, "true"], capture_output=True, text=True, check=False)
+    if allowed.returncode:
+        pytest.skip(f"no PID namespace can be made here: {allowed.stderr.strip()}")
+    command = [*container, sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        env = Env(storage=LocalStorage(str(tmp_path)))
+        with (
+            pytest.raises(RetryableError, match="is held by"),
+            table_lock(env, TransactionPolicy(lock_wait_ms=1)),
+        ):
+            pass
+        holder.communicate("")
+    with table_lock(env, TransactionPolicy(lock_wait_ms=1)) as lock:
+        lock.check()

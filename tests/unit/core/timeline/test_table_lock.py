@@ -1,0 +1,292 @@
+"""The lock of a file system beside Hudi's own, and the door to all locks; what holds for all is in tests/contract."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
+from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline.process_identity import ProcessId
+from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.spec.options import TransactionPolicy
+from tests.support.tables import SeededIds, SteadyClock, make_env
+
+LOCK_PATH, HOLDER_PATH = ".hoodie/lock", ".hoodie/holder.json"
+STORAGE_PATH = ".hoodie/.locks/table_lock.json"
+POLICY = TransactionPolicy(lock_wait_ms=1_000, lock_lease_ms=10_000)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Processes of a host: this one, and who else is alive."""
+
+    host: str = "here"
+    pid: int = 1
+    alive: frozenset[int] = frozenset()
+    namespace: str = "pid:[1]"
+    started: str = "1"
+
+    def me(self) -> ProcessId:
+        """Return who we are."""
+        return ProcessId(host=self.host, pid=self.pid, boot="boot", namespace=self.namespace, started=self.started)
+
+    def is_alive(self, process: ProcessId) -> bool:
+        """Return whether a process lives."""
+        return process.pid in self.alive
+
+
+def other(env: Env, **who) -> Env:
+    """The same table, seen by another process with ids of its own."""
+    return replace(env, processes=Neighbours(**who), ids=SeededIds(99))
+
+
+def paths(env: Env) -> list[str]:
+    """Return all files."""
+    return [file.path for file in env.storage.list("")]
+
+
+def held_by(env: Env, **who) -> None:
+    """Leave a lock behind, as a process that died or still works."""
+    TableLock(other(env, **who), POLICY).acquire()
+
+
+def test_the_lock_is_a_file_while_it_is_held() -> None:
+    env = make_env()
+    with table_lock(env, POLICY) as lock:
+        lock.check()
+        assert env.storage.get(LOCK_PATH)
+    assert paths(env) == [HOLDER_PATH]
+
+
+def test_a_second_holder_waits_and_then_names_the_first() -> None:
+    env = make_env()
+    held_by(env, host="elsewhere", pid=7)
+    before = env.clock.now
+    with pytest.raises(RetryableError, match="elsewhere") as raised, table_lock(env, POLICY):
+        pass
+    assert raised.value.retryable
+    assert env.clock.now - before >= POLICY.lock_wait_ms
+    assert env.storage.get(LOCK_PATH), "the lock of another is not ours to release"
+
+
+class SetBackClock(SteadyClock):
+    """A clock that is set back by an hour whenever somebody has slept for the fifth time."""
+
+    sleeps = 0
+
+    def sleep(self, seconds: float) -> None:
+        """Move on, or back."""
+        self.sleeps += 1
+        assert self.sleeps < 1_000, "the wait does not end"
+        super().sleep(seconds - (3_600 if self.sleeps % 5 == 0 else 0))
+
+
+@pytest.mark.parametrize("provider", ["filesystem", "storage"])
+def test_a_wait_ends_although_the_clock_is_set_back(provider: str) -> None:
+    env, policy = make_env(), replace(POLICY, lock_provider=provider)
+    TableLock(other(env, host="elsewhere", pid=7), policy).acquire()
+    clock = SetBackClock()
+    with pytest.raises(RetryableError, match=r"elsewhere|owner"):
+        TableLock(replace(env, clock=clock), policy).acquire()
+    assert 5 < clock.sleeps < 100
+
+
+def test_a_lock_of_a_dead_process_of_this_host_is_taken_over() -> None:
+    env = replace(make_env(), processes=Neighbours(pid=1))
+    held_by(env, pid=2)
+    with table_lock(env, POLICY) as lock:
+        lock.check()
+
+
+def test_a_lock_of_a_living_process_of_this_host_is_not() -> None:
+    env = replace(make_env(), processes=Neighbours(pid=1, alive=frozenset({2})))
+    held_by(env, pid=2)
+    with pytest.raises(RetryableError), table_lock(env, POLICY):
+        pass
+
+
+def test_a_lock_whose_lease_is_over_is_taken_over_wherever_its_holder_is() -> None:
+    env = make_env()
+    held_by(env, host="elsewhere")
+    env.clock.sleep(POLICY.lock_lease_ms / 1000)
+    with table_lock(env, POLICY) as lock:
+        lock.check()
+
+
+def test_a_lock_that_hudi_left_is_respected() -> None:
+    env = make_env()
+    env.storage.put(LOCK_PATH, b'{"lockCreateTime": 1, "lockThreadName": "main"}')
+    with pytest.raises(RetryableError, match="lockThreadName"), table_lock(env, POLICY):
+        pass
+
+
+def test_a_holder_that_was_too_slow_notices_before_it_commits() -> None:
+    env = make_env()
+    with pytest.raises(RetryableError, match="lock was lost"), table_lock(env, POLICY) as lock:
+        env.clock.sleep(POLICY.lock_lease_ms / 1000)
+        lock.check()
+    env.storage.put(LOCK_PATH, b"")
+    with pytest.raises(RetryableError, match="held by"), table_lock(env, POLICY):
+        pass
+
+
+def test_a_lock_that_was_taken_over_is_not_released_by_its_old_holder() -> None:
+    env = make_env()
+    with table_lock(env, POLICY):
+        env.clock.sleep(POLICY.lock_lease_ms / 1000)
+        held_by(env, host="elsewhere")
+    assert b"elsewhere" in env.storage.get(LOCK_PATH)
+
+
+def test_an_exception_inside_releases_the_lock() -> None:
+    env = make_env()
+    with pytest.raises(KeyError), table_lock(env, POLICY):
+        raise KeyError("inside")
+    assert paths(env) == [HOLDER_PATH]
+
+
+def test_a_lost_reply_on_taking_the_lock_is_read_back() -> None:
+    env = make_env()
+    faulty = FaultyStorage(env.storage, fail_at=1, mode=FaultMode.LOSE_REPLY)
+    with table_lock(replace(env, storage=faulty), POLICY) as lock:
+        lock.check()
+    assert paths(env) == [HOLDER_PATH]
+
+
+def test_threads_of_one_process_take_turns() -> None:
+    env = make_env()
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work(number: int) -> None:
+        with table_lock(env, replace(POLICY, lock_wait_ms=60_000)):
+            inside.append(number)
+            most.append(len(inside))
+            inside.remove(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 8
+
+
+def test_a_thread_that_waits_too_long_for_another_is_told_so() -> None:
+    env = make_env()
+    policy = replace(POLICY, lock_wait_ms=50)
+    with (
+        table_lock(env, policy),
+        pytest.raises(RetryableError, match="another thread of this process"),
+        table_lock(env, policy),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("content", [b"", b'{"lockCreateTime": 1, "lockThreadName": "main"}'])
+def test_a_lock_that_hudi_left_is_taken_when_it_is_as_old_as_the_option_says(content: bytes, tmp_path: Path) -> None:
+    env = make_env(str(tmp_path / "t"))
+    env.storage.put(LOCK_PATH, content)
+    (file,) = env.storage.list_dir(".hoodie")[0]
+    env.clock.now = file.modified_ms + 60_000
+    with pytest.raises(RetryableError, match="is held by"), table_lock(env, replace(POLICY, lock_expire_minutes=2)):
+        pass
+    env.clock.now = file.modified_ms + 10**12
+    with pytest.raises(RetryableError, match="is held by"), table_lock(env, POLICY):
+        pass
+    with table_lock(env, replace(POLICY, lock_expire_minutes=2)) as lock:
+        lock.check()
+        assert env.storage.get(LOCK_PATH) != content
+    assert paths(env) == [HOLDER_PATH]
+
+
+def test_a_holder_whose_sign_hudi_deleted_finds_out() -> None:
+    env = make_env()
+    with table_lock(env, POLICY) as lock:
+        env.storage.delete(LOCK_PATH)
+        with pytest.raises(RetryableError, match="lock was lost"):
+            lock.check()
+        env.storage.put(LOCK_PATH, b"hudi's")
+        with pytest.raises(RetryableError, match="lock was lost"):
+            lock.check()
+    assert env.storage.get(LOCK_PATH) == b"hudi's", "the lock of another is not ours to release"
+
+
+def test_a_renewal_freshens_what_hudi_sees() -> None:
+    env = make_env()
+    with table_lock(env, POLICY) as lock:
+        before, (old,) = env.storage.get(LOCK_PATH), [f for f in env.storage.list("") if f.path == LOCK_PATH]
+        lock._lock.renew()
+        (new,) = [f for f in env.storage.list("") if f.path == LOCK_PATH]
+        assert new.modified_ms > old.modified_ms
+        assert env.storage.get(LOCK_PATH) != before
+        lock.check()
+    assert paths(env) == [HOLDER_PATH]
+
+
+@pytest.mark.parametrize("where", ["locks", "{root}/locks", "file://{root}/locks", "{root}/../aside"])
+def test_the_lock_stands_where_the_option_says(where: str, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    env = make_env(str(root))
+    directory = where.format(root=root)
+    policy = replace(POLICY, lock_directory=directory)
+    place = root / "locks" if "aside" not in where else tmp_path / "aside"
+    with table_lock(env, policy) as lock:
+        assert sorted(path.name for path in place.iterdir()) == ["holder.json", "lock"]
+        lock.check()
+    assert [path.name for path in place.iterdir()] == ["holder.json"]
+    assert not (root / ".hoodie").exists()
+
+
+def test_a_relative_directory_outside_the_table_is_refused() -> None:
+    with pytest.raises(UserError, match="storage path"), table_lock(make_env(), replace(POLICY, lock_directory="../x")):
+        pass
+
+
+def test_the_storage_lock_is_written_in_hudis_bytes() -> None:
+    env = make_env()
+    policy = replace(POLICY, lock_provider="storage")
+    with table_lock(env, policy) as lock:
+        held = env.storage.get(STORAGE_PATH)
+        facts = json.loads(held)
+        assert list(facts) == ["expired", "validUntil", "owner"]
+        assert held == b'{"expired":false,"validUntil":%d,"owner":"%s"}' % (lock.token, facts["owner"].encode())
+        assert uuid.UUID(facts["owner"])
+        assert 0 <= env.clock.now + 300_000 - lock.token < 100
+        lock._lock.renew()
+        renewed = json.loads(env.storage.get(STORAGE_PATH))
+        assert renewed["validUntil"] > lock.token
+        lock.check()
+    assert json.loads(env.storage.get(STORAGE_PATH)) == {**renewed, "expired": True}
+    assert paths(env) == [STORAGE_PATH]
+
+
+@pytest.mark.parametrize(
+    ("content", "free"),
+    [
+        (b'{"expired":true,"validUntil":99999999999999,"owner":"h"}', True),
+        (b'{"expired":false,"validUntil":1,"owner":"h"}', True),
+        (b'{"owner":"h","validUntil":1,"expired":true,"added":"later"}', True),
+        (b'{"expired":false,"validUntil":99999999999999,"owner":"h"}', False),
+        (b"", False),
+        (b'{"expired":true}', False),
+    ],
+)
+def test_a_storage_lock_that_hudi_wrote_is_read_as_hudi_does(content: bytes, free: bool) -> None:
+    env = make_env()
+    env.storage.put(STORAGE_PATH, content)
+    policy = replace(POLICY, lock_provider="storage")
+    if free:
+        with table_lock(env, policy) as lock:
+            lock.check()
+        return
+    with pytest.raises(RetryableError, match="is held by"), table_lock(env, policy):
+        pass
+    assert env.storage.get(STORAGE_PATH) == content

@@ -1,0 +1,412 @@
+"""Publication end to end on a metastore in memory: what appears, when, at which version, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
+from lakehouse.core.timeline.publications import read_publications
+from lakehouse.errors import CorruptTableError, RetryableError, UserError
+from lakehouse.model.publication import Stage
+from lakehouse.platform.metastore.memory import MemoryMetastore
+from lakehouse.platform.metastore.protocol import HivePartition
+from lakehouse.platform.publish.job import PublishJob
+from lakehouse.platform.publish.metastore_partitions import hive_table
+from lakehouse.platform.publish.pinning import begin
+from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.publish.run import PublishReport, due, run, signal, withdraw
+from lakehouse.platform.publish.status import status
+from tests.support.publishing import OPTIONS, make_job, reopened, rows_of, shown
+
+FIRST = rows_of(("a", "2025-03-01T10:00:00", 1), ("b", "2025-03-01T11:00:00", 1))
+LATER = rows_of(("a", "2025-03-01T23:00:00", 2))
+NEXT_DAY = rows_of(("a", "2025-03-02T01:00:00", 3), ("c", "2025-03-02T01:00:00", 1))
+DAY_ONE = {"dt=2025-03-01": {"a": 2, "b": 1}}
+
+
+def test_a_day_appears_when_the_watermark_has_passed_it_as_it_was_at_its_end() -> None:
+    job = make_job()
+    job.table.upsert(FIRST)
+    job.table.upsert(LATER)
+    assert run(job).published == ()
+    assert shown(job) == {}
+    waiting = due(job).waiting
+    assert [(w.name, w.lag_ms) for w in waiting] == [("dt=2025-03-01", 3_600_000)], "an hour is missing"
+    job.table.upsert(NEXT_DAY)
+    assert run(job).published == ("dt=2025-03-01",)
+    assert shown(job) == DAY_ONE
+    (partition,) = job.metastore.partitions("sales", "orders", ["dt=2025-03-01"])
+    version = job.table.timeline.writes().by_completion()[1]
+    assert partition.parameters["lakehouse.instant"] == version.requested
+    assert partition.parameters["lakehouse.event_time"] == "2025-03-02T00:00:00Z"
+    assert run(job) == PublishReport(waiting=1), "a second run finds nothing to do"
+
+
+def test_what_is_published_stays_as_it_is_until_it_is_asked_for_again() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    run(job)
+    job.table.upsert(rows_of(("late", "2025-03-01T12:00:00", 9)))
+    run(job)
+    assert shown(job) == DAY_ONE
+    day = (1_740_787_200_000, 1_740_873_600_000)
+    assert run(job, Asked(interval_ms=day, force=True)).published == ("dt=2025-03-01",)
+    assert shown(job)["dt=2025-03-01"]["late"] == 9
+
+
+def test_lateness_holds_a_day_back() -> None:
+    job = make_job(options={**OPTIONS, "lakehouse.event_time.lateness": "2h"})
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    assert run(job).published == (), "01:00 less two hours is before midnight"
+    job.table.upsert(rows_of(("late", "2025-03-01T22:00:00", 5), ("c", "2025-03-02T02:00:00", 2)))
+    assert run(job).published == ("dt=2025-03-01",)
+    assert shown(job)["dt=2025-03-01"]["late"] == 5
+
+
+def test_a_signal_publishes_the_newest_version_and_another_one_publishes_again() -> None:
+    job = make_job({"ready": ["signal"]})
+    job.table.upsert(FIRST)
+    assert run(job).published == ()
+    assert signal(job, ["2025-03-01"]) == ("dt=2025-03-01",)
+    assert run(job).published == ("dt=2025-03-01",)
+    assert shown(job) == {"dt=2025-03-01": {"a": 1, "b": 1}}
+    job.table.upsert(LATER)
+    assert run(job).published == ()
+    job.table.refresh().env.clock.sleep(1)
+    signal(job, ["dt=2025-03-01"])
+    assert run(job).published == ("dt=2025-03-01",)
+    assert shown(job) == DAY_ONE
+
+
+def test_the_end_of_a_data_interval_publishes_its_days_and_no_others() -> None:
+    job = make_job({"ready": "interval"})
+    job.table.upsert(FIRST)
+    job.table.upsert(NEXT_DAY)
+    assert run(job).published == ()
+    asked = Asked(interval_ms=(1_740_787_200_000, 1_740_873_600_000), ended=True)
+    assert run(job, asked).published == ("dt=2025-03-01",)
+    assert list(shown(job)) == ["dt=2025-03-01"]
+
+
+def test_partitions_of_the_table_are_shown_as_they_are() -> None:
+    job = make_job({"partitions": "table"}, partition_by=["day"])
+    job.table.upsert(FIRST)
+    job.table.upsert(NEXT_DAY)
+    assert run(job).published == ("day=2025-03-01",)
+    assert shown(job) == {"day=2025-03-01": {"a": 1, "b": 1}}
+    table = job.metastore.table("sales", "orders")
+    assert table is not None
+    assert [c.name for c in table.columns] == ["id", "at", "v"], "the partition column is none of the others"
+    assert [c.name for c in table.partition_columns] == ["day"]
+
+
+def test_old_pointers_become_files_of_their_own_and_let_go_of_their_version() -> None:
+    job = make_job({"archive_after": "1h", "retain": "10m", "success_file": True})
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    run(job, engine=LocalEngine())
+    assert due(job).archive == ()
+    clock = job.table.refresh().env.clock
+    clock.sleep(3601)
+    assert run(job).archived == (), "copying is left to a run with an engine"
+    assert run(job, engine=LocalEngine()).archived == ("dt=2025-03-01",)
+    assert shown(job) == DAY_ONE
+    (partition,) = job.metastore.partitions("sales", "orders", ["dt=2025-03-01"])
+    assert partition.location.startswith(job.place.native(""))
+    names = {file.name for file in job.place.list("")}
+    assert names == {"part-00000-00000.parquet", "_SUCCESS"}
+    publication = read_publications(job.table.refresh().env)["sales.orders"]
+    assert len(publication.manifests) == 1, "who reads the pointer may go on"
+    clock.sleep(601)
+    run(job)
+    assert not read_publications(job.table.refresh().env)["sales.orders"].manifests
+    assert not [f for f in job.table.refresh().env.storage.list(".hoodie/.lakehouse/published") if "manifest" in f.path]
+    assert shown(job) == DAY_ONE
+
+
+def test_logs_are_merged_into_files_of_the_partition_at_once() -> None:
+    options = {**OPTIONS, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
+    job = make_job(table_type="MERGE_ON_READ", options=options)
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    report = run(job)
+    assert report.published == ()
+    assert shown(job) == {}, "a pointer would show base files alone"
+    assert run(job, engine=LocalEngine()).archived == ("dt=2025-03-01",)
+    assert shown(job) == DAY_ONE
+
+
+def test_withdrawing_takes_a_partition_away_until_it_is_asked_for() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    run(job)
+    assert withdraw(job, ["2025-03-01"]) == ("dt=2025-03-01",)
+    assert shown(job) == {}
+    assert run(job).published == ()
+    assert run(job, Asked(names=("2025-03-01",), force=True)).published == ("dt=2025-03-01",)
+    assert shown(job) == DAY_ONE
+
+
+def test_what_others_change_in_the_metastore_is_put_right() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    run(job)
+    (mine,) = job.metastore.partitions("sales", "orders", ["dt=2025-03-01"])
+    job.metastore.drop_partitions("sales", "orders", ["dt=2025-03-01"])
+    assert run(job).repaired == ("dt=2025-03-01",)
+    other = HivePartition(
+        values=mine.values,
+        location="memory://elsewhere/x",
+        format=mine.format,
+        columns=mine.columns,
+        parameters={"a": "b"},
+    )
+    job.metastore.alter_partitions("sales", "orders", [other])
+    assert status(job)[0].seen.startswith("another")
+    assert run(job).repaired == ("dt=2025-03-01",)
+    assert shown(job) == DAY_ONE
+    (found,) = job.metastore.partitions("sales", "orders", ["dt=2025-03-01"])
+    assert found.parameters["a"] == "b", "what others say of it besides is kept"
+    assert status(job)[0].seen == f"version {found.parameters['lakehouse.instant']}"
+
+
+def test_a_partition_that_somebody_else_added_first_becomes_ours_when_it_is_ready() -> None:
+    job = make_job()
+    job.table.upsert(FIRST)
+    loaded = job.table.refresh()
+    table = hive_table(job, loaded, job.table.schema)
+    job.metastore.create_database("sales")
+    job.metastore.create_table(table)
+    stranger = HivePartition(
+        values=("2025-03-01",), location="memory://elsewhere/y", format=table.format, columns=table.columns
+    )
+    job.metastore.add_partitions("sales", "orders", [stranger])
+    job.table.upsert(LATER)
+    job.table.upsert(NEXT_DAY)
+    assert run(job).published == ("dt=2025-03-01",)
+    assert shown(job) == DAY_ONE
+
+
+def test_a_table_of_somebody_else_is_left_alone() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    theirs = hive_table(job, job.table.refresh(), job.table.schema)
+    job.metastore.create_database("sales")
+    job.metastore.create_table(type(theirs)(**{**_fields(theirs), "parameters": {}}))
+    with pytest.raises(UserError, match=r"sales\.orders is there already and is not of lakehouse"):
+        run(job)
+    assert job.metastore.partition_names("sales", "orders") == ()
+
+
+def _fields(value: object) -> dict[str, object]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [(["2025-3-1"], "names no day"), (["dt=soon"], "names no day"), (["hour=2025-03-01"], "names no day")],
+)
+def test_names_that_are_none_are_refused(names: list[str], told: str) -> None:
+    job = make_job({"ready": ["signal"]})
+    job.table.upsert(FIRST)
+    with pytest.raises(UserError, match=told):
+        signal(job, names)
+
+
+def test_a_signal_that_nobody_waits_for_is_refused() -> None:
+    job = make_job()
+    with pytest.raises(UserError, match="a signal changes nothing"):
+        signal(job, ["2025-03-01"])
+
+
+def test_a_version_that_was_cleaned_before_it_was_published_is_refused_with_the_way_out() -> None:
+    job = make_job(options={**OPTIONS, "hoodie.clean.commits.retained": "1"})
+    for rows in (
+        FIRST,
+        LATER,
+        NEXT_DAY,
+        rows_of(("a", "2025-03-02T05:00:00", 4)),
+        rows_of(("a", "2025-03-02T06:00:00", 5)),
+    ):
+        job.table.upsert(rows)
+    job.table.services.clean(force=True)
+    with pytest.raises(UserError, match="cleaned or undone before it was published; publish with --newest"):
+        run(job)
+    assert shown(job) == {}
+    assert run(job, Asked(newest=True)).published == ("dt=2025-03-01",)
+    assert shown(job)["dt=2025-03-01"]["a"] == 5
+
+
+def test_a_version_whose_newest_file_is_lost_is_not_published_in_an_older_state() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    env = job.table.refresh().env
+    (path,) = {stat.path for stat in job.table.commits()[1][1].stats}
+    data = env.storage.get(path)
+    env.storage.delete(path)
+    with pytest.raises(CorruptTableError, match=f"{path} is missing"):
+        run(reopened(job))
+    assert shown(job) == {}
+    env.storage.put(path, data)
+    assert run(reopened(job)).published == ("dt=2025-03-01",)
+    assert shown(job) == DAY_ONE
+
+
+def test_a_clean_keeps_what_is_published_and_takes_it_when_it_is_withdrawn() -> None:
+    job = make_job({"retain": "0s"}, options={**OPTIONS, "hoodie.clean.commits.retained": "1"})
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    run(job)
+    for value in range(4, 9):
+        job.table.upsert(rows_of(("a", f"2025-03-02T0{value}:00:00", value)))
+    job.table.services.clean(force=True)
+    assert shown(job) == DAY_ONE
+    before = len(job.table.refresh().env.storage.list(""))
+    withdraw(job, ["2025-03-01"])
+    run(job)
+    job.table.upsert(rows_of(("a", "2025-03-02T09:30:00", 9)))
+    job.table.services.clean(force=True)
+    publication = read_publications(job.table.refresh().env)["sales.orders"]
+    assert publication.partitions["dt=2025-03-01"].stage is Stage.WITHDRAWN
+    assert not publication.manifests
+    assert len([f for f in job.table.refresh().env.storage.list("") if f.path.endswith(".parquet")]) <= 3 < before
+
+
+@pytest.mark.parametrize("mode", [FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER])
+@pytest.mark.parametrize("which", ["table", "place", "metastore"])
+def test_a_crash_at_any_step_is_ended_right_by_the_next_run(which: str, mode: FaultMode) -> None:
+    """Publish, archive and sweep, each dying at each step; readers never see half of anything."""
+    step, crashes = 0, 0
+    while True:
+        step += 1
+        job = make_job({"success_file": True})
+        for rows in (FIRST, LATER, NEXT_DAY):
+            job.table.upsert(rows)
+        if not _crashed(lambda: _all(_with_fault(job, which, mode, step))):  # noqa: B023
+            break
+        crashes += 1
+        assert shown(job) in ({}, DAY_ONE), f"{which} step {step}"
+        again = reopened(job, hours=5, archive_after_s=0, retain_s=0)
+        run(again, engine=LocalEngine())
+        assert shown(job) == DAY_ONE, f"{which} step {step}"
+        again.table.refresh().env.clock.sleep(10)
+        run(again, engine=LocalEngine())
+        again.table.refresh().env.clock.sleep(10)
+        run(again, engine=LocalEngine())
+        assert shown(job) == DAY_ONE
+        publication = read_publications(again.table.refresh().env)["sales.orders"]
+        assert [p.stage for p in publication.partitions.values()] == [Stage.ARCHIVED]
+        assert not publication.retired
+        files = sorted(file.name for file in job.place.list(""))
+        assert files == ["_SUCCESS", "part-00000-00000.parquet"], f"{which} step {step} left {files}"
+    assert crashes >= 3, "it was tried"
+
+
+def _all(job: PublishJob) -> None:
+    run(job)
+    run(job, Asked(archive=True), engine=LocalEngine())
+
+
+def _crashed(work: Callable[[], None]) -> bool:
+    try:
+        work()
+    except (SimulatedCrash, RetryableError):
+        return True
+    return False
+
+
+def _with_fault(job: PublishJob, which: str, mode: FaultMode, step: int) -> PublishJob:
+    if which == "table":
+        return reopened(job, FaultyStorage(job.table.refresh().env.storage, step, mode))
+    if which == "place":
+        return reopened(job, place=FaultyStorage(job.place, step, mode))
+
+    def hook(verb: str, number: int) -> None:
+        if number == step:
+            raise RetryableError(f"{verb}: the metastore is gone")
+
+    metastore = job.metastore
+    assert isinstance(metastore, MemoryMetastore)
+    before = len(metastore.requests)
+
+    def shifted(verb: str, number: int) -> None:
+        hook(verb, number - before)
+
+    metastore.before, metastore.after = (shifted, None) if mode is FaultMode.CRASH_BEFORE else (None, shifted)
+    return job
+
+
+def test_what_is_published_cannot_be_undone_before_it_is_withdrawn() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    first, second, third = job.table.timeline.writes().by_completion()
+    run(job, Asked(names=("2025-03-02",), force=True))
+    with pytest.raises(
+        UserError, match=rf"{third.requested} cannot be undone: sales\.orders shows it in dt=2025-03-02"
+    ):
+        job.table.rollback(third.requested)
+    with pytest.raises(UserError, match="cannot be undone"):
+        job.table.restore(first.requested)
+    withdraw(job, ["2025-03-02"])
+    job.table.refresh().env.clock.sleep(3700)
+    run(job)
+    withdraw(job, ["2025-03-01"])
+    job.table.refresh().env.clock.sleep(3700)
+    run(job)
+    job.table.rollback(third.requested)
+    assert job.table.timeline.writes().by_completion()[-1] == second
+
+
+def test_a_version_that_was_undone_before_it_was_pinned_is_not_published() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    newest = job.table.timeline.writes().by_completion()[-1]
+    planned = due(job, Asked(names=("2025-03-02",), force=True, newest=True))
+    loaded = job.table.refresh()
+    begin(job, loaded, planned)
+    job.table.rollback(newest.requested)
+    with pytest.raises(UserError, match="--newest"):
+        run(job)
+    assert "dt=2025-03-02" not in shown(job)
+
+
+def test_a_late_run_that_shows_what_was_withdrawn_is_put_right() -> None:
+    job = make_job()
+    for rows in (FIRST, LATER, NEXT_DAY):
+        job.table.upsert(rows)
+    run(job)
+    shown_before = job.metastore.partitions("sales", "orders", ["dt=2025-03-01"])
+    withdraw(job, ["2025-03-01"])
+    job.metastore.add_partitions("sales", "orders", shown_before)
+    run(job)
+    assert shown(job) == {}
+
+
+def test_a_heeded_signal_is_forgotten() -> None:
+    job = make_job({"ready": ["signal"]})
+    job.table.upsert(FIRST)
+    signal(job, ["2025-03-01"])
+    run(job)
+    assert read_publications(job.table.refresh().env)["sales.orders"].signals == {}
+
+
+def test_a_signal_for_what_is_no_partition_of_the_table_is_refused() -> None:
+    job = make_job({"partitions": "table", "ready": "signal"}, partition_by=["day"])
+    job.table.upsert(FIRST)
+    with pytest.raises(UserError, match=r"'date=2025-03-01' names no partition of sales\.orders; write one like day="):
+        signal(job, ["date=2025-03-01"])
+    assert signal(job, ["day=2025-03-09"]) == ("day=2025-03-09",), "it may come"
+    assert run(job).published == ()
+    job.table.upsert(rows_of(("n", "2025-03-09T01:00:00", 1)))
+    assert run(job).published == ("day=2025-03-09",)

@@ -1,0 +1,97 @@
+"""What a decision pass costs where there are many tables: requests to the store, and statements to the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+
+from lakehouse.core.timeline.env import SystemClock
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.connect import Database
+from lakehouse.platform.catalog.run_history import RunState
+from lakehouse.platform.services.schedule import decide
+from lakehouse.spec.services import SERVICES
+from tests.bench.decisions import counted, register_copies, small_table
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+    """Twelve tables: `bench.t0` and `bench.t10` have a backlog of logs, nothing is due on the others."""
+    home = tmp_path_factory.mktemp("scale")
+    with Catalog(Database(f"sqlite:///{home}/catalog.db"), SystemClock()) as opened:
+        register_copies(opened, home, 12)
+        yield opened
+
+
+def statements(catalog: Catalog, tables: list[str]) -> int:
+    """Return how many statements a pass over some tables sends to the database."""
+    sent: list[str] = []
+
+    def count(connection: object, cursor: object, statement: str, *_: object) -> None:
+        del connection, cursor
+        sent.append(statement)
+
+    event.listen(catalog.database.engine, "before_cursor_execute", count)
+    try:
+        decide(catalog, SERVICES, tables=tables)
+    finally:
+        event.remove(catalog.database.engine, "before_cursor_execute", count)
+    return len(sent)
+
+
+def test_a_table_with_nothing_due_costs_few_requests_however_long_its_timeline_is(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    """One listing of the timeline serves all services, and a constant number of small files is read."""
+    home = str(small_table(tmp_path / "long", 12))
+    catalog.register_table("bench.long", home)
+    catalog.set_policy("bench.long", "compaction", {"max_delta_commits": 99, "log_blocks_threshold": 99})
+    catalog.set_policy("bench.long", "clustering", {"max_commits": 99})
+    catalog.set_policy("bench.long", "clean", {"commits_retained": 12})
+    with counted() as stores:
+        choices = decide(catalog, SERVICES, tables=["bench.t1", "bench.t2", "bench.long"])
+    catalog.drop_table("bench.long")
+    assert len(choices) == 3 * len(SERVICES) and not any(choice.candidate.assessment.due for choice in choices)
+    # Properties; what index the newest three commits were written by; the base and the next edit of ttl rules.
+    assert [store.counts() for store in stores] == [{"LIST": 1, "GET": 6, "PUT": 0, "HEAD": 0, "DELETE": 0}] * 3
+
+
+def test_what_is_due_is_found_among_many(catalog: Catalog) -> None:
+    chosen = [c.candidate for c in decide(catalog, SERVICES) if c.chosen]
+    assert {c.table for c in chosen} == {"bench.t0", "bench.t10"}
+    assert {c.service for c in chosen} == {"compaction"} and all(c.assessment.cost.benefit > 0 for c in chosen)
+
+
+def test_statements_to_the_catalog_do_not_grow_with_the_tables(catalog: Catalog) -> None:
+    names = [entry.identifier for entry in catalog.list_tables()]
+    catalog.set_policy("bench", "clean", {"deadline": "1h"})
+    assert statements(catalog, []) <= 20
+    # Each of few tables is looked up by its name.
+    assert statements(catalog, names) <= 20 + 3 * len(names)
+
+
+def test_the_newest_runs_of_many_tables_are_those_of_each(catalog: Catalog) -> None:
+    history, ids = catalog.history, [entry.id for entry in catalog.list_tables()][:3]
+    for number in range(4):
+        for table in ids:
+            history.start(f"r{number}", table, "clean", {"seconds": number})
+            history.end(f"r{number}", table, "clean", RunState.COMMITTED, actual={"bytes": 1})
+    found = history.newest_runs(ids[:2], limit=3)
+    assert found == {(table, "clean"): history.runs(table, "clean", limit=3) for table in ids[:2]}
+    assert history.bytes_since(["clean", "ttl"], 0) == {"clean": 12, "ttl": 0}
+
+
+def test_decisions_of_a_table_that_was_dropped_meanwhile_hold_up_no_other(catalog: Catalog) -> None:
+    entry = catalog.entry("bench.t11")
+    (choice,) = [c for c in decide(catalog, ["clean"], tables=["bench.t11"])]
+    assert choice.candidate.table == entry.identifier
+    (kept,) = catalog.history.decisions(entry.id, "clean")
+    catalog.drop_table("bench.t11")
+    other = catalog.entry("bench.t5").id
+    before = len(catalog.history.decisions(other, "clean", limit=99))
+    catalog.history.decide({(entry.id, "clean"): kept, (other, "clean"): kept})
+    assert len(catalog.history.decisions(other, "clean", limit=99)) == before + 1
+    assert catalog.history.decisions(entry.id, "clean") == ()

@@ -1,0 +1,234 @@
+"""The scheduler over real tables of a real catalog: what it decides, what runs, and what is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakehouse import Table, load_catalog
+from lakehouse.cli.main import main
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.instant import Action, State
+from lakehouse.platform.catalog.catalog import Catalog
+from lakehouse.platform.catalog.run_history import RunState
+from lakehouse.platform.services.choose import Choice
+from lakehouse.platform.services.partition_selection import days_of, narrowing
+from lakehouse.platform.services.run import Runner, run_tables
+from lakehouse.platform.services.runners import runner
+from lakehouse.platform.services.schedule import decide
+from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.services import SERVICES
+
+BUSY = {"hoodie.parquet.small.file.limit": "0"}
+
+
+def rows(*days: str, value: int = 0) -> pa.Table:
+    ids = [f"{day}-{n}" for day in days for n in range(3)]
+    return pa.table({"id": ids, "day": [day for day in days for _ in range(3)], "v": [value] * len(ids)})
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    """Three tables: orders with logs, items with versions of files, and gone, whose files are no more."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    with load_catalog() as opened:
+        for name in ("orders", "items", "gone"):
+            kind = "COPY_ON_WRITE" if name == "items" else "MERGE_ON_READ"
+            table = Table.create(
+                str(tmp_path / name), name=name, record_key=["id"], partition_by=["day"], table_type=kind
+            )
+            for value in range(6):
+                table.upsert(rows("2026-03-01", "2026-03-02", value=value))
+            opened.register_table(f"sales.{name}", str(tmp_path / name))
+        for path in (tmp_path / "gone" / ".hoodie").glob("hoodie.properties*"):
+            path.unlink()
+        yield opened
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """Run a command that must succeed; return what it printed as JSON."""
+    capsys.readouterr()
+    assert main(words) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def by_table(choices: Sequence[Choice], service: str) -> dict[str, Choice]:
+    return {c.candidate.table: c for c in choices if c.candidate.service == service}
+
+
+def test_what_is_due_is_chosen_and_every_decision_says_why(catalog: Catalog) -> None:
+    choices = decide(catalog, SERVICES)
+    assert len(choices) == 3 * len(SERVICES)
+    compaction = by_table(choices, "compaction")
+    assert compaction["sales.orders"].chosen
+    # A base file and five logs in each of two partitions.
+    assert compaction["sales.orders"].candidate.assessment.cost.files == 12
+    assert compaction["sales.orders"].candidate.assessment.cost.benefit == 10
+    assert "no logs to compact" in compaction["sales.items"].reason
+    assert "cannot be looked at: UserError" in compaction["sales.gone"].reason
+    (kept,) = catalog.history.decisions(catalog.entry("sales.orders").id, "compaction")
+    assert kept.chosen and kept.inputs["delta_commits"] == 6 and kept.predicted["files"] == 12
+
+
+def test_one_process_serves_several_tables_and_the_failure_of_one_is_its_own(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    tables = [word for name in ("gone", "orders", "items") for word in ("--table", f"sales.{name}")]
+    assert main(["clean", "run", *tables, "--report", str(report), "--option", "hoodie.clean.commits.retained=1"]) == 64
+    told = json.loads(report.read_text())
+    assert [part["status"] for part in told["parts"]] == ["failed", "nothing_to_do", "committed"]
+    assert told["error"]["message"].startswith("1 of 3 tables: sales.gone: UserError")
+    history = catalog.history
+    states = {name: history.runs(catalog.entry(f"sales.{name}").id, "clean") for name in ("gone", "orders", "items")}
+    assert {name: str(found[0].state) for name, found in states.items()} == {
+        "gone": "failed",
+        "orders": "nothing_to_do",
+        "items": "committed",
+    }
+    assert states["items"][0].actual["files"] > 0 and "no .hoodie/hoodie.properties" in str(states["gone"][0].error)
+
+
+def test_a_run_is_predicted_done_and_explained(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "services", "due", "--service", "compaction", "--output", "json")
+    assert found["batches"] == {"compaction": [["sales.orders"]]}
+    before = Table.open(catalog.entry("sales.orders").location).scan().to_arrow()
+    run(capsys, "compaction", "run", "--table", "sales.orders", "--run-id", "r1")
+    after = Table.open(catalog.entry("sales.orders").location)
+    assert after.scan().to_arrow().sort_by("id").select(["id", "v"]) == before.sort_by("id").select(["id", "v"])
+    assert len(after.timeline.where(action=Action.COMMIT, state=State.COMPLETED)) == 1
+    told = run(capsys, "services", "explain", "sales.orders", "--service", "compaction", "--output", "json")
+    (last,) = told["compaction"]["last runs"]
+    assert last["run"] == "r1" and last["state"] == "committed" and last["tries"] == 1
+    assert last["predicted"]["files"] == 12 and last["actual"]["files"] == 2
+    assert told["compaction"]["decided"]["due"]
+    again = run(capsys, "services", "due", "--service", "compaction", "--output", "json")
+    assert again["batches"] == {"compaction": []}
+    rows = run(capsys, "services", "status", "--output", "json")
+    assert {"sales.orders", "sales.gone"} <= {row["table"] for row in rows}
+    assert main(["services", "explain", "sales.orders"]) == 0
+    assert "last runs" in capsys.readouterr().out
+
+
+def test_a_table_that_another_run_is_at_is_left_to_it(catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = catalog.entry("sales.orders")
+    with catalog.leases.held("sales.orders/compaction", "other", 60_000):
+        catalog.history.start("other", entry.id, "compaction")
+        report = run(capsys, "compaction", "run", "--table", "sales.orders")
+        assert report["status"] == "nothing_to_do" and "other is at it" in report["reason"]
+        assert main(["compaction", "run", "--table", "sales.orders", "--force"]) == 75
+        assert "what was asked for is to be tried again" in capsys.readouterr().err
+        waiting = by_table(decide(catalog, ["compaction", "clustering"], force=True), "clustering")["sales.orders"]
+        assert waiting.reason == "compaction runs on this table, and both hold file groups"
+    # Its lease is over: that run is dead, whatever is written down of it.
+    number = catalog.history.request(entry.id, "compaction")
+    catalog.history.start("other", entry.id, "compaction")
+    assert not catalog.history.open_requests(entry.id, "compaction")
+    asked = by_table(decide(catalog, ["clustering", "compaction"]), "compaction")["sales.orders"]
+    assert asked.chosen and asked.reason.startswith("asked for")
+    (dead,) = catalog.history.runs(entry.id, "compaction")
+    assert (str(dead.state), [wish.id for wish in catalog.history.open_requests(entry.id, "compaction")]) == (
+        "died",
+        [number],
+    )
+    assert by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].chosen
+    assert run(capsys, "compaction", "run", "--table", "sales.orders")["status"] == "committed"
+
+
+def test_what_people_ask_for_runs_whether_it_is_due_or_not(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("services", "request", "sales.orders", "compaction", "--by", "ada")
+    run(capsys, "compaction", "run", "--table", "sales.orders")
+    Table.open(catalog.entry("sales.orders").location).upsert(rows("2026-03-01", "2026-03-02", value=9))
+    assert not by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].chosen
+    run(capsys, *words, "--partition", "2026-03-02", "--output", "json")
+    asked = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"]
+    assert asked.chosen and asked.reason.startswith("asked for")
+    report = run(capsys, "compaction", "run", "--table", "sales.orders")
+    assert report["status"] == "committed" and report["files"] == 1
+    assert catalog.history.open_requests(catalog.entry("sales.orders").id, "compaction") == ()
+
+
+def test_a_run_that_committed_has_committed_though_a_retry_of_it_fails(catalog: Catalog) -> None:
+    """A try that was suspended commits late; what is told of its retries since must not hide that."""
+    command = JobCommand(verb="compaction", action="run", table="sales.orders", run_id="run")
+
+    def fails(*_: Any) -> JobReport:
+        raise RetryableError("the plan's executor is alive")
+
+    def tried(how: Runner) -> JobReport:
+        (report,) = run_tables(catalog, "compaction", ["sales.orders"], command, how)
+        return report
+
+    made = tried(runner("compaction"))
+    assert made.status is JobStatus.COMMITTED and made.instant is not None
+    assert tried(fails).status is JobStatus.FAILED
+    for _ in range(2):
+        again = tried(runner("compaction"))
+        assert (again.status, again.instant) == (JobStatus.NOTHING_TO_DO, made.instant)
+        (told,) = catalog.history.runs(catalog.entry("sales.orders").id, "compaction")
+        assert (told.state, told.instant) == (RunState.COMMITTED, made.instant)
+
+
+def test_a_service_may_be_narrowed_to_partitions_or_to_days(
+    catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interval = ("--interval-start", "2026-03-02T00:00:00", "--interval-end", "2026-03-03T00:00:00")
+    table = ("--table", "sales.orders", "--force")
+    assert run(capsys, "compaction", "run", *table, *interval)["files"] == 1
+    outside = ("--interval-start", "2025-03-02T00:00:00", "--interval-end", "2025-03-03T00:00:00")
+    assert "no partition is of the interval" in run(capsys, "compaction", "run", *table, *outside)["reason"]
+    assert main(["compaction", "run", *table, "--partition", "2026-04-01"]) == 64
+    assert "has no partition '2026-04-01'" in capsys.readouterr().err
+    assert main(["clean", "run", *table, "--partition", "2026-03-01"]) == 64
+    assert "clean works on whole tables" in capsys.readouterr().err
+    assert main(["compaction", "run", *table, "--table", str(Path(catalog.entry("sales.items").location))]) == 64
+    assert "names of a catalog" in capsys.readouterr().err
+
+
+def test_compaction_of_a_long_interval_names_all_its_partitions(tmp_path: Path) -> None:
+    table = Table.create(str(tmp_path), name="t", record_key="id", partition_by="hour", table_type="MERGE_ON_READ")
+    hours = [f"2026-{month:02d}-{day:02d}-{hour:02d}" for month in (1, 2) for day in (1, 2, 3) for hour in range(24)]
+    table.upsert(pa.table({"id": hours, "hour": [f"region=north-west/{hour}" for hour in hours]}))
+    command = JobCommand(verb="compaction", action="run", table="t", partitions=tuple(table.partitions()))
+    chosen = narrowing("compaction", table, command)
+    assert isinstance(chosen, dict)
+    assert table.with_options(chosen).services.policies.compaction.selected_partitions == tuple(table.partitions())
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expected"),
+    [
+        (
+            ["day=2026-02-28", "day=2026-03-01", "day=2026-03-31", "day=2026-04-01"],
+            ["day=2026-03-01", "day=2026-03-31"],
+        ),
+        (["2026/02/28", "2026/03/01"], ["2026/03/01"]),
+        (["region=eu/dt=20260315", "other"], ["region=eu/dt=20260315"]),
+        (["month=2026-03", "month=2026-02"], ["month=2026-03"]),
+    ],
+)
+def test_days_are_read_from_paths(partitions: list[str], expected: list[str]) -> None:
+    march = JobCommand(
+        verb="clustering", action="run", table="t", interval_start="2026-03-01", interval_end="2026-04-01"
+    ).interval
+    assert march is not None
+    assert days_of(partitions, march) == expected
+    with pytest.raises(UserError, match="no partition names a day"):
+        days_of(["region=eu"], march)
+
+
+def test_a_deadline_counts_from_when_the_service_became_due(catalog: Catalog) -> None:
+    catalog.set_policy("sales.orders", "compaction", {"deadline": "2h"})
+    first = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].candidate.deadline_ms
+    again = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].candidate.deadline_ms
+    assert first is not None and again is not None
+    assert abs(first - catalog.clock.now_ms() - 7_200_000) < 60_000 and again - first < 1000
+    catalog.set_policy("sales", "compaction", {"enabled": False})
+    assert "switched off" in by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].reason

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.platform.sources.file_checkpoint import LIMIT, Checkpoint, SourceFile
+
+
+def _file(number: int, modified_ms: int, size_bytes: int = 1) -> SourceFile:
+    path = f"{number}.json"
+    return SourceFile(url=f"/landing/{path}", path=path, size_bytes=size_bytes, modified_ms=modified_ms)
+
+
+FILES = st.lists(
+    st.builds(_file, st.integers(0, 30), st.integers(0, 2**41), st.integers(0, 3)), max_size=40, unique=True
+)
+
+
+@given(FILES, st.integers(1, 20))
+def test_a_checkpoint_survives_its_json(files: list[SourceFile], limit: int) -> None:
+    checkpoint = Checkpoint().after(files, limit=limit)
+    assert Checkpoint.from_json(checkpoint.to_json()) == checkpoint
+
+
+@given(FILES, FILES, st.integers(1, 20))
+def test_what_was_taken_is_never_taken_again(first: list[SourceFile], second: list[SourceFile], limit: int) -> None:
+    checkpoint = Checkpoint().after(first, limit=limit).after(second, limit=limit)
+    assert all(checkpoint.has(file) for file in (*first, *second))
+    assert len(checkpoint.taken) <= limit
+
+
+@given(FILES, st.data())
+def test_a_late_file_with_an_old_time_is_still_to_ingest(files: list[SourceFile], data: st.DataObject) -> None:
+    late = data.draw(st.lists(st.sampled_from(files), unique=True)) if files else []
+    checkpoint = Checkpoint().after(file for file in files if file not in late)
+    assert [file for file in files if not checkpoint.has(file)] == [file for file in files if file in late]
+
+
+def test_a_file_written_again_is_a_new_file() -> None:
+    checkpoint = Checkpoint().after([_file(1, 1000, size_bytes=5)])
+    assert checkpoint.has(_file(1, 1000, size_bytes=5))
+    assert not checkpoint.has(_file(1, 1000, size_bytes=6))
+    assert not checkpoint.has(_file(1, 1001, size_bytes=5))
+
+
+def test_only_a_file_older_than_the_newest_remembered_ones_is_forgotten() -> None:
+    checkpoint = Checkpoint().after((_file(n, 1000 + n) for n in range(10)), limit=4)
+    assert not checkpoint.has(_file(99, 1006))
+    assert checkpoint.has(_file(99, 1004))
+
+
+def test_a_full_checkpoint_stays_under_a_hundred_kilobytes() -> None:
+    checkpoint = Checkpoint().after(_file(n, 1_700_000_000_000 + n * 3_600_000) for n in range(3 * LIMIT))
+    assert len(checkpoint.taken) == LIMIT
+    assert len(checkpoint.to_json()) < 100_000
+
+
+def test_a_broken_checkpoint_is_reported_and_a_newer_one_is_refused() -> None:
+    with pytest.raises(CorruptTableError, match="checkpoint in the last commit is unreadable"):
+        Checkpoint.from_json('{"version": 1, "floor": null, "files": 3, "taken": "AAAA"}')
+    with pytest.raises(CorruptTableError, match="unreadable"):
+        Checkpoint.from_json("nonsense")
+    with pytest.raises(UnsupportedError, match="version 2"):
+        Checkpoint.from_json(json.dumps({"version": 2}))
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 3])
+def test_checkpoint_remembers_newest_files_up_to_its_limit_and_forgets_the_oldest(more: int) -> None:
+    limit = 5
+    files = [_file(number, 1_000 + number) for number in range(limit + more)]
+    checkpoint = Checkpoint().after(files, limit=limit)
+    kept = files[max(more, 0) :]
+    assert checkpoint.taken == frozenset(kept_file.entry for kept_file in kept)
+    assert checkpoint.floor == (files[more - 1].entry if more > 0 else None)
+    assert all(checkpoint.has(known) for known in files)
+    assert not checkpoint.has(_file(99, 5_000))
+    # A file that is newer than what was forgotten and was never taken is still to ingest.
+    assert more <= 0 or not checkpoint.has(_file(98, 1_000 + more))
+
+
+def test_checkpoint_of_a_run_uses_the_documented_limit() -> None:
+    files = [_file(number, 1_000 + number) for number in range(LIMIT + 2)]
+    checkpoint = Checkpoint().after(files)
+    assert (len(checkpoint.taken), checkpoint.floor) == (LIMIT, files[1].entry)
+    assert len(Checkpoint().after(files[:LIMIT]).taken) == LIMIT and Checkpoint().after(files[:LIMIT]).floor is None

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.errors import UserError
+from lakehouse.platform.sources.file_checkpoint import Checkpoint, SourceFile
+from lakehouse.platform.sources.file_paths import interval_paths, split_path
+from lakehouse.platform.sources.files import list_source, plan_ingest
+from lakehouse.platform.sources.missing_folders import check_missing
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.job import interval_text
+from lakehouse.spec.location import resolve
+
+JANUARY = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
+
+
+def _file(number: int, modified_ms: int) -> SourceFile:
+    return SourceFile(url=f"/landing/{number}", path=str(number), size_bytes=1, modified_ms=modified_ms)
+
+
+ARRIVALS = st.lists(
+    st.lists(st.builds(_file, st.integers(0, 50), st.integers(0, 100)), max_size=8), min_size=1, max_size=6
+)
+
+
+@given(ARRIVALS)
+def test_runs_by_checkpoint_take_every_file_once_in_whatever_order_they_appear(
+    arrivals: list[list[SourceFile]],
+) -> None:
+    present: list[SourceFile] = []
+    taken: list[SourceFile] = []
+    committed: str | None = None
+    for arriving in arrivals:
+        present += [file for file in arriving if file not in present]
+        checkpoint = Checkpoint() if committed is None else Checkpoint.from_json(committed)
+        plan = plan_ingest(present, checkpoint)
+        again = plan_ingest(present, checkpoint)
+        assert plan == again
+        if plan.files:
+            assert plan.checkpoint is not None
+            taken += plan.files
+            committed = plan.checkpoint.to_json()
+    assert sorted(taken, key=str) == sorted(present, key=str)
+
+
+@given(ARRIVALS)
+def test_a_killed_run_is_planned_again_in_full(arrivals: list[list[SourceFile]]) -> None:
+    present = [file for arriving in arrivals for file in arriving]
+    killed = plan_ingest(present, Checkpoint())
+    assert plan_ingest(present, Checkpoint()) == killed
+    assert set(killed.files) == set(present)
+
+
+def test_an_interval_in_a_commit_is_not_ingested_again_unless_it_is_asked_for() -> None:
+    files = [_file(1, 1), _file(2, 2)]
+    done = plan_ingest(files, Checkpoint(), interval=JANUARY, by_interval=True, committed_at="20260201000000000")
+    assert done.files == ()
+    assert done.reason == "interval 2026-01-01T00:00:00Z/2026-02-01T00:00:00Z is in commit 20260201000000000 already"
+    repeated = plan_ingest(
+        files, Checkpoint(), interval=JANUARY, by_interval=True, committed_at="20260201000000000", repeat=True
+    )
+    assert repeated.files == tuple(files)
+
+
+def test_a_run_by_interval_takes_all_its_files_and_leaves_the_checkpoint_alone() -> None:
+    files = [_file(1, 1), _file(2, 2)]
+    plan = plan_ingest(files, Checkpoint().after(files), interval=JANUARY, by_interval=True)
+    assert plan.files == tuple(files)
+    assert plan.checkpoint is None
+
+
+def test_a_full_refresh_takes_everything_and_still_leaves_a_checkpoint() -> None:
+    files = [_file(1, 1), _file(2, 2)]
+    plan = plan_ingest(files, Checkpoint().after(files), committed_at="2026", full_refresh=True)
+    assert plan.files == tuple(files)
+    assert plan.checkpoint == Checkpoint().after(files)
+
+
+def test_the_summary_names_some_files_and_counts_all() -> None:
+    plan = plan_ingest([_file(n, n) for n in range(50)], Checkpoint())
+    summary = json.loads(plan.summary())
+    assert (summary["count"], summary["bytes"], len(summary["names"])) == (50, 50, 20)
+    assert summary["names"][0] == "/landing/0"
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    for n, name in enumerate(("2026-01/a.json", "2026-01/b.csv", "2026-02/c.json", "2026-02/deep/d.json", "top.json")):
+        path = tmp_path / "landing" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+        os.utime(path, (1000 + n, 1000 + n))
+    for name in ("_SUCCESS", ".a.json.tmp", "2026-01/_temporary/x.json"):
+        path = tmp_path / "landing" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    (tmp_path / "landing/empty").mkdir()
+    return tmp_path / "landing"
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("", ["2026-01/a.json", "2026-01/b.csv", "2026-02/c.json", "2026-02/deep/d.json", "top.json"]),
+        ("2026-02/", ["c.json", "deep/d.json"]),
+        ("top.json", ["top.json"]),
+        ("*.json", ["top.json"]),
+        ("*/*.json", ["2026-01/a.json", "2026-02/c.json"]),
+        ("2026-0[12]", ["2026-01/a.json", "2026-01/b.csv", "2026-02/c.json", "2026-02/deep/d.json"]),
+        ("**/*.json", ["2026-01/a.json", "2026-02/c.json", "2026-02/deep/d.json", "top.json"]),
+        ("2026-0?/c.json", ["2026-02/c.json"]),
+        ("empty", []),
+        ("*.parquet", []),
+    ],
+)
+def test_a_path_names_a_file_a_directory_or_a_pattern(landing: Path, path: str, names: list[str]) -> None:
+    listing = list_source((f"{landing}/{path}" if path else str(landing),), {})
+    assert [file.path for file in listing.files] == names
+    assert all(Path(file.url).is_file() for file in listing.files)
+    assert all(listing.storage.get(file.path) == b"{}" for file in listing.files)
+
+
+def test_files_come_in_the_order_of_their_times(landing: Path) -> None:
+    os.utime(landing / "top.json", (1, 1))
+    assert list_source((str(landing),), {}).files[0].path == "top.json"
+
+
+@pytest.mark.parametrize("path", ["nothing", "nothing/*.json", "nothing.json"])
+def test_a_path_that_does_not_exist_is_named(landing: Path, path: str) -> None:
+    (folder,) = list_source((f"{landing}/{path}",), {}).folders
+    assert not folder.exists
+    with pytest.raises(UserError, match=f"no file or directory '.*{path[:7]}"):
+        check_missing([folder], IngestSpec(path=path))
+
+
+def test_an_object_store_has_no_empty_directories_so_a_slash_or_a_pattern_says_it_may_be_empty() -> None:
+    open_storage("memory://landing").put("orders/a.json", b"{}")
+    assert [f.url for f in list_source(("memory://landing/orders/",), {}).files] == ["memory://landing/orders/a.json"]
+    assert [f.url for f in list_source(("memory://landing/orders/a.json",), {}).files] == [
+        "memory://landing/orders/a.json"
+    ]
+    assert [f.url for f in list_source(("memory://landing/o*/*",), {}).files] == ["memory://landing/orders/a.json"]
+    assert list_source(("memory://landing/trips/",), {}).files == ()
+    assert list_source(("memory://landing/trips/*.json",), {}).files == ()
+    assert list_source(("memory://void",), {}).files == ()
+    assert all(folder.exists for folder in list_source(("memory://landing/trips/",), {}).folders)
+    assert not any(folder.exists for folder in list_source(("memory://landing/trips",), {}).folders)
+
+
+def test_an_interval_fills_the_path_in_utc() -> None:
+    zone = timezone(timedelta(hours=2))
+    interval = (datetime(2026, 1, 1, 1, tzinfo=zone), datetime(2026, 2, 1, tzinfo=UTC))
+    path = "a/{start:%Y-%m-%d}/{start:%H}_{end:%Y%m}.json"
+    assert interval_paths(path, interval) == ("a/2025-12-31/23_202602.json",)
+    assert interval_text(interval) == "2025-12-31T23:00:00Z/2026-02-01T00:00:00Z"
+    assert interval_paths("a/*.json", None) == ("a/*.json",)
+    with pytest.raises(UserError, match="read by data interval, and this run has none"):
+        interval_paths("a/{start:%Y}.json", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "expected"),
+    [
+        ("s3://b/x", {}, "s3://b/x"),
+        ("${ROOT}/x/", {"ROOT": "s3://b"}, "s3://b/x/"),
+        ("${ROOT}/x", {"ROOT": "/data"}, "/data/x"),
+        ("x/{start:%Y}", {"LAKEHOUSE_HOME": "/home"}, "/home/x/{start:%Y}"),
+        ("x/", {"LAKEHOUSE_HOME": "/home"}, "/home/x/"),
+        ("/abs", {"LAKEHOUSE_HOME": "/home"}, "/abs"),
+    ],
+)
+def test_texts_of_a_spec_are_resolved_at_run_time(text: str, environ: Mapping[str, str], expected: str) -> None:
+    assert resolve(text, environ, name="location") == expected
+
+
+def test_a_missing_variable_is_named_with_the_nearest_known_one() -> None:
+    with pytest.raises(
+        UserError, match=r"location: '\$\{LAKEHOUSE_SHARD\}/x' needs .*LAKEHOUSE_SHARD.*LAKEHOUSE_SHARED"
+    ):
+        resolve("${LAKEHOUSE_SHARD}/x", {"LAKEHOUSE_SHARED": "/s"}, name="location")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/a/b/c.json", ("/a/b/c.json", ())),
+        ("/a/b/", ("/a/b", ())),
+        ("/a/*/c", ("/a", ("*", "c"))),
+        ("/*.json", ("/", ("*.json",))),
+        ("s3://b/x/*.json", ("s3://b/x", ("*.json",))),
+        ("s3://b/*", ("s3://b", ("*",))),
+    ],
+)
+def test_a_path_is_cut_before_its_first_wildcard(path: str, expected: tuple[str, tuple[str, ...]]) -> None:
+    assert split_path(path) == expected
+
+
+def test_a_pattern_for_buckets_is_refused() -> None:
+    with pytest.raises(UserError, match="bucket cannot be a pattern"):
+        split_path("s3://*/x")

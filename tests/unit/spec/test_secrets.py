@@ -1,0 +1,261 @@
+"""Secrets: refused where people can read them, hidden where they are shown, resolved where they are used."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.logger.logger import JSONFormatter
+
+from lakehouse.cli.main import main
+from lakehouse.core.timeline.table_lock import table_lock
+from lakehouse.errors import LakehouseError, UserError
+from lakehouse.platform.catalog.catalog import document_of
+from lakehouse.platform.catalog.connect import Database, catalog_url
+from lakehouse.platform.catalog.run_history import Decision, _decision_row
+from lakehouse.platform.jobs.run import run_job
+from lakehouse.spec.job import JobCommand, JobError, JobReport
+from lakehouse.spec.options import TransactionPolicy, declarations, parse_options
+from lakehouse.spec.secrets import holds_secret, is_secret, redact, redact_text, resolve_secret
+from lakehouse.spec.table import parse_spec
+from tests.support.tables import make_env
+
+KEY = "lakehouse.lock.sqlalchemy.url"
+PASSWORD = "pa55:w@rd"
+URL = f"postgresql+psycopg://me:{PASSWORD}@db:5432/locks"
+#: What a URL that cannot be used begins and ends with.
+URLS = (("", ""), ("postgresql", ":port/x"), ("nodb", "/x"))
+SPEC = """
+table: sales.orders
+location: {location}
+record_key: [id]
+options:
+  lakehouse.lock.sqlalchemy.url: {url}
+"""
+
+
+def test_the_url_of_the_lock_is_declared_secret_and_credentials_are_by_their_names() -> None:
+    assert [declared["key"] for declared in declarations() if declared["secret"]] == [KEY]
+    names = ("fs.s3a.secret.key", "spark.hadoop.fs.s3a.access.key", "AWS_SECRET_ACCESS_KEY", "fs.azure.account.key.x.y")
+    assert all(map(is_secret, names))
+    plain = ("hoodie.datasource.write.recordkey.field", "hoodie.write.lock.zookeeper.lock_key", "fs.s3a.endpoint")
+    assert not any(map(is_secret, plain))
+
+
+@pytest.mark.parametrize(
+    ("value", "secret"),
+    [
+        (URL, True),
+        ("postgresql://me@db/locks?password=x", True),
+        ("postgresql://me:x@[db/locks", True),
+        ("hunter2", True),
+        ("", False),
+        ("sqlite:////var/locks.db", False),
+        ("postgresql://me@db/locks", False),
+        ("postgresql://me:${LOCK_PASSWORD}@db/locks", False),
+        ("${LOCK_URL}", False),
+        ("file:/run/secrets/lock", False),
+        ("airflow:lock_database", False),
+    ],
+)
+def test_a_value_holds_a_secret_unless_it_is_a_reference_or_a_url_without_password(value: str, secret: bool) -> None:
+    assert holds_secret(value) is secret
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [
+            *["table", "create", "--name", "t", "--location", "memory://t/t", "--record-key", "id", "--option"],
+            f"{KEY}={URL}",
+        ],
+        ["clean", "due", "--table", "memory://t/t", "--option", f"{KEY}={URL}"],
+        ["clean", "run", "--table", "memory://t/t", "--option", f"{KEY}={URL}"],
+        ["clean", "due", "--table", "memory://t/t", "--option", URL],
+        ["table", "list", "--catalog", URL],
+        ["services", "list", "--catalog", URL],
+        ["table", "create", "--table", "x.yaml", "--catalog", URL],
+    ],
+)
+def test_the_command_line_refuses_a_secret_and_does_not_repeat_it(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == UserError.exit_code
+    told = capsys.readouterr()
+    assert "w@rd" not in told.out + told.err and "pa55" not in told.out + told.err
+
+
+def test_a_job_has_no_secret_among_its_arguments() -> None:
+    with pytest.raises(UserError, match=r"\$\{NAME\}") as error:
+        JobCommand(verb="ingest", action="run", table="t.yaml", options={KEY: URL})
+    assert PASSWORD not in str(error.value)
+    command = JobCommand(verb="ingest", action="run", table="t.yaml", options={KEY: "airflow:locks"})
+    assert JobCommand.from_argv(command.to_argv()) == command
+
+
+def test_a_spec_holds_references_and_no_passwords(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"<spec>:6.*{KEY} holds a secret") as error:
+        parse_spec(SPEC.format(location=tmp_path, url=URL), source="<spec>")
+    assert "pa55" not in str(error.value)
+    spec = parse_spec(SPEC.format(location=tmp_path, url="${LOCK_URL}"), source="<spec>")
+    assert spec.call_options()[KEY] == "${LOCK_URL}"
+
+
+def test_options_of_a_reader_are_no_place_for_secrets(tmp_path: Path) -> None:
+    text = f"table: a.b\nlocation: {tmp_path}\nrecord_key: [id]\ningest:\n  path: {tmp_path}/in\n  format: csv\n"
+    with pytest.raises(UserError, match=r"<spec>:8.*password holds a secret"):
+        parse_spec(f"{text}  options:\n    password: hunter2\n", source="<spec>")
+
+
+def test_the_catalog_stores_no_secret_of_a_spec_policy_decision_or_run(tmp_path: Path) -> None:
+    spec = parse_spec(SPEC.format(location=tmp_path, url="${LOCK_URL}"), source="<spec>")
+    assert document_of(spec)["options"] == {KEY: "${LOCK_URL}"}
+    with pytest.raises(UserError, match="holds a secret"):
+        document_of(replace(spec, options={KEY: URL}))
+    decision = Decision(due=False, chosen=False, reason=f"cannot be looked at: no answer from {URL}")
+    row = _decision_row(1, "clean", 0, decision)
+    assert row["reason"] == "cannot be looked at: no answer from postgresql+psycopg://me:***@db:5432/locks"
+
+
+def test_policies_and_errors_do_not_show_a_secret() -> None:
+    policies = parse_options({"hoodie.write.lock.provider": "sqlalchemy", KEY: URL})
+    assert "pa55" not in repr(policies)
+    assert "pa55" not in JobError.of(RuntimeError(f"cannot connect to {URL}")).message
+
+
+def test_documents_are_shown_without_secrets() -> None:
+    document = {
+        "options": {KEY: URL, "fs.s3a.secret.key": "hunter2", "fs.s3a.endpoint": "http://s3:9000"},
+        "schema": {"token": "string"},
+        "sources": [{"url": f"jdbc {URL} and more", "columns": ("a", "b")}],
+        "retries": 3,
+    }
+    shown = redact(document)
+    assert shown == {
+        "options": {KEY: "***", "fs.s3a.secret.key": "***", "fs.s3a.endpoint": "http://s3:9000"},
+        "schema": {"token": "string"},
+        "sources": [{"url": "jdbc postgresql+psycopg://me:***@db:5432/locks and more", "columns": ["a", "b"]}],
+        "retries": 3,
+    }
+    assert redact_text("GET s3://b/x?X-Amz-Security-Token=abc&y=1 failed") == (
+        "GET s3://b/x?X-Amz-Security-Token=***&y=1 failed"
+    )
+    assert redact_text("https://host:8080/path and a@b.c") == "https://host:8080/path and a@b.c"
+
+
+@pytest.mark.parametrize("text", ["a" * 400_000, "a://b:" * 60_000, "?a" * 200_000, "?" + "token" * 80_000])
+def test_hiding_passwords_takes_time_that_is_linear_in_the_text(text: str) -> None:
+    # A search from every letter on took minutes here; texts of tables, such as keys, get into messages.
+    assert redact_text(text) == text
+
+
+def test_passwords_are_hidden_in_the_words_of_drivers_and_stores() -> None:
+    assert redact_text("host=db password=hunter2 dbname=x") == "host=db password=*** dbname=x"
+    assert redact_text("https://a.blob.core.windows.net/c?sv=1&sig=hunter2") == (
+        "https://a.blob.core.windows.net/c?sv=1&sig=***"
+    )
+    assert redact_text("design=1 and s3://b/x?design=a") == "design=1 and s3://b/x?design=a"
+    assert redact_text("half a character: \ud800") == "half a character: \ud800"
+
+
+@pytest.mark.parametrize("told", ["my p@ss w0rd", "my%20p%40ss w0rd", "hunter2-of-tls"])
+def test_a_secret_that_was_resolved_is_hidden_wherever_a_message_tells_it(told: str) -> None:
+    url = "postgresql://me:my%20p%40ss w0rd@db/locks?sslpassword=hunter2-of-tls"
+    assert resolve_secret("${LOCK_URL}", {"LOCK_URL": url}, key=KEY) == url
+    assert redact_text(f"the driver says: {told}!") == "the driver says: ***!"
+
+
+@pytest.mark.parametrize("formatter", [logging.Formatter(), JSONFormatter()], ids=["text", "json of pyspark"])
+def test_tracebacks_in_logs_and_of_commands_hide_passwords(
+    formatter: logging.Formatter,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(caplog.handler, "formatter", formatter)
+    main(["options"])
+    try:
+        raise RuntimeError(f"no answer from {URL}")
+    except RuntimeError as error:
+        logging.getLogger("some.library").exception("failed")
+        sys.excepthook(type(error), error, error.__traceback__)
+    for told in (capfd.readouterr().err, caplog.text):
+        assert "RuntimeError" in told and "no answer from postgresql+psycopg://me:***@db" in told
+        assert "test_tracebacks_in_logs" in told, "where it was raised"
+        assert "pa55" not in told
+
+
+def test_a_reference_is_resolved_from_the_environment_a_file_or_a_connection(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text(f"{URL}\n")
+    fields = {"conn_type": "postgres", "login": "me", "password": "p/w", "host": "db", "port": 5432, "schema": "locks"}
+    environ = {
+        "LOCK_URL": URL,
+        "PASSWORD": "x",
+        "AIRFLOW_CONN_PLAIN": "postgres://me:x@db/locks",
+        "AIRFLOW_CONN_FIELDS": json.dumps(fields),
+        "AIRFLOW_CONN_EXTRA": json.dumps({"conn_type": "generic", "extra": json.dumps({"url": URL})}),
+        "AIRFLOW_CONN_BROKEN": '{"password": "hunter2"',
+    }
+    resolved = {
+        "${LOCK_URL}": URL,
+        "postgresql://me:${PASSWORD}@db/locks": "postgresql://me:x@db/locks",
+        f"file:{file}": URL,
+        "airflow:plain": "postgresql+psycopg://me:x@db/locks",
+        "airflow:fields": "postgresql+psycopg://me:p%2Fw@db:5432/locks",
+        "airflow:extra": URL,
+        "sqlite://": "sqlite://",
+    }
+    assert {text: resolve_secret(text, environ, key=KEY) for text in resolved} == resolved
+    for text, missing in {
+        "${NO_URL}": "NO_URL",
+        f"file:{file}.gone": "gone",
+        "airflow:gone": "AIRFLOW_CONN_GONE",
+        "airflow:broken": "neither a URL",
+    }.items():
+        with pytest.raises(UserError, match=missing) as error:
+            resolve_secret(text, environ, key=KEY)
+        assert "hunter2" not in str(error.value)
+
+
+def test_the_lock_resolves_its_url_when_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = TransactionPolicy(lock_provider="sqlalchemy", lock_database_url="${LOCK_URL}")
+    with pytest.raises(UserError, match="LOCK_URL, which is not set"), table_lock(make_env(), policy):
+        pass
+    monkeypatch.setenv("LOCK_URL", f"sqlite:///{tmp_path}/locks.db")
+    with table_lock(make_env(), policy):
+        assert (tmp_path / "locks.db").exists()
+
+
+@pytest.mark.parametrize("url", [f"{lead}://me:{PASSWORD}@db{rest}" for lead, rest in URLS])
+def test_a_url_that_does_not_parse_is_not_repeated(url: str) -> None:
+    policy = TransactionPolicy(lock_provider="sqlalchemy", lock_database_url=url)
+    calls = (lambda: Database(url), lambda: table_lock(make_env(), policy).__enter__())
+    for call in calls:
+        with pytest.raises(LakehouseError) as error:
+            call()
+        assert "pa55" not in str(error.value) and "w@rd" not in str(error.value)
+
+
+def test_the_catalog_may_be_named_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("sqlite:////x/catalog.db\n")
+    assert catalog_url("default", {"LAKEHOUSE_CATALOG": f"file:{tmp_path}/url"}) == "sqlite:////x/catalog.db"
+
+
+def test_logs_and_reports_of_a_job_hide_passwords(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    main(["options"])
+    report = tmp_path / "reports" / "report.json"
+
+    def work(command: JobCommand) -> JobReport:
+        logging.getLogger("some.library").warning("connecting to %s", URL)
+        raise RuntimeError(f"no answer from {URL}")
+
+    run_job(JobCommand(verb="clean", action="run", table="t", report=str(report)), work)
+    told = capfd.readouterr()
+    assert "no answer from postgresql+psycopg://me:***@db" in told.err
+    assert "pa55" not in told.err + told.out + report.read_text()

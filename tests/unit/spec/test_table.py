@@ -1,0 +1,362 @@
+"""Table specs: what parses to what, and what a wrong one says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse.errors import UserError
+from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.table import (
+    INDEX_TYPES,
+    IndexSpec,
+    PartitionField,
+    TableSpec,
+    asset_uri,
+    load_spec,
+    parse_spec,
+)
+
+MINIMAL = "table: orders\nlocation: lake/orders\nrecord_key: id\n"
+
+
+def parse(text: str) -> TableSpec:
+    return parse_spec(text, source="orders.yaml")
+
+
+def test_three_names_are_enough() -> None:
+    spec = parse(MINIMAL)
+    assert spec == TableSpec(table="orders", location="lake/orders", record_key=("id",))
+    assert (spec.type, spec.source, spec.ingest) == ("COPY_ON_WRITE", "orders.yaml", None)
+
+
+@pytest.mark.parametrize("missing", ["table", "location", "record_key"])
+def test_each_of_the_three_is_needed(missing: str) -> None:
+    text = "".join(line for line in MINIMAL.splitlines(keepends=True) if not line.startswith(missing))
+    with pytest.raises(UserError, match=f"orders.yaml:1: the table spec needs '{missing}'"):
+        parse(text)
+    with pytest.raises(UserError, match=f"needs '{missing}'"):
+        parse(text + f"{missing}:\n")
+
+
+def test_every_part_of_a_spec_is_read() -> None:
+    spec = parse(
+        """
+table: sales.orders
+location: s3://lake/sales/orders
+type: merge_on_read
+record_key: [order_id, line]
+ordering: updated_at
+partition_by: [region, "created:TIMESTAMP"]
+key_generator: custom
+merge_mode: event_time_ordering
+index: {type: bucket, buckets: 8, hash_field: [order_id], partitions: {"region=eu": 32, "^region=u": 16}}
+schema: {order_id: string, line: int, updated_at: timestamp, region: string, created: bigint}
+ingest:
+  source: files
+  path: s3://landing/{start:%Y/%m/%d}/
+  format: CSV
+  options: {header: false, nullValue: NA}
+  operation: insert
+  max_bad_records: 1_000
+  replace: true
+  schedule: "@hourly"
+  start_date: 2026-01-01
+  catchup: true
+  retries: 0
+  retry_delay: 5m
+  timeout: 2h
+  pool: big
+  spark: {spark.executor.memory: 4g}
+services: {compaction: {max_delta_commits: 5}, clean: {}}
+options: {hoodie.parquet.max.file.size: 1000000}
+"""
+    )
+    assert (spec.type, spec.record_key, spec.ordering) == ("MERGE_ON_READ", ("order_id", "line"), ("updated_at",))
+    assert spec.partition_by == (PartitionField(name="region"), PartitionField(name="created", type="TIMESTAMP"))
+    assert (spec.key_generator, spec.merge_mode) == (KeyGeneratorType.CUSTOM, "EVENT_TIME_ORDERING")
+    assert spec.index == IndexSpec(
+        type="BUCKET",
+        buckets=8,
+        hash_fields=("order_id",),
+        partitions=(("region=eu", 32), ("^region=u", 16)),
+    )
+    assert list(spec.schema) == ["order_id", "line", "updated_at", "region", "created"]
+    assert spec.ingest == IngestSpec(
+        path="s3://landing/{start:%Y/%m/%d}/",
+        format="csv",
+        options={"header": "false", "nullValue": "NA"},
+        operation="insert",
+        max_bad_records=1000,
+        replace=True,
+        schedule="@hourly",
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=True,
+        retries=0,
+        retry_delay_s=300,
+        timeout_s=7200,
+        pool="big",
+        spark={"spark.executor.memory": "4g"},
+    )
+    assert spec.services == {"compaction": {"max_delta_commits": 5}, "clean": {}}
+    assert spec.write_options() == {
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "8",
+        "hoodie.bucket.index.hash.field": "order_id",
+        "hoodie.bucket.index.partition.expressions": "region=eu,32;^region=u,16",
+        "hoodie.parquet.max.file.size": "1000000",
+    }
+
+
+def test_event_times_of_an_ingestion_are_options_of_all_writes() -> None:
+    spec = parse(f"{MINIMAL}ingest: {{path: landing, event_time: updated_at, lateness: 10m}}\n")
+    assert spec.ingest == IngestSpec(path="landing", event_time="updated_at", lateness_s=600)
+    expected = {
+        "hoodie.payload.event.time.field": "updated_at",
+        "lakehouse.event_time.lateness": "600s",
+        "lakehouse.event_time.source": spec.table,
+    }
+    assert spec.write_options() == expected
+    assert parse(yaml.safe_dump(spec.to_mapping())) == spec
+    named = parse(f"{MINIMAL}ingest: {{path: landing, event_time: updated_at, source_name: shop}}\n")
+    assert named.write_options()["lakehouse.event_time.source"] == "shop"
+    by_option = parse(f"{MINIMAL}ingest: {{path: landing}}\noptions: {{hoodie.payload.event.time.field: at}}\n")
+    assert by_option.write_options()["lakehouse.event_time.source"] == spec.table
+    assert parse(f"{MINIMAL}ingest: {{path: landing}}\n").write_options() == {}
+
+
+def test_merging_is_declared_in_names_of_its_own() -> None:
+    own = parse(f"{MINIMAL}merge_mode: custom\nmerger: mergers.retention:merge\n")
+    assert (own.merge_mode, own.merger) == ("CUSTOM", "mergers.retention:merge")
+    assert parse(f"{MINIMAL}merger: own:merge\n").merge_mode is None
+    postgres = parse(
+        f"{MINIMAL}ordering: _event_lsn\npartial_update: fill_unavailable\nunavailable_value: '?'\n"
+        "delete_field: _change_operation_type\ndelete_marker: d\n"
+    )
+    assert (postgres.partial_update, postgres.unavailable_value) == ("FILL_UNAVAILABLE", "?")
+    assert (postgres.delete_field, postgres.delete_marker) == ("_change_operation_type", "d")
+    for spec in (own, postgres):
+        assert parse(yaml.safe_dump(spec.to_mapping())) == spec
+
+
+def test_columns_may_be_a_text_with_commas_and_keep_what_yaml_would_turn_into_values() -> None:
+    spec = parse("table: t\nlocation: l\nrecord_key: a, no\nordering: [1.50]\n")
+    assert (spec.record_key, spec.ordering) == (("a", "no"), ("1.50",))
+
+
+def test_a_timestamp_partition_may_say_how_it_is_read_and_written() -> None:
+    detail = "{type: TIMESTAMP, timestamp_type: DATE_STRING, input_formats: ['yyyy-MM-dd, HH'], output_format: yyyy/MM}"
+    expected = PartitionField(
+        name="at",
+        type="TIMESTAMP",
+        timestamp=TimestampFormat(type="DATE_STRING", input_formats=("yyyy-MM-dd, HH",), output_format="yyyy/MM"),
+    )
+    assert parse(f"{MINIMAL}partition_by: {{at: {detail}}}").partition_by == (expected,)
+    mixed = parse(f"{MINIMAL}partition_by:\n  - region\n  - at: {detail}\n").partition_by
+    assert mixed == (PartitionField(name="region"), expected)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("recrod_key: id", "orders.yaml:4: unknown name 'recrod_key' in the table spec. Did you mean 'record_key'?"),
+        ("ingest: {path: p, formt: csv}", "4: unknown name 'formt' in ingest. Did you mean 'format'?"),
+        ("ingest: {path: p, format: cvs}", "4: format: 'cvs' is none of json, csv, parquet. Did you mean 'csv'?"),
+        ("ingest:\n  format: csv", "5: ingest needs 'path'"),
+        ("ingest:\n  path: p\n  retries: -1", "6: retries: '-1' is not a whole number"),
+        ("ingest: {path: p, retry_delay: soon}", "retry_delay: 'soon' is not a duration"),
+        ("ingest: {path: p, timeout: 0}", "timeout: must be longer than 0"),
+        ("ingest: {path: p, lateness: 5m}", "name its column: event_time"),
+        ("ingest: {path: p, replace: maybe}", "replace: 'maybe' is none of true, false"),
+        ("ingest: {path: p, catchup: true}", "catchup needs 'schedule' and 'start_date'"),
+        ("ingest: {path: p, start_date: 2026-31-01}", "start_date: '2026-31-01' is not a date"),
+        ("ingest: {path: 'a/{strat:%Y}'}", "unknown placeholder '{strat:%Y}'. Did you mean 'start'?"),
+        ("ingest: {path: 'a/{start}'}", "'{start}' needs a date format"),
+        ("ingest: files", "4: ingest: expected a mapping"),
+        ("services: {compactoin: {}}", "unknown name 'compactoin' in services. Did you mean 'compaction'?"),
+        ("services: {compaction: 3}", "services.compaction: 3 is no mapping of settings"),
+        ("services: {compaction: {max_delta_comits: 3}}", "Did you mean 'max_delta_commits'?"),
+        ("services: {compaction: {deadline: soon}}", "services.compaction.deadline='soon' is no duration"),
+        ("options: {hodie.index.type: BUCKET}", "unknown option 'hodie.index.type'. Did you mean 'hoodie.index.type'?"),
+        ("options: {hoodie.parquet.block.size: big}", "option hoodie.parquet.block.size='big': expected int"),
+        ("type: COPY", "type: 'COPY' is none of COPY_ON_WRITE, MERGE_ON_READ"),
+        ("merge_mode: EVENT_TIME_ORDERING", "needs 'ordering'"),
+        ("merge_mode: CUSTOM", "orders.yaml:4: merge_mode: CUSTOM needs 'merger'"),
+        (
+            "merger: a.b:c\nmerge_mode: commit_time_ordering",
+            "4: merger: merge_mode COMMIT_TIME_ORDERING never calls one",
+        ),
+        ("merger: a.b.c", "merger: 'a.b.c' is not of the form package.module:function"),
+        ("merger: 'a.b:c()'", "is not of the form"),
+        ("merger: a:b\npartial_update: IGNORE_DEFAULTS", "5: partial_update: a merger fills gaps itself"),
+        ("partial_update: IGNORE_DEFAULT", "Did you mean 'IGNORE_DEFAULTS'?"),
+        ("unavailable_value: x", "unavailable_value: needs 'partial_update: FILL_UNAVAILABLE'"),
+        ("delete_field: op", "orders.yaml:4: delete_field and delete_marker belong together"),
+        ("delete_marker: d", "belong together"),
+        ("schema: {id: int}\ndelete_field: op\ndelete_marker: d", "column 'op' is not in 'schema'"),
+        ("ordering: [a, b, a]", "ordering: column 'a' stands there twice"),
+        ("index: bucket", "the bucket index needs 'buckets'"),
+        ("index: {type: simple, buckets: 3}", "for 'type: bucket' only"),
+        ("index: {type: simple, partitions: {a: 3}}", "for 'type: bucket' only"),
+        ("index: {type: bucket, partitions: {a: 3}}", "the bucket index needs 'buckets'"),
+        ("index: {type: bucket, buckets: 2, partitions: {a: 3}}", "'partitions' needs 'partition_by'"),
+        ("index: {type: bucket, buckets: 2, partitions: {a: 0}}", "pattern 'a' asks for 0 buckets"),
+        ("index: {type: bucket, buckets: 2, partitions: {a: x}}", "'x' is not a whole number"),
+        ("index: {type: bucket, buckets: 2, partitions: {'a(': 3}}", "'a(' is no regular expression"),
+        ("index: {type: bucket, buckets: 2, partitions: {'a,b': 3}}", "pattern 'a,b' cannot stand"),
+        ("index: simple\noptions: {hoodie.index.type: SIMPLE}", "the index is declared twice"),
+        ("partition_by: [a, a]", "column 'a' stands there twice"),
+        ("partition_by: ['a:DATE']", "'a:DATE' is neither a column nor 'column:TIMESTAMP'"),
+        ("partition_by: {a: {output_format: yyyy}}", "'output_format' is for 'type: TIMESTAMP' only"),
+        ("partition_by: {a: {type: TIMESTAMP, outputformat: yyyy}}", "Did you mean 'output_format'?"),
+        ("schema: {id: }", "column 'id' needs a Spark SQL type"),
+        ("schema: {key: string}", "column 'id' is not in 'schema'"),
+        ("ordering: []", "needs 'ordering'"),
+        ("ordering: {a: b}", "4: ordering: expected a text, found a mapping"),
+        ("location: twice", "4: 'location' stands on line 2 already"),
+        ("ordering: [", "not valid YAML"),
+    ],
+)
+def test_a_wrong_spec_is_told_with_file_line_and_way_out(lines: str, message: str) -> None:
+    with pytest.raises(UserError) as raised:
+        parse(f"{MINIMAL}{lines}\n")
+    assert raised.value.message.startswith("orders.yaml:")
+    assert message in raised.value.message
+    assert raised.value.facts["file"] == "orders.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "orders.yaml:1: the file is empty"),
+        ("- a\n", "expected a mapping of names to values"),
+        ("a: b\n---\nc: d\n", "not valid YAML"),
+        ("table: a\tb\x00", "not valid YAML"),
+        (MINIMAL.replace("orders\nloc", "../orders\nloc"), "'../orders' is no name"),
+        ("? [a]\n: b\n", "expected a text, found a list"),
+    ],
+)
+def test_what_is_no_spec_at_all_is_told_too(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=r"orders\.yaml:") as raised:
+        parse(text)
+    assert message in raised.value.message
+
+
+def test_computed_columns_need_not_be_in_the_schema() -> None:
+    ingest = "ingest: {path: p, select: ['*', 'to_date(at) as day']}"
+    spec = parse(f"{MINIMAL}schema: {{id: int, at: timestamp}}\npartition_by: day\n{ingest}\n")
+    assert spec.ingest is not None
+    assert spec.ingest.select == ("*", "to_date(at) as day")
+
+
+def test_a_path_with_placeholders_is_read_by_interval_and_variables_are_none() -> None:
+    paths = {"a/{start:%Y}.csv": True, "a/*.csv": False, "${start}/x": False, "{a,b}/x": False}
+    specs = {path: parse(f"{MINIMAL}ingest: {{path: '{path}'}}").ingest for path in paths}
+    assert {path: spec.is_by_interval for path, spec in specs.items() if spec is not None} == paths
+
+
+def test_a_spec_is_loaded_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(MINIMAL, encoding="utf-8")
+    assert load_spec(path).source == str(path)
+    with pytest.raises(UserError, match=r"cannot read the table spec .*missing.yaml: No such file"):
+        load_spec(tmp_path / "missing.yaml")
+    path.write_bytes(b"table: \xff\n")
+    with pytest.raises(UserError, match="cannot read the table spec"):
+        load_spec(path)
+
+
+def test_the_asset_uri_is_the_name_and_stays_when_the_location_moves() -> None:
+    assert asset_uri(parse(MINIMAL)) == "lakehouse://orders"
+    assert asset_uri(parse(MINIMAL.replace("lake/orders", "s3://elsewhere"))) == "lakehouse://orders"
+
+
+def test_the_specs_of_the_repository_parse() -> None:
+    paths = sorted((Path(__file__).resolve().parents[3] / "dags").glob("*/*.yaml"))
+    assert [load_spec(path).table for path in paths] == [path.stem for path in paths]
+    assert len(paths) >= 3
+
+
+names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
+columns = st.lists(names, min_size=1, max_size=3, unique=True).map(tuple)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+settings = st.dictionaries(texts, texts, max_size=3)
+timestamps = st.builds(TimestampFormat, type=names, input_formats=st.lists(texts, max_size=2).map(tuple))
+partitions = st.builds(PartitionField, name=names, type=st.sampled_from(("SIMPLE", "TIMESTAMP"))) | st.builds(
+    PartitionField, name=names, type=st.just("TIMESTAMP"), timestamp=timestamps
+)
+ingests = st.builds(
+    IngestSpec,
+    path=names,
+    format=st.sampled_from(("json", "csv", "parquet")),
+    options=settings,
+    select=st.lists(texts, max_size=2).map(tuple),
+    max_bad_records=st.integers(0, 10**9),
+    replace=st.booleans(),
+    schedule=st.none() | names,
+    start_date=st.none() | st.datetimes(timezones=st.just(UTC)),
+    retries=st.integers(0, 9),
+    retry_delay_s=st.integers(0, 10**6),
+    spark=settings,
+)
+
+
+def test_rules_of_buckets_come_back_in_their_order() -> None:
+    spec = parse(MINIMAL + "partition_by: p\nindex: {type: bucket, buckets: 2, partitions: {z: 9, a: 3}}\n")
+    assert spec.index == IndexSpec(type="BUCKET", buckets=2, partitions=(("z", 9), ("a", 3)))
+    assert parse(yaml.safe_dump(spec.to_mapping(), sort_keys=False)) == spec
+
+
+def indexes() -> st.SearchStrategy[IndexSpec]:
+    plain = st.builds(IndexSpec, type=st.sampled_from(INDEX_TYPES[:2]))
+    return plain | st.builds(IndexSpec, type=st.just("BUCKET"), buckets=st.integers(1, 99), hash_fields=columns)
+
+
+scheduling = {"enabled": st.booleans(), "priority": st.integers(0, 9), "deadline": st.sampled_from(("90m", "2d"))}
+compaction = {"max_delta_commits": st.integers(1, 99), "strategy": st.sampled_from(("UnBounded", "BoundedIO"))}
+services = st.fixed_dictionaries(
+    {},
+    optional={
+        "compaction": st.fixed_dictionaries({}, optional={**scheduling, **compaction}),
+        "publish": st.fixed_dictionaries(
+            {"database": st.just("sales")}, optional={"schedule": st.just("@hourly"), "success_file": st.booleans()}
+        ),
+    },
+)
+
+specs = st.builds(
+    TableSpec,
+    table=names,
+    location=texts.map(lambda text: f"s3://{text.strip()}"),
+    record_key=columns,
+    type=st.sampled_from(("COPY_ON_WRITE", "MERGE_ON_READ")),
+    ordering=columns,
+    partition_by=st.lists(partitions, max_size=3, unique_by=lambda column: column.name).map(tuple),
+    key_generator=st.none() | st.sampled_from(KeyGeneratorType),
+    merge_mode=st.none() | st.sampled_from(("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING")),
+    partial_update=st.none() | st.just("IGNORE_DEFAULTS"),
+    index=st.none() | indexes(),
+    ingest=st.none() | ingests,
+    services=services,
+    options=st.fixed_dictionaries(
+        {},
+        optional={
+            "hoodie.parquet.max.file.size": st.integers(0, 1 << 40).map(str),
+            "hoodie.parquet.compression.codec": st.sampled_from(["zstd", "snappy"]),
+            "hoodie.write.table.version": st.just("8"),
+        },
+    ),
+)
+
+
+@given(spec=specs)
+def test_a_spec_written_as_yaml_reads_back_equal(spec: TableSpec) -> None:
+    text: Any = yaml.safe_dump(spec.to_mapping(), sort_keys=False, allow_unicode=True)
+    assert parse(text) == spec
