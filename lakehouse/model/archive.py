@@ -1,4 +1,4 @@
-"""The archived timeline: what was moved to it, and what is to be (format: timeline.md 5.2, 5.3)."""
+"""The archived timeline: what was moved to it, and what is to be (TL-5.2, TL-5.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a clean will remove and what one removed: plans and reports as they stand on the timeline (timeline.md 4.6)."""
+"""What a clean will remove and what one removed: plans and reports as they stand on the timeline (TL-4.6)."""
 
 from __future__ import annotations
 

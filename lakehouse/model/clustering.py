@@ -1,4 +1,4 @@
-"""What a clustering will do: plans as they stand on the timeline (format: timeline.md 4.4, 9.2)."""
+"""What a clustering will do: plans as they stand on the timeline (TL-4.4, TL-9.2)."""
 
 from __future__ import annotations
 

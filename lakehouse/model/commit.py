@@ -1,4 +1,4 @@
-"""What a commit says of itself (format: timeline.md 4.1, 4.2)."""
+"""What a commit says of itself (TL-4.1, TL-4.2)."""
 
 from __future__ import annotations
 

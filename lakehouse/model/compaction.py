@@ -1,4 +1,4 @@
-"""What a compaction will do: plans as they stand on the timeline (format: timeline.md 4.5, 9.1)."""
+"""What a compaction will do: plans as they stand on the timeline (TL-4.5, TL-9.1)."""
 
 from __future__ import annotations
 

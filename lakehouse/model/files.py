@@ -1,4 +1,4 @@
-"""Data files, file groups and slices (format: timeline.md 6, data.md 3.1)."""
+"""Data files, file groups and slices (TL-6, DATA-3.1)."""
 
 from __future__ import annotations
 

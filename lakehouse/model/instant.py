@@ -1,4 +1,4 @@
-"""Instants and the timeline (format: timeline.md 3)."""
+"""Instants and the timeline (TL-3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a table makes record keys and partition paths (format: data.md 2)."""
+"""How a table makes record keys and partition paths (DATA-2)."""
 
 from __future__ import annotations
 

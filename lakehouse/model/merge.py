@@ -1,4 +1,4 @@
-"""How versions of a record meet: the merge modes of a table and all else that decides (format: data.md 5.1)."""
+"""How versions of a record meet: the merge modes of a table and all else that decides (DATA-5.1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MergeMode(StrEnum):
 
 
 class PartialMode(StrEnum):
-    """Which values of the surviving version give way to those of the other one (format: data.md 5.3)."""
+    """Which values of the surviving version give way to those of the other one (DATA-5.3)."""
 
     NONE = "NONE"
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"

@@ -1,4 +1,4 @@
-"""Savepoints and restores: what they say of themselves (format: timeline.md 4.8, 7.5)."""
+"""Savepoints and restores: what they say of themselves (TL-4.8, TL-7.5)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Laws of merging: whole columns give what the format's fold, taken literally and entry by entry, gives.
 
-`Literal` below is that fold, in plain Python, key by key (format: data.md 5.2 and 5.3).
+`Literal` below is that fold, in plain Python, key by key (DATA-5.2 and DATA-5.3).
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def slices(draw: st.DrawFn) -> list[LogBlock]:
 
 
 def scanner_2(blocks: list[LogBlock], visible: str) -> list[LogBlock]:
-    """Java's scanner, line by line (data.md 4.6)."""
+    """Java's scanner, line by line (DATA-4.6)."""
     blocks_of: dict[str, list[LogBlock]] = {}
     ordered: list[str] = []
     for block in blocks:

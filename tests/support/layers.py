@@ -2,7 +2,7 @@
 
     {(partition path, bucket): base rows + what logs say}
 
-Reading folds them (format: data.md 5.2), so what a write means depends on what is in the base file by then. Every
+Reading folds them (DATA-5.2), so what a write means depends on what is in the base file by then. Every
 change is kept as an event and played again, in order of requests, for each question: a compaction takes effect where
 its plan was made, but only for readers who know that it was completed.
 """

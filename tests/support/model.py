@@ -1,6 +1,6 @@
 """A table as a plain dict, and random histories of all verbs.
 
-The model knows the rules of merging (format: data.md 5.2, 7.2) and nothing of files:
+The model knows the rules of merging (DATA-5.2, DATA-7.2) and nothing of files:
 
     {(partition path, record key): [version, ...]}       more than one version only if a key was inserted twice
 
@@ -32,7 +32,7 @@ _ESCAPED = "\"#%'*/:=?\\{[]^"
 
 
 def key_of(shape: Shape, row: Mapping[str, Any]) -> str:
-    """Return the record key of a row (format: data.md 2.1)."""
+    """Return the record key of a row (DATA-2.1)."""
     fields, partition_by = KEYS[shape.keys]
     generator_is_complex = len(partition_by) > 1 and shape.keys.startswith("complex")
     if len(fields) > 1 or (generator_is_complex and shape.version >= 9):
@@ -41,7 +41,7 @@ def key_of(shape: Shape, row: Mapping[str, Any]) -> str:
 
 
 def path_of(shape: Shape, row: Mapping[str, Any]) -> str:
-    """Return the partition path of a row (format: data.md 2.3, 2.4)."""
+    """Return the partition path of a row (DATA-2.3, DATA-2.4)."""
     segments = []
     for entry in KEYS[shape.keys][1]:
         name, _, kind = entry.partition(":")

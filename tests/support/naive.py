@@ -1,7 +1,7 @@
 """A reader of tables that takes the format at its word: every file read whole, every record folded one by one.
 
-It knows nothing of planning, budgets, columns or vectors, so it says what a read must give (format: data.md 4.6, 5.2;
-timeline.md 6.4). Blocks are found and decoded by the package's codecs, which have golden tests of their own.
+It knows nothing of planning, budgets, columns or vectors, so it says what a read must give (DATA-4.6, DATA-5.2;
+TL-6.4). Blocks are found and decoded by the package's codecs, which have golden tests of their own.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class NaiveReader:
 
 
 def newer_of(old: Entry, new: Entry, *, by_event: bool) -> Entry:
-    """Return what is left of two log entries of one key (format: data.md 5.2, step 1)."""
+    """Return what is left of two log entries of one key (DATA-5.2, step 1)."""
     if not by_event:
         return new
     if new.row is None:
@@ -187,7 +187,7 @@ def newer_of(old: Entry, new: Entry, *, by_event: bool) -> Entry:
 
 
 def record_wins(old: Entry, new: Entry, *, by_event: bool) -> bool:
-    """Return whether the newer one survives, ties included (format: data.md 5.2)."""
+    """Return whether the newer one survives, ties included (DATA-5.2)."""
     return not by_event or old.default or new.default or not _above(old.ordering, new.ordering)
 
 

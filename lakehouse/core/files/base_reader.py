@@ -1,4 +1,4 @@
-"""Reading base files: any schema a writer left becomes the table's, column by column (format: data.md 3.2, 11)."""
+"""Reading base files: any schema a writer left becomes the table's, column by column (DATA-3.2, DATA-11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing one base file: meta columns, row groups within the memory budget, footer (format: data.md 1, 3).
+"""Writing one base file: meta columns, row groups within the memory budget, footer (DATA-1, DATA-3).
 
 Order of effects: marker, partition metadata, file under its final name. The file exists for readers once its commit
 completes; a task that dies leaves a marker that names what to delete.
@@ -120,7 +120,7 @@ class BaseFileWriter:
         self._append(pa.table([*columns, *data], names=self._schema.names), known)
 
     def write_kept(self, rows: pa.Table, *, known: bool = True) -> None:
-        """Append stored rows of `kept_schema` unchanged; only the file name is new (format: data.md 1).
+        """Append stored rows of `kept_schema` unchanged; only the file name is new (DATA-1).
 
         `known` says that the previous version of the file held their keys.
         """

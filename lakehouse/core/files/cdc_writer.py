@@ -1,4 +1,4 @@
-"""The change log beside a file group's next base file (format: data.md 6, 4.4).
+"""The change log beside a file group's next base file (DATA-6, DATA-4.4).
 
     <fileId>_<token>_<t>.parquet    the rows as they are from t on
     .<fileId>_<t>.log.1_<token>.cdc what became of the rows before: CDC_DATA blocks, each within a share of the budget

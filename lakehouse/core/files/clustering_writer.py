@@ -1,6 +1,6 @@
 """Clustering of one group of file slices: their rows, in order if one is asked for, become new file groups.
 
-Rows keep the commit that wrote them and its number; the name of the file is new (format: data.md 1).
+Rows keep the commit that wrote them and its number; the name of the file is new (DATA-1).
 """
 
 from __future__ import annotations

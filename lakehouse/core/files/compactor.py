@@ -1,4 +1,4 @@
-"""Compaction of one file slice: base and logs become the next base file (format: data.md 5.2; timeline.md 9.1)."""
+"""Compaction of one file slice: base and logs become the next base file (DATA-5.2; TL-9.1)."""
 
 from __future__ import annotations
 

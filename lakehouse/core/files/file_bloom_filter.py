@@ -1,4 +1,4 @@
-"""The bloom filter of a base file that is being written (format: data.md 3.3).
+"""The bloom filter of a base file that is being written (DATA-3.3).
 
 A filter must know its size before its first key. So keys are held, as compact copies, until the file is complete; a
 file with more keys than may be held gets a filter of several rows, each hashed as soon as it is full.

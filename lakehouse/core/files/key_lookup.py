@@ -172,7 +172,7 @@ def _kinds(
     position: np.ndarray,
     base_row: np.ndarray,
 ) -> np.ndarray:
-    """Tell rows that leave this partition from those that stay (format: data.md 7.2)."""
+    """Tell rows that leave this partition from those that stay (DATA-7.2)."""
     elsewhere = np.array([e.partition != base.partition for e in entries])[entry]
     deletes = position >= np.array([e.upserts for e in entries])[entry]
     moving = np.flatnonzero(elsewhere & ~deletes)

@@ -1,4 +1,4 @@
-"""Log compaction of one file slice: several log files become one that says the same (format: data.md 4.6).
+"""Log compaction of one file slice: several log files become one that says the same (DATA-4.6).
 
 Its blocks name the instants they stand for (COMPACTED_BLOCK_TIMES); readers skip the blocks of those instants. The base
 file is not read, so a slice whose logs grow faster than compactions come stays cheap to read.

@@ -1,4 +1,4 @@
-"""Reading log files: the blocks that count, in processing order, as entries to merge (format: data.md 4.4, 4.6).
+"""Reading log files: the blocks that count, in processing order, as entries to merge (DATA-4.4, DATA-4.6).
 
 Parquet and Avro data blocks become the columns asked for, whatever schema their writer had; delete blocks become keys.
 """

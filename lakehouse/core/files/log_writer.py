@@ -1,4 +1,4 @@
-"""Appending to a file group: one log file per group and commit (format: data.md 4, 13).
+"""Appending to a file group: one log file per group and commit (DATA-4, DATA-13).
 
     data block (parquet: rows inserted and updated)   delete blocks (keys; one block per type of ordering value)
 
@@ -216,7 +216,7 @@ class LogWriter:
 
     def _with_meta(self, rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
         count, context = rows.num_rows, self._context
-        # One counter for all data rows of an attempt: unique inside the commit is all that matters (format: data.md 1).
+        # One counter for all data rows of an attempt: unique inside the commit is all that matters (DATA-1).
         numbers = pa.array(np.arange(self._sequence, self._sequence + count)).cast(pa.string())
         prefix = f"{context.instant}_{self._attempt.partition}_"
         self._sequence += count

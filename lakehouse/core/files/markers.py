@@ -1,4 +1,4 @@
-"""Markers: a data file is named before it is made, so whoever undoes a dead write finds it (format: timeline.md 7.2).
+"""Markers: a data file is named before it is made, so whoever undoes a dead write finds it (TL-7.2).
 
     .hoodie/.temp/<instant>/MARKERS.type   TIMELINE_SERVER_BASED
                             MARKERS0       what first tries of all tasks will make, named by the driver before they run

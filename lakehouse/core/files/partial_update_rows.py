@@ -1,4 +1,4 @@
-"""Rows of partial updates on their way into a log: which of them a log may hold as they are (format: data.md 5.3).
+"""Rows of partial updates on their way into a log: which of them a log may hold as they are (DATA-5.3).
 
 A block that says IS_PARTIAL holds the columns that rows bring; readers take the others from what is stored. Readers of
 Hudi 1.2 fail, or show the wrong rows, in two cases, so rows are written whole then:

@@ -5,7 +5,7 @@ What fits into a share of the budget stays in memory as one part. Larger logs ar
     entries ──hash──► part 0, 1, ...  each folded by itself, read back by memory map
     base keys ─hash──► part 0, 1, ...  each matched with the entries of its part: base row -> entry
 
-Of base rows that share a key only the first one meets the entry (format: data.md 5.2), unless the logs name base rows
+Of base rows that share a key only the first one meets the entry (DATA-5.2), unless the logs name base rows
 by their positions, as those that Hudi writes do: then those named do.
 """
 

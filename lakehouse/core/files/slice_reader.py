@@ -1,4 +1,4 @@
-"""The rows of one file slice: base rows met by the folded logs, then what the logs add (format: data.md 5.2, 0.1)."""
+"""The rows of one file slice: base rows met by the folded logs, then what the logs add (DATA-5.2, DATA-0.1)."""
 
 from __future__ import annotations
 

@@ -60,6 +60,6 @@ class KeyValues:
     def _made(self, rows: pa.Table, name: str) -> list[pa.ChunkedArray]:
         if name == PATH:
             return [pa.chunked_array([partition_paths(rows, self.config).cast(pa.string())])]
-        # Releases of Hudi differ in the form of a complex key of one field (format: data.md 2.1).
+        # Releases of Hudi differ in the form of a complex key of one field (DATA-2.1).
         forms = (True, False) if self.config.field_prefix is not None else (self.config.field_prefix,)
         return [record_keys(rows, replace(self.config, field_prefix=form)).cast(pa.string()) for form in forms]

@@ -1,4 +1,4 @@
-"""Names of data files, instants and markers (format: timeline.md 3.2, 6.1, 7.2; data.md 3.1, 4.1).
+"""Names of data files, instants and markers (TL-3.2, TL-6.1, TL-7.2; DATA-3.1, DATA-4.1).
 
 A name that is not Hudi's gives None, so listings may hold anything; a name that is Hudi's but of a shape this package
 cannot keep is refused aloud, because to overlook it would be to lose rows.

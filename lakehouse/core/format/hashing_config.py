@@ -1,4 +1,4 @@
-"""The partition-level bucket index as Hudi stores it: one small JSON file for each rule that ever held (data.md 7.3).
+"""The partition-level bucket index as Hudi stores it: one small JSON file for each rule that ever held (DATA-7.3).
 
     .hoodie/.bucket_index/partition_bucket_index_meta/configs/<instant>.hashing_config
 

@@ -1,4 +1,4 @@
-"""The file `.hoodie_partition_metadata` that makes a folder a partition (format: timeline.md 1)."""
+"""The file `.hoodie_partition_metadata` that makes a folder a partition (TL-1)."""
 
 from __future__ import annotations
 

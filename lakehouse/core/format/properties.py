@@ -1,4 +1,4 @@
-"""Java properties text, as `hoodie.properties` and partition metadata use it (format: timeline.md 2.1)."""
+"""Java properties text, as `hoodie.properties` and partition metadata use it (TL-2.1)."""
 
 from __future__ import annotations
 

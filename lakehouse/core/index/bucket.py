@@ -1,4 +1,4 @@
-"""The simple bucket index: a record's file group follows from the hash of its key (format: data.md 7.3).
+"""The simple bucket index: a record's file group follows from the hash of its key (DATA-7.3).
 
     record key --> values of the hash fields --> List.hashCode & 0x7fffffff --> modulo buckets --> file id 0000000b-...
 

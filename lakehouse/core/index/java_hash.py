@@ -1,4 +1,4 @@
-"""Java's hash codes over whole columns: `String.hashCode` and `List<String>.hashCode` (format: data.md 7.3).
+"""Java's hash codes over whole columns: `String.hashCode` and `List<String>.hashCode` (DATA-7.3).
 
 A string's hash is a polynomial over its UTF-16 units, in 32-bit arithmetic that wraps:
 

@@ -1,4 +1,4 @@
-"""Which completed actions leave the active timeline (format: timeline.md 5.3).
+"""Which completed actions leave the active timeline (TL-5.3).
 
     archived | c1 clean c2 c3 rollback c4 | c5 ... c24   c25(pending) ...      keep.min.commits = 20 stay
                `---- first of these ----'

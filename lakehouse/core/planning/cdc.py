@@ -1,4 +1,4 @@
-"""What tells the changes of a commit, file group by file group (format: data.md 6).
+"""What tells the changes of a commit, file group by file group (DATA-6).
 
     the commit left                 its changes are
     AS_IS              a change log what the log says, images it lacks being read from the slices

@@ -1,4 +1,4 @@
-"""When a table is due for a clean, what stays readable, and which files nobody needs (format: timeline.md 9.3).
+"""When a table is due for a clean, what stays readable, and which files nobody needs (TL-9.3).
 
     writes    b1 ..... b2 ..... b3 ..... E ..... b4 ..... now        one file group; E is the earliest write retained
               gone     gone     stays    stays   stays

@@ -1,4 +1,4 @@
-"""When a table is due for clustering, and which file groups a plan puts together (format: timeline.md 9.2).
+"""When a table is due for clustering, and which file groups a plan puts together (TL-9.2).
 
 Call the planner under the lock under which the plan's instant is drawn, on slices listed there (or listed before, if
 the timeline is still the same): who executes the plan takes its slices for all that was written to them before it.

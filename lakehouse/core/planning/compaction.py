@@ -1,4 +1,4 @@
-"""When a merge-on-read table is due for compaction, and which file groups a plan holds (format: timeline.md 9.1).
+"""When a merge-on-read table is due for compaction, and which file groups a plan holds (TL-9.1).
 
 Call the planners under the lock under which the plan's instant is drawn, on slices listed there (or listed before, if
 the timeline is still the same). A plan at P must hold every log of its groups that completed before P: readers take

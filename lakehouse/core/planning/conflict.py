@@ -1,4 +1,4 @@
-"""Whether a write may still commit, given what others committed since it looked (format: timeline.md 8.2, 8.3).
+"""Whether a write may still commit, given what others committed since it looked (TL-8.2, TL-8.3).
 
 same file group            conflict, unless both only appended logs that bring different columns
 compaction of the group    conflict only for a new base file: a compaction changes no row

@@ -1,4 +1,4 @@
-"""Which files belong to nothing: what dead writers left where no rollback and no clean looks (timeline.md 6.2).
+"""Which files belong to nothing: what dead writers left where no rollback and no clean looks (TL-6.2).
 
 A file counts as an orphan if its write is gone (rolled back, and the file came afterwards) or is completed and does not
 name it (a task ran twice). Files of pending writes, and of all times from theirs on, are left alone, and so are those

@@ -1,4 +1,4 @@
-"""How the schema of a table changes when a batch arrives (format: data.md 11).
+"""How the schema of a table changes when a batch arrives (DATA-11).
 
 batch \\ table   absent: added, ignored or refused      wider: values are cast up, exactly or not at all
                 narrower: the table is promoted, by the kinds of promotion that the policy allows

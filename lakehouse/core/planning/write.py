@@ -1,4 +1,4 @@
-"""Which file group takes which incoming rows (format: timeline.md 6, data.md 7.1).
+"""Which file group takes which incoming rows (TL-6, DATA-7.1).
 
 staged rows of a partition:   u u u u u u u u | d d         u = upsert, d = delete
 tag:   found in files A, B    A A . B . . A . | A .         hits, written beside the rows

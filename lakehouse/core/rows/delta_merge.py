@@ -1,4 +1,4 @@
-"""Delta merge: all that log files say of a record becomes one entry (format: data.md 5.2, step 1).
+"""Delta merge: all that log files say of a record becomes one entry (DATA-5.2, step 1).
 
 The fold is defined entry by entry, oldest first, and is not a sort: a delete without ordering value wins over all
 before it and loses to whatever record comes next, however low that is.

@@ -1,4 +1,4 @@
-"""Final merge: folded log entries meet the rows of the base file (format: data.md 5.2, step 2).
+"""Final merge: folded log entries meet the rows of the base file (DATA-5.2, step 2).
 
 The base row is the older one. What stays as it is, is neither replaced nor removed, so that a caller can copy it whole.
 Entries that no base row met are inserts; deletes among them mean nothing.

@@ -1,4 +1,4 @@
-"""Joda's date patterns: the letters `y Y M d H h m s S a E Z z` and literal text (format: data.md 2.4).
+"""Joda's date patterns: the letters `y Y M d H h m s S a E Z z` and literal text (DATA-2.4).
 
 Parsing is as lenient as Joda's (fewer digits than letters are accepted, names and literals in any case) and as strict
 about ranges: month 13 or second 60 is no time. Names are English. Times are epoch milliseconds as plain integers.

@@ -1,4 +1,4 @@
-"""Columns by dotted name, and values as the text Hudi puts into keys and partition paths (format: data.md 2.2).
+"""Columns by dotted name, and values as the text Hudi puts into keys and partition paths (DATA-2.2).
 
 Java's `toString` decides the text. Where Arrow prints the same, its cast does the work; where Java differs, only the
 distinct values that differ are formatted one by one.

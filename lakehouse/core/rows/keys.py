@@ -1,4 +1,4 @@
-"""Record keys and partition paths of whole batches (format: data.md 2).
+"""Record keys and partition paths of whole batches (DATA-2).
 
 A row is usable when its record key has a value and its partition path is a safe relative directory. `record_keys` and
 `partition_paths` refuse a batch with unusable rows by name; `bad_key_mask` tells which rows they are, for callers that
@@ -179,7 +179,7 @@ def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]
 
 
 def _is_prefixed(config: KeyConfig) -> bool:
-    """Return whether keys are stored as `f1:v1,f2:v2` instead of the bare value (format: data.md 2.1)."""
+    """Return whether keys are stored as `f1:v1,f2:v2` instead of the bare value (DATA-2.1)."""
     if len(config.record_key_fields) == 1:
         return config.generator is KeyGeneratorType.COMPLEX and config.field_prefix is not False
     if config.generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP):

@@ -1,4 +1,4 @@
-"""What log files say, as one table: the shape that readers of logs give and that merging takes (format: data.md 5.2).
+"""What log files say, as one table: the shape that readers of logs give and that merging takes (DATA-5.2).
 
     columns of the table asked for (meta columns too; `_hoodie_record_key` always; null where a row brings none)
     __kind     int8    RECORD, DELETED_RECORD (a data row that says it is a delete), DELETE (an entry of a delete block)

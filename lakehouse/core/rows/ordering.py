@@ -1,4 +1,4 @@
-"""Ordering values: which of two versions of a record is the later one (format: data.md 5.2).
+"""Ordering values: which of two versions of a record is the later one (DATA-5.2).
 
 Values are compared as Java compares them: null is lowest, NaN is greatest, -0.0 is less than 0.0; several ordering
 columns are compared as a tuple. A column that a table has not (or not yet) counts as null.

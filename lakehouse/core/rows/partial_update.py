@@ -1,4 +1,4 @@
-"""Partial updates: values that the surviving version of a record takes from the other one (format: data.md 5.3).
+"""Partial updates: values that the surviving version of a record takes from the other one (DATA-5.3).
 
 Three things make a value give way: its row does not bring the column (IS_PARTIAL blocks), it is null and the table
 ignores defaults, or it is the table's marker for values that were not available. The meta columns always stay those of

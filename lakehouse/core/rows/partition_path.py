@@ -1,4 +1,4 @@
-"""Segments of partition paths: escaping, the null partition, and paths read back into values (format: data.md 2.3)."""
+"""Segments of partition paths: escaping, the null partition, and paths read back into values (DATA-2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a newer version of a record meets the older one (format: data.md 5.2), decided for whole columns at once."""
+"""How a newer version of a record meets the older one (DATA-5.2), decided for whole columns at once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _is_boolean(kind: pa.DataType) -> bool:
 
 
 def says_deleted(rows: pa.Table, rule: MergeRule, table: pa.Schema) -> np.ndarray:
-    """Return a mask of the data rows that say they are deletes (format: data.md 1).
+    """Return a mask of the data rows that say they are deletes (DATA-1).
 
     By `_hoodie_is_deleted`, where the schema of the table has it; by the table's own delete marker; by the operation
     D or -U.

@@ -1,4 +1,4 @@
-"""Two versions of a record side by side: which survives, and what is known of the result (format: data.md 5.2).
+"""Two versions of a record side by side: which survives, and what is known of the result (DATA-5.2).
 
 Arrays are aligned: position i of the newer side and of the older side are versions of one record.
 """

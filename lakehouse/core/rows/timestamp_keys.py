@@ -1,4 +1,4 @@
-"""Partition text of the TIMESTAMP key generator (format: data.md 2.4).
+"""Partition text of the TIMESTAMP key generator (DATA-2.4).
 
 A column of numbers, dates, timestamps or strings becomes an instant, and the instant a text in the output pattern and
 zone. Only distinct texts are formatted: numbers are first cut to the step that the pattern shows.

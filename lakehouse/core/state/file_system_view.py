@@ -1,4 +1,4 @@
-"""Which files hold the rows of a table at an instant: a fold of (timeline, listing) (format: timeline.md 6).
+"""Which files hold the rows of a table at an instant: a fold of (timeline, listing) (TL-6).
 
 A file is visible if its instant completed, or lies before the first instant of the active timeline (archived).
 Of a file group the newest slice counts: its newest visible base file, and the visible logs that came after it.

@@ -1,4 +1,4 @@
-"""The merge part of hoodie.properties as a MergeRule, and back (format: data.md 5.1, timeline.md 2.3).
+"""The merge part of hoodie.properties as a MergeRule, and back (DATA-5.1, TL-2.3).
 
 Tables up to version 8 name a payload class for what version 9 says in properties of its own; the payload classes whose
 semantics the format gives are translated, others leave a rule that is refused where it would be applied.
@@ -53,7 +53,7 @@ def ordering_fields(raw: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def declared_mode(raw: Mapping[str, str], version: int) -> MergeMode:
-    """Return the merge mode that properties `raw` of a table of `version` declare or imply (format: data.md 5.1).
+    """Return the merge mode that properties `raw` of a table of `version` declare or imply (DATA-5.1).
 
     Without a mode, version 8 asks the strategy id before the payload class and the other versions after it; without
     either, a table with ordering columns is merged by event time.

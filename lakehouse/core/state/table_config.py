@@ -1,4 +1,4 @@
-"""hoodie.properties as one validated value (format: timeline.md 2).
+"""hoodie.properties as one validated value (TL-2).
 
 Raw keys are kept, also those we do not know, so that a rewrite loses nothing. What we cannot honour is refused by name.
 """
@@ -127,7 +127,7 @@ def new_table_properties(
     extra: Mapping[str, str],
     table_type: str = COPY_ON_WRITE,
 ) -> dict[str, str]:
-    """Return the properties of a new table, as Hudi 1.x writes them (format: timeline.md 2.4).
+    """Return the properties of a new table, as Hudi 1.x writes them (TL-2.4).
 
     Raises UnsupportedError for a `rule` that the version has no properties for.
     """

@@ -1,4 +1,4 @@
-"""The archived timeline on storage: read when it is asked for, written under the table lock (format: timeline.md 5.2).
+"""The archived timeline on storage: read when it is asked for, written under the table lock (TL-5.2).
 
 <first>_<last>_0.parquet   manifest_<n+1> by create-if-absent   _version_ = n+1     from here on readers know of it
 

@@ -1,4 +1,4 @@
-"""Heartbeats: a write in flight says that it lives, in `.hoodie/.heartbeat/<instant>` (format: timeline.md 7.1)."""
+"""Heartbeats: a write in flight says that it lives, in `.hoodie/.heartbeat/<instant>` (TL-7.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline's pen: reading instants, drawing times, and the three files of every action (format: timeline.md 3).
+"""The timeline's pen: reading instants, drawing times, and the three files of every action (TL-3).
 
 <t>.<action>.requested  ->  <t>.inflight  ->  <t>_<c>.<action>
 each made by create-if-absent; the last one is the commit

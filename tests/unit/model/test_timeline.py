@@ -1,4 +1,4 @@
-"""The timeline as a value: legal steps, explicit orders, bounds (format: timeline.md 3)."""
+"""The timeline as a value: legal steps, explicit orders, bounds (TL-3)."""
 
 from __future__ import annotations
 

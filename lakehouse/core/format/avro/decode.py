@@ -1,4 +1,4 @@
-"""Avro records of log blocks as Arrow columns, all records of a batch at once (format: data.md 4.4).
+"""Avro records of log blocks as Arrow columns, all records of a batch at once (DATA-4.4).
 
     content   int32 version | int32 count | int32 length, datum | int32 length, datum | ...
                                                          ^                     ^

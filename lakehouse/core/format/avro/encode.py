@@ -1,4 +1,4 @@
-"""Arrow columns as the Avro records of a log block, the inverse of `avro_decode` (format: data.md 4.4).
+"""Arrow columns as the Avro records of a log block, the inverse of `avro_decode` (DATA-4.4).
 
 A column becomes a few binary arrays, its pieces, of one entry per row: for a nullable string the branch, the length
 and the bytes. A record is the concatenation of its row in all pieces, which Arrow makes in one pass. The items of a

@@ -1,7 +1,7 @@
 """The schema of Avro data as a tree that a column codec can follow: one node for each place where a value stands.
 
 `avro_to_arrow` says which Arrow type a value has; a node adds how the value lies in the bytes. Named types are
-resolved, so that a node needs nothing around it (format: data.md 4.4; types as in 3.2).
+resolved, so that a node needs nothing around it (DATA-4.4; types as in 3.2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Avro object container files of exactly one record, as the timeline holds them (format: timeline.md 3.3).
+"""Avro object container files of exactly one record, as the timeline holds them (TL-3.3).
 
 Equal records give equal bytes: the sync marker, random in other writers, is a digest of the record.
 """

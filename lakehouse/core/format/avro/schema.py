@@ -1,4 +1,4 @@
-"""Arrow schemas as Avro JSON and back, the form in which a table keeps its schema (format: data.md 1, 3.2, 11).
+"""Arrow schemas as Avro JSON and back, the form in which a table keeps its schema (DATA-1, DATA-3.2, DATA-11).
 
 Names follow the schema converter of Spark that Hudi uses: a nested record bears its field's name in the namespace of
 the record around it, whatever lists and maps lie between, and a decimal is a fixed named `fixed` below its field.

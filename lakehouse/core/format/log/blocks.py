@@ -1,4 +1,4 @@
-"""Blocks of log files: their frame and their headers, never their contents (format: data.md 4.2, 4.3, 4.5).
+"""Blocks of log files: their frame and their headers, never their contents (DATA-4.2, DATA-4.3, DATA-4.5).
 
     magic #HUDI# | int64 size | int32 1 | int32 kind | headers | int64 length | content | footers | int64 size + 6
                               |<------------------------- size: what follows, to the end ----------------------->|

@@ -1,4 +1,4 @@
-"""Change data: what a change log records, its Avro schema, and the rows readers get (format: data.md 6).
+"""Change data: what a change log records, its Avro schema, and the rows readers get (DATA-6).
 
     OP_KEY_ONLY         op, record_key
     DATA_BEFORE         op, record_key, before

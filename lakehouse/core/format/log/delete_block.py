@@ -1,4 +1,4 @@
-"""Contents of delete blocks: keys to delete, each with the ordering value of its delete (format: data.md 4.4, 5.2).
+"""Contents of delete blocks: keys to delete, each with the ordering value of its delete (DATA-4.4, DATA-5.2).
 
     int32 3 | int32 bytes | Avro array: count, entries, 00         version 3; 1 and 2 hold Java objects: delete_objects
     entry   = [null, string] key | [null, string] partition | branch of the union of ordering values | value

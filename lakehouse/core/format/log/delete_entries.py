@@ -1,4 +1,4 @@
-"""Where the entries of a delete block lie (format: data.md 4.4).
+"""Where the entries of a delete block lie (DATA-4.4).
 
 Entries have no fixed size, and where one begins is known when the one before was read. To read them all at once, an
 entry is read from *every* byte that may begin one. Those that begin where the one before ends are the real ones:

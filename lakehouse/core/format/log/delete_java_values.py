@@ -1,4 +1,4 @@
-"""Ordering values of deletes that are Java objects (Kryo; format: data.md 4.4).
+"""Ordering values of deletes that are Java objects (Kryo; DATA-4.4).
 
     Java                                             read as, see delete_values
     Integer, Long, Float, Double, Boolean, String    Int, Long, Float, Double, Boolean, String

@@ -1,4 +1,4 @@
-"""Contents of delete blocks of versions 1 and 2: Java objects (Kryo) of keys to delete (format: data.md 4.4).
+"""Contents of delete blocks of versions 1 and 2: Java objects (Kryo) of keys to delete (DATA-4.4).
 
     version   written by Hudi     object
     1         up to 0.10          HoodieKey[]: partitionPath, recordKey

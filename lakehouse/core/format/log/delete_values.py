@@ -1,4 +1,4 @@
-"""Ordering values of deletes: Arrow columns <-> the wrappers that Hudi writes for them (format: data.md 4.4).
+"""Ordering values of deletes: Arrow columns <-> the wrappers that Hudi writes for them (DATA-4.4).
 
     column                        written as        also read
     int8, int16, int32            Int               -

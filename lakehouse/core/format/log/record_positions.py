@@ -1,4 +1,4 @@
-"""Row numbers of a base file, as the header RECORD_POSITIONS holds them (format: data.md 4.2).
+"""Row numbers of a base file, as the header RECORD_POSITIONS holds them (DATA-4.2).
 
 Base64 of a 64-bit Roaring bitmap in its portable form, little-endian:
 

@@ -1,4 +1,4 @@
-"""Which log blocks of a file slice count, and in what order (format: data.md 4.6).
+"""Which log blocks of a file slice count, and in what order (DATA-4.6).
 
 A rollback command undoes the blocks of its target that stand before it; blocks that the instant writes again later
 survive. A log compaction writes blocks that stand for those of the instants they list, and takes their place:

@@ -1,4 +1,4 @@
-"""Bloom filters over record keys, as base-file footers hold them (format: data.md 3.3, 3.4).
+"""Bloom filters over record keys, as base-file footers hold them (DATA-3.3, DATA-3.4).
 
 A filter is a list of equal rows of bits. SIMPLE has one; DYNAMIC_V0, which this package writes, opens another row for
 every `entries` keys until it holds `dynamic_max`, then fills its rows again in turn. A key may be contained if one row

@@ -1,4 +1,4 @@
-"""Murmur2 over columns of keys, as Hadoop's `MurmurHash` computes it (format: data.md 3.4).
+"""Murmur2 over columns of keys, as Hadoop's `MurmurHash` computes it (DATA-3.4).
 
 A bloom filter hashes each key dozens of times, each result being the next seed. What a word of the key contributes does
 not depend on the seed, so it is mixed once per block; a round is then two operations a word on arrays that stay in the

@@ -1,4 +1,4 @@
-"""Files of the archived timeline, an LSM tree of parquet files under manifests (format: timeline.md 5.2).
+"""Files of the archived timeline, an LSM tree of parquet files under manifests (TL-5.2).
 
     timeline/history/  <first>_<last>_<level>.parquet   one row per completed action
                        manifest_<n>                     {"files": [{"fileName": ..., "fileLen": ...}, ...]}

@@ -1,4 +1,4 @@
-"""Cleaner plan and clean metadata (format: timeline.md 4.6, 9.3).
+"""Cleaner plan and clean metadata (TL-4.6, TL-9.3).
 
 Plans hold absolute paths of files, values hold paths relative to the table's base (see format.table_paths). Metadata
 holds bare names.

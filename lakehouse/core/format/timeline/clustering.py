@@ -1,4 +1,4 @@
-"""Plans of clusterings as Avro (format: timeline.md 4.4).
+"""Plans of clusterings as Avro (TL-4.4).
 
 Paths are absolute in the file, with the scheme `file:` of local ones, and bare names in the value: a table may have
 been moved since.

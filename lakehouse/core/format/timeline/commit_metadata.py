@@ -1,4 +1,4 @@
-"""Commit and replace metadata, Avro of versions 8 and 9 and JSON of version 6 (format: timeline.md 4.1-4.4).
+"""Commit and replace metadata, Avro of versions 8 and 9 and JSON of version 6 (TL-4.1 to TL-4.4).
 
 Counters that a commit does not use are 0 and `extraMetadata` is a map, never null, because some of Hudi's getters do
 not look. Whether a replacecommit or a commit was read shows in `CommitMetadata.replaced`.

@@ -1,4 +1,4 @@
-"""Plans of compactions and log compactions as Avro (format: timeline.md 4.5).
+"""Plans of compactions and log compactions as Avro (TL-4.5).
 
 Version 2 holds bare file names, version 1 full paths; which is which shows in the names themselves.
 """

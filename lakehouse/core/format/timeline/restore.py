@@ -1,4 +1,4 @@
-"""Savepoint metadata, restore plan and restore metadata (format: timeline.md 4.8, 7.5)."""
+"""Savepoint metadata, restore plan and restore metadata (TL-4.8, TL-7.5)."""
 
 from __future__ import annotations
 

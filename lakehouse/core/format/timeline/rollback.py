@@ -1,4 +1,4 @@
-"""Rollback plan and rollback metadata (format: timeline.md 4.7, 7.3).
+"""Rollback plan and rollback metadata (TL-4.7, TL-7.3).
 
 Files hold absolute paths, values hold paths relative to the table's base (see format.table_paths).
 """

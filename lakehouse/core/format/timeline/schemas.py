@@ -1,4 +1,4 @@
-"""Avro schemas of the timeline's payloads, in Hudi's declared order (format: timeline.md 4.1-4.8).
+"""Avro schemas of the timeline's payloads, in Hudi's declared order (TL-4.1 to TL-4.8).
 
 Java's reader resolves a file against its own classes, so full names, field order and the `avro.java.string` notes are
 those of Hudi's own files; the tests compare them with the schemas inside files that Hudi wrote.

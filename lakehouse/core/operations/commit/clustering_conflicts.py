@@ -1,4 +1,4 @@
-"""Who was first: a clustering, or a write of the files that it rewrites (format: timeline.md 8.2, 9.2).
+"""Who was first: a clustering, or a write of the files that it rewrites (TL-8.2, TL-9.2).
 
     plan P ....................... run ............ completes?
       │ write after P, of files of P: refused, or with `give_way` the clustering yields to it

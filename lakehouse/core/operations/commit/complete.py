@@ -1,4 +1,4 @@
-"""The end of a write: what others committed meanwhile, then the commit itself (format: timeline.md 7.1, 8.2).
+"""The end of a write: what others committed meanwhile, then the commit itself (TL-7.1, TL-8.2).
 
 under the lock   what completed since our load?  in our way: Conflict
                  may it hold keys that we insert too?  let go of the lock, compare the keys near the files, once more

@@ -1,4 +1,4 @@
-"""Creating a table, and changing its properties (format: timeline.md 2).
+"""Creating a table, and changing its properties (TL-2).
 
 hoodie.properties is made by create-if-absent, so a table exists whole or not at all; Hudi's copy of its rule of buckets
 follows.
@@ -68,7 +68,7 @@ def refuse_nested(storage: Storage, directories: Iterable[str] = ()) -> None:
 
 
 def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
-    """Set (or with None remove) properties by Hudi's protocol: backup, main, backup gone (format: timeline.md 2.2)."""
+    """Set (or with None remove) properties by Hudi's protocol: backup, main, backup gone (TL-2.2)."""
     storage = env.storage
     try:
         old = storage.get(PROPERTIES)
@@ -90,7 +90,7 @@ def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
 def drop_metadata_table(env: Env) -> None:
     """Do what Hudi does with hoodie.metadata.enable=false: readers list files again, then the metadata table goes.
 
-    A table that declares a metadata table must never be committed to without it (format: timeline.md 9.8).
+    A table that declares a metadata table must never be committed to without it (TL-9.8).
     """
     update_properties(
         env,

@@ -1,4 +1,4 @@
-"""From what an engineer declares of a table to the properties that Hudi stores (format: timeline.md 2, data.md 2)."""
+"""From what an engineer declares of a table to the properties that Hudi stores (TL-2, DATA-2)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TableDeclaration:
     A text stands for a list of one. The record key is unique in each partition, as in Hudi; in the whole table only
     with a global index (`hoodie.index.type=GLOBAL_SIMPLE`), which looks keys up in all partitions.
 
-    How versions of a record meet (format: data.md 5.1-5.3), all of it settled for the table's life:
+    How versions of a record meet (DATA-5.1 to DATA-5.3), all of it settled for the table's life:
     `ordering`: the columns that say which version is the later one, compared as a tuple.
     `merge_mode`: EVENT_TIME_ORDERING (the greater ordering value wins; the default with `ordering`),
     COMMIT_TIME_ORDERING (the later commit wins; the default without), CUSTOM (a `merger` decides; its default).

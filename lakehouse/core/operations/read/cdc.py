@@ -1,4 +1,4 @@
-"""Reading what changed: every row inserted, updated and deleted, commit by commit (format: data.md 6; timeline.md 6.7).
+"""Reading what changed: every row inserted, updated and deleted, commit by commit (DATA-6; TL-6.7).
 
     op string | ts_ms string | before struct<columns> | after struct<columns>
 
@@ -207,7 +207,7 @@ def _refuse_archived(table: LoadedTable, request: ChangeRequest) -> None:
 
 
 def _archive(table: LoadedTable) -> str:
-    """Return the directory of archived instants (format: timeline.md 1)."""
+    """Return the directory of archived instants (TL-1)."""
     return f".hoodie/{table.config.raw.get('hoodie.archivelog.folder', 'archived')}"
 
 

@@ -1,4 +1,4 @@
-"""Reading: which files, planned; rows, streamed. Snapshot, time travel, incremental (format: timeline.md 6.5-6.7)."""
+"""Reading: which files, planned; rows, streamed. Snapshot, time travel, incremental (TL-6.5 to TL-6.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archive: due, plan, run (format: timeline.md 5.2, 5.3).
+"""Archive: due, plan, run (TL-5.2, TL-5.3).
 
 under the lock    <first>_<last>_0.parquet   manifest_<n+1>   _version_    then their files leave the timeline
                   levels of the archive merged, what no reader needs of it removed

@@ -1,4 +1,4 @@
-"""Clean: due, plan, run (format: timeline.md 4.6, 9.3).
+"""Clean: due, plan, run (TL-4.6, TL-9.3).
 
 due    from the timeline and the last clean alone
 plan   list the partitions written to; under the lock, if nothing was undone since: <t>.clean.requested

@@ -1,4 +1,4 @@
-"""Clustering: due, plan, run (format: timeline.md 6.5, 9.2).
+"""Clustering: due, plan, run (TL-6.5, TL-9.2).
 
 due    from the timeline alone
 plan   under the lock: slices complete by now, of groups no other plan holds       <t>.clustering.requested

@@ -1,4 +1,4 @@
-"""Compaction and log compaction: due, plan, run (format: timeline.md 6.4, 9.1).
+"""Compaction and log compaction: due, plan, run (TL-6.4, TL-9.1).
 
 due    from the timeline alone
 plan   under the lock: the logs completed by now, of groups no other plan holds   <t>.compaction.requested

@@ -1,4 +1,4 @@
-"""Partition ttl: due, plan, run (format: timeline.md 9.5).
+"""Partition ttl: due, plan, run (TL-9.5).
 
 due, plan   statistics (read.partition_statistics) and rules (timeline.ttl_policy_log); no data is listed
 run         <t>.replacecommit.requested, .inflight, <t>_<c>.replacecommit of operation DELETE_PARTITION, as Hudi's

@@ -1,4 +1,4 @@
-"""Restore: the table goes back to a savepoint or a completed write, and what came after is gone (timeline.md 7.5).
+"""Restore: the table goes back to a savepoint or a completed write, and what came after is gone (TL-7.5).
 
     R.restore.requested  under the lock: what is undone, newest first; from here on writers are refused
     R.restore.inflight   for each of them, one after the other:

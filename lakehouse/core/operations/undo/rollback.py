@@ -1,4 +1,4 @@
-"""Undoing a write: plan, files, instants, each step repeatable (format: timeline.md 7.3).
+"""Undoing a write: plan, files, instants, each step repeatable (TL-7.3).
 
     R.rollback.requested (plan)   if X is completed, X_c.commit is deleted: it is pending again, and nobody reads it
     R.rollback.inflight  delete files  delete X's pending files

@@ -1,4 +1,4 @@
-"""Savepoints: a commit whose files no clean removes and which no rollback undoes (format: timeline.md 4.8, 7.5).
+"""Savepoints: a commit whose files no clean removes and which no rollback undoes (TL-4.8, TL-7.5).
 
 T.savepoint.inflight   T_C.savepoint      T is the time of the commit; deleted in the opposite order
 """

@@ -1,4 +1,4 @@
-"""Early conflict detection: a write that would lose finds out before it writes data (format: timeline.md 8.4).
+"""Early conflict detection: a write that would lose finds out before it writes data (TL-8.4).
 
     announce   markers of all files of the plan
     look       at the markers of other writes at work, then at what was completed since the load

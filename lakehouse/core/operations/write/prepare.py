@@ -368,7 +368,7 @@ def _encoded_keys(table: LoadedTable, policies: Policies) -> KeyConfig:
 def _sniffed_keys(table: LoadedTable) -> KeyConfig:
     """Return the key config with the form that stored keys of a COMPLEX generator with one field really have.
 
-    Releases of Hudi differ in whether it is `field:value` or `value` (format: data.md 2.1); what is stored decides.
+    Releases of Hudi differ in whether it is `field:value` or `value` (DATA-2.1); what is stored decides.
     """
     keys = table.config.keys
     if keys.field_prefix is None:

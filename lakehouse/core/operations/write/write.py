@@ -1,4 +1,4 @@
-"""Writing: the one walk of all verbs that bring or remove rows (format: timeline.md 7.1; data.md 7).
+"""Writing: the one walk of all verbs that bring or remove rows (TL-7.1; DATA-7).
 
 request   under the lock: instant time, <t>.requested; heartbeat from just before
 stage     incoming rows, keyed and combined, to where all tasks can read them        (bulk verbs: straight to files)

@@ -1,4 +1,4 @@
-"""Base files of any writer, read in the schema of the table (format: data.md 3.2, 11)."""
+"""Base files of any writer, read in the schema of the table (DATA-3.2, DATA-11)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 
 T1, T2, T3, T4 = (f"2025010{day}000000000" for day in range(1, 5))
-#: The rollback command of data.md 4.3, byte by byte.
+#: The rollback command of DATA-4.3, byte by byte.
 ROLLBACK = bytes.fromhex(
     "23485544492300000000000000" + "5b" + "0000000100000000" + "00000003"
     "0000000000000011" + b"20250126040936578".hex() + "000000030000000130"

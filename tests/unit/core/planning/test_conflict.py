@@ -1,4 +1,4 @@
-"""Which commits exclude each other (format: timeline.md 8.2, 8.3)."""
+"""Which commits exclude each other (TL-8.2, TL-8.3)."""
 
 from __future__ import annotations
 

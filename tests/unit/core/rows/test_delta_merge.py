@@ -1,4 +1,4 @@
-"""Delta merge, by example: which version of a record the logs leave (format: data.md 5.2, 5.3)."""
+"""Delta merge, by example: which version of a record the logs leave (DATA-5.2, DATA-5.3)."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_deletes_are_settled_by_event_time_before_a_merger_is_asked() -> None:
     ],
 )
 def test_a_merger_that_does_not_do_its_work_is_named(name: str, fault: str) -> None:
-    with pytest.raises(UserError, match=rf"test_fold:{name}' {fault}"):
+    with pytest.raises(UserError, match=rf"test_delta_merge:{name}' {fault}"):
         left(put("a", 1), put("a", 2), rule=custom(name))
 
 

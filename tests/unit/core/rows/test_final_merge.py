@@ -1,4 +1,4 @@
-"""Final merge, by example: what becomes of a base row that an entry meets (format: data.md 5.2, 5.3)."""
+"""Final merge, by example: what becomes of a base row that an entry meets (DATA-5.2, DATA-5.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an incoming row meets the stored one (format: data.md 5.2)."""
+"""How an incoming row meets the stored one (DATA-5.2)."""
 
 from __future__ import annotations
 

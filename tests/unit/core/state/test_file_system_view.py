@@ -1,4 +1,4 @@
-"""Which files are visible when (format: timeline.md 6)."""
+"""Which files are visible when (TL-6)."""
 
 from __future__ import annotations
 

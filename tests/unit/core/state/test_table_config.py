@@ -1,4 +1,4 @@
-"""hoodie.properties as one value: what is read, what is refused, what a new table says (format: timeline.md 2)."""
+"""hoodie.properties as one value: what is read, what is refused, what a new table says (TL-2)."""
 
 from __future__ import annotations
 

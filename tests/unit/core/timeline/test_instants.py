@@ -1,4 +1,4 @@
-"""The pen of the timeline: fresh times, files made once, lost replies settled (format: timeline.md 3, 7.1)."""
+"""The pen of the timeline: fresh times, files made once, lost replies settled (TL-3, TL-7.1)."""
 
 from __future__ import annotations
 
