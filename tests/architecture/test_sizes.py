@@ -8,6 +8,79 @@ from tests.architecture.sources import EVERYTHING, Module, modules
 
 FILE_LINES = 600
 FUNCTION_LINES = 70
+PARAMETERS = 5
+#: A function with more parameters says why on its `def` line or above it: `# parameters: <reason>`.
+REASON = "# parameters: "
+#: Functions that are not divided yet; the set only gets smaller.
+MANY_PARAMETERS: frozenset[str] = frozenset(
+    {
+        "lakehouse/core/files/base_writer.py:__init__",
+        "lakehouse/core/files/cdc_reader.py:_paired",
+        "lakehouse/core/files/key_lookup.py:_kinds",
+        "lakehouse/core/files/log_writer.py:__init__",
+        "lakehouse/core/files/markers.py:log_marker",
+        "lakehouse/core/files/slice_log_merge.py:_spilled",
+        "lakehouse/core/files/slice_log_merge.py:fold_logs",
+        "lakehouse/core/files/slice_reader.py:_merged",
+        "lakehouse/core/files/slice_reader.py:_mixed",
+        "lakehouse/core/files/slice_reader.py:_replaced",
+        "lakehouse/core/files/slice_reader.py:read_slice",
+        "lakehouse/core/format/avro/decode.py:_next_blocks",
+        "lakehouse/core/format/parquet/murmur_hash.py:__init__",
+        "lakehouse/core/operations/read/scan.py:slice_context",
+        "lakehouse/core/operations/services/clean.py:_complete",
+        "lakehouse/core/operations/services/clean.py:_run",
+        "lakehouse/core/operations/services/clean.py:run",
+        "lakehouse/core/operations/services/clustering.py:_rewrite",
+        "lakehouse/core/operations/services/compaction.py:_rewrite",
+        "lakehouse/core/operations/services/compaction.py:run",
+        "lakehouse/core/operations/services/plan_executor.py:drop_unusable",
+        "lakehouse/core/operations/undo/restore.py:_requested",
+        "lakehouse/core/operations/undo/restore.py:_undo",
+        "lakehouse/core/operations/undo/savepoint.py:create_savepoint",
+        "lakehouse/core/operations/validate/validated_files.py:_check_uniqueness",
+        "lakehouse/core/operations/write/prepare.py:_schema",
+        "lakehouse/core/operations/write/prepare.py:prepare",
+        "lakehouse/core/operations/write/write.py:_candidate",
+        "lakehouse/core/operations/write/write.py:_write",
+        "lakehouse/core/operations/write/write.py:_write_staged",
+        "lakehouse/core/planning/clean.py:_dead_change_logs",
+        "lakehouse/core/planning/clustering.py:plan_clustering",
+        "lakehouse/core/planning/damage.py:_damage",
+        "lakehouse/core/planning/damage.py:find_damage",
+        "lakehouse/core/planning/orphans.py:plan_orphans",
+        "lakehouse/core/planning/scan.py:plan_scan",
+        "lakehouse/core/planning/schema.py:evolve",
+        "lakehouse/core/planning/ttl.py:plan_ttl",
+        "lakehouse/core/planning/write.py:plan_buckets",
+        "lakehouse/core/planning/write.py:plan_groups",
+        "lakehouse/core/rows/delta_merge.py:_fold_partial",
+        "lakehouse/core/rows/final_merge.py:_filled",
+        "lakehouse/core/state/table_config.py:new_table_properties",
+        "lakehouse/core/table/table.py:create",
+        "lakehouse/core/timeline/locks/lease.py:__init__",
+        "lakehouse/model/instant.py:where",
+        "lakehouse/platform/catalog/run_history.py:end",
+        "lakehouse/platform/ingest/read.py:open_batch",
+        "lakehouse/platform/ingest/run.py:run_ingest",
+        "lakehouse/platform/ingest/sample_data.py:_order_events",
+        "lakehouse/platform/ingest/sample_data.py:_trip_events",
+        "lakehouse/platform/ingest/sample_data.py:generate",
+        "lakehouse/platform/publish/plan.py:_ready",
+        "lakehouse/platform/services/retry_recovery.py:with_earlier",
+        "lakehouse/platform/services/run.py:_recorded",
+        "lakehouse/platform/services/run.py:_run_one",
+        "lakehouse/platform/services/run.py:record_end",
+        "lakehouse/platform/services/run.py:run_tables",
+        "lakehouse/platform/services/schedule.py:decide",
+        "lakehouse/platform/sources/files.py:plan_ingest",
+        "lakehouse/spec/interval_path.py:_check_partial",
+        "lakehouse/spec/option.py:option",
+        "plugins/lakehouse_airflow/operators.py:__init__",
+        "plugins/lakehouse_airflow/publish.py:__init__",
+        "plugins/lakehouse_airflow/services.py:service_dag",
+    }
+)
 
 
 def long_functions(module: Module) -> list[str]:
@@ -20,6 +93,22 @@ def long_functions(module: Module) -> list[str]:
     ]
 
 
+def many_parameters(module: Module) -> list[str]:
+    """Name the functions of `module` with more than five parameters and no reason for it in a comment."""
+    lines = module.text.splitlines()
+    found = []
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        names = [argument.arg for argument in arguments if argument.arg not in ("self", "cls")]
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        head = lines[max(first - 3, 0) : node.body[0].lineno]
+        if len(names) > PARAMETERS and not any(REASON in line for line in head):
+            found.append(f"{module.path}:{node.name}")
+    return found
+
+
 def test_no_file_is_longer_than_600_lines() -> None:
     lengths = {module.path: len(module.text.splitlines()) for module in modules(*EVERYTHING)}
     assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES} == {}
@@ -27,6 +116,17 @@ def test_no_file_is_longer_than_600_lines() -> None:
 
 def test_no_function_is_longer_than_70_lines() -> None:
     assert [found for module in modules(*EVERYTHING) for found in long_functions(module)] == []
+
+
+def test_no_function_has_more_than_five_parameters_without_a_reason() -> None:
+    found = [name for module in modules("lakehouse", "plugins") for name in many_parameters(module)]
+    assert sorted(set(found) - MANY_PARAMETERS) == []
+
+
+def test_a_function_with_six_parameters_is_found_and_a_reason_excuses_it() -> None:
+    source = "def f(a, b, c, d, e, g):\n    pass\n"
+    assert many_parameters(Module.of("lakehouse/x.py", source)) == ["lakehouse/x.py:f"]
+    assert many_parameters(Module.of("lakehouse/x.py", f"{REASON}a table function\n{source}")) == []
 
 
 def test_a_function_of_71_lines_is_found_and_one_of_70_is_not() -> None:

@@ -1,0 +1,137 @@
+"""Text is plain technical English: no idiom of a fixed list occurs in the project."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.architecture.sources import ROOT, tracked_files
+
+#: Idioms and metaphors of persons for processes, each with the standard term.
+BANNED = {
+    r"whoever": "name the subject: the writer, the executor",
+    r"who": "name the subject: the writer, the executor, users that",
+    r"nobody|somebody|anybody|everybody": "name the subject: no writer, another process",
+    r"anew": "again; rebuild, reload",
+    r"in vain": "without effect",
+    r"told|is to be told": "a noun of the domain: decision, policy, report",
+    r"signs? of life": "heartbeat",
+    r"(?:taken|took|takes) (?:\w+ )?for dead": "expired",
+    r"the living|the dead|dead (?:writers?|writes?|holders?|executors?|process(?:es)?)": "active, expired, failed",
+    r"(?:gives?|giving|gave|given) way": "abort; conflict",
+    r"lets? go": "release; abandon",
+    r"wakes? up|woke up": "resumes",
+    r"th(?:ief|ieves)": "the process that took the lock over",
+    r"goes first|was first|came first": "precedes; committed first",
+    r"counted dear|is another matter|of one's own": "say what is meant",
+    r"sw(?:eeps?|ept|eeping)": "clean up; cleanup",
+    r"tid(?:y|ied|ies|ying)": "clean up; cleanup",
+    r"mend(?:s|ed|ing)?": "repair; recover",
+    r"premise": "precondition",
+    r"rooms?": "package",
+    r"riddle|by the way|for the sake of|so to say|at sight": "say what is meant",
+}
+IDIOM = re.compile("|".join(rf"\b(?:{pattern})\b" for pattern in BANNED), re.IGNORECASE)
+#: Files that quote the list.
+QUOTING = ("tests/architecture/test_language.py", "docs/glossary.md")
+#: Folders and files that are not rewritten yet; the list only gets shorter.
+PENDING: tuple[str, ...] = (
+    "README.md",
+    "dags",
+    "lakehouse/__init__.py",
+    "lakehouse/__main__.py",
+    "lakehouse/cli",
+    "lakehouse/core/engine",
+    "lakehouse/core/files",
+    "lakehouse/core/format",
+    "lakehouse/core/index",
+    "lakehouse/core/operations/commit",
+    "lakehouse/core/operations/create",
+    "lakehouse/core/operations/load",
+    "lakehouse/core/operations/read",
+    "lakehouse/core/operations/services",
+    "lakehouse/core/operations/undo",
+    "lakehouse/core/operations/validate",
+    "lakehouse/core/operations/write",
+    "lakehouse/core/planning",
+    "lakehouse/core/rows",
+    "lakehouse/core/state",
+    "lakehouse/core/storage",
+    "lakehouse/core/table",
+    "lakehouse/core/timeline",
+    "lakehouse/errors.py",
+    "lakehouse/model",
+    "lakehouse/platform/catalog",
+    "lakehouse/platform/ingest",
+    "lakehouse/platform/jobs",
+    "lakehouse/platform/metastore",
+    "lakehouse/platform/publish",
+    "lakehouse/platform/services",
+    "lakehouse/platform/sources",
+    "lakehouse/spark",
+    "lakehouse/spec",
+    "plugins",
+    "tests/airflow",
+    "tests/bench",
+    "tests/contract",
+    "tests/golden",
+    "tests/interop",
+    "tests/property",
+    "tests/reliability",
+    "tests/s3",
+    "tests/simulation",
+    "tests/spark",
+    "tests/support",
+    "tests/unit/cli",
+    "tests/unit/core/files",
+    "tests/unit/core/format",
+    "tests/unit/core/index",
+    "tests/unit/core/operations",
+    "tests/unit/core/planning",
+    "tests/unit/core/rows",
+    "tests/unit/core/state",
+    "tests/unit/core/storage",
+    "tests/unit/core/table",
+    "tests/unit/core/timeline",
+    "tests/unit/model",
+    "tests/unit/platform",
+    "tests/unit/spec",
+    "tests/unit/test_readme.py",
+    "tests/architecture",
+    "tests/conftest.py",
+    "Makefile",
+    ".ci",
+    "docker-compose.yml",
+    "Dockerfile",
+    "pyproject.toml",
+)
+TEXT = (".py", ".md", ".yaml", ".yml", ".toml")
+TEXT_NAMES = ("Makefile", "Dockerfile", "run")
+
+
+def idioms(path: str, text: str) -> list[str]:
+    """Return the lines of `text` that hold a banned idiom; underscores of names separate words."""
+    return [
+        f"{path}:{number} {line.strip()}"
+        for number, line in enumerate(text.splitlines(), 1)
+        if IDIOM.search(line.replace("_", " "))
+    ]
+
+
+def rewritten_files() -> list[str]:
+    """Return the paths of the text files that the rule covers."""
+    paths = [path for path in tracked_files() if path.endswith(TEXT) or path.rpartition("/")[2] in TEXT_NAMES]
+    return [p for p in paths if p not in QUOTING and not any(p == q or p.startswith(f"{q}/") for q in PENDING)]
+
+
+def test_no_text_holds_a_banned_idiom() -> None:
+    paths = rewritten_files()
+    assert paths
+    found = [line for path in paths for line in idioms(path, (ROOT / path).read_text(encoding="utf-8"))]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ["Whoever reads it", "def test_nobody_waits", "the lock is told", "swept files"])
+def test_a_banned_idiom_is_found(text: str) -> None:
+    assert idioms("x.py", f"ok\n{text}") == [f"x.py:2 {text}"]
