@@ -1,8 +1,9 @@
 """`python -m lakehouse`, and the script that spark-submit runs.
 
-`python -m` puts the working directory first on sys.path. A command that is run inside a folder of another party, such
-as a table, would import its `pyarrow.py`. So that folder is taken out, unless this package itself comes from it. The
-command `lakehouse` and `python -P -m lakehouse` never have it.
+Python puts a folder first on sys.path. With `python -m` it is the working directory: a command that runs inside a
+foreign folder, such as a table, would import a `pyarrow.py` from there. With a script it is the folder of this package:
+`lakehouse/platform` would hide the standard module `platform`. Therefore that folder is removed, unless this package is
+imported from it. The command `lakehouse` and `python -P -m lakehouse` never have it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import os
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path and sys.path:
-    _here = os.path.realpath(os.getcwd())
-    if os.path.realpath(sys.path[0] or ".") == _here and not os.path.realpath(__file__).startswith(_here + os.sep):
+    _first = os.path.realpath(sys.path[0] or ".")
+    _package = os.path.dirname(os.path.realpath(__file__))
+    if _first == _package or (_first == os.path.realpath(os.getcwd()) and not _package.startswith(_first + os.sep)):
         del sys.path[0]
 
 from lakehouse.cli.main import main
