@@ -19,7 +19,9 @@ def test_each_mutant_names_a_text_that_occurs_once_and_tests_that_exist() -> Non
 
 def test_runner_tells_survivors_and_texts_that_are_gone(tmp_path: Path) -> None:
     killed = Mutant("core/timeline/claims.py", "return _highest(env, instant) == number", "return True", CLAIMS)
-    survivor = Mutant("core/timeline/claims.py", "if file.name.startswith(_PREFIX)]", "if _PREFIX in file.name]", CLAIMS)
+    survivor = Mutant(
+        "core/timeline/claims.py", "if file.name.startswith(_PREFIX)]", "if _PREFIX in file.name]", CLAIMS
+    )
     gone = Mutant("core/timeline/claims.py", "no such text", "", CLAIMS)
     found = run_mutants(tmp_path, (killed, survivor, gone), workers=1)
     assert [text.split(" ")[0] for text in found] == ["survived", "out"]
