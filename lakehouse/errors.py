@@ -1,7 +1,7 @@
-"""Errors answer what the caller may do next.
+"""Exceptions of the package: the class says what the caller may do, and gives the exit code of a job.
 
-Every class below says one thing in its type: fix the input, try again, stop and call a person, or look before acting.
-The exit code of a job follows from the class alone, so Airflow retries what may be retried and nothing else.
+Callers test the class and its attributes, never the text and never `facts`.
+Airflow retries a failed job if the class is retryable, and no other one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 
 class LakehouseError(Exception):
-    """Root of all errors; carries the facts of the message as fields."""
+    """Base class of all errors; `facts` holds the values of the message, for logs and for re-raising."""
 
     exit_code: ClassVar[int] = 70
     retryable: ClassVar[bool] = False
@@ -24,36 +24,52 @@ class LakehouseError(Exception):
 
 
 class UserError(LakehouseError):
-    """The input is wrong: fix it, then run again."""
+    """The input is wrong: correct it, then run again."""
 
     exit_code = 64
 
 
 class UnsupportedError(UserError):
-    """The table or the request uses something this package does not do, named in the message."""
+    """The table or the request uses a feature that this package does not support; the message names it."""
 
     exit_code = 69
 
 
 class CorruptTableError(LakehouseError):
-    """Bytes on storage contradict the format: stop and call a person."""
+    """Stored bytes contradict the table format: stop and ask an operator."""
 
     exit_code = 65
 
 
 class RetryableError(LakehouseError):
-    """A passing fault or a lost race: the same call may succeed later."""
+    """A transient fault or a conflict: the same call may succeed later."""
 
     exit_code = 75
     retryable = True
 
 
+class ConflictError(RetryableError):
+    """Another commit won a conflict, so nothing was committed; `winner` is its requested time."""
+
+    def __init__(self, message: str, *, winner: str, **facts: Any) -> None:
+        super().__init__(message, winner=winner, **facts)
+        self.winner = winner
+
+
+class SourceChangedError(RetryableError):
+    """A source changed while it was read, so nothing was committed; `path` names the first changed file."""
+
+    def __init__(self, message: str, *, path: str, **facts: Any) -> None:
+        super().__init__(message, path=path, **facts)
+        self.path = path
+
+
 class TableBusyError(RetryableError):
-    """Another run is at the table: what was asked for has its turn when that one is over."""
+    """Another run holds the table; the request can run after that run has ended."""
 
 
 class SourceMissingError(RetryableError):
-    """What an ingestion is to read has not arrived yet; `wait_for_s` is how long it is worth waiting in all."""
+    """The input of an ingestion has not arrived yet; `wait_for_s` is the total time in seconds to wait for it."""
 
     def __init__(self, message: str, *, wait_for_s: float, **facts: Any) -> None:
         super().__init__(message, **facts)
@@ -61,11 +77,11 @@ class SourceMissingError(RetryableError):
 
 
 class JobStoppedError(RetryableError):
-    """The job was told to stop; nothing of what it was at was committed."""
+    """The job was stopped by a signal; its unfinished work was not committed."""
 
 
 class CommitStateUnknownError(LakehouseError):
-    """The commit may or may not have happened: look at the timeline before acting; nothing was deleted."""
+    """The commit may or may not have happened: inspect the timeline before acting; no file was deleted."""
 
     exit_code = 76
 

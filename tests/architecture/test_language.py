@@ -60,7 +60,6 @@ PENDING: tuple[str, ...] = (
     "lakehouse/core/storage",
     "lakehouse/core/table",
     "lakehouse/core/timeline",
-    "lakehouse/errors.py",
     "lakehouse/model",
     "lakehouse/platform/catalog",
     "lakehouse/platform/ingest",

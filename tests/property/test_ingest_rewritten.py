@@ -10,7 +10,7 @@ import pytest
 from lakehouse.core.operations.commit import complete as commit
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.protocol import Storage
-from lakehouse.errors import RetryableError
+from lakehouse.errors import SourceChangedError
 from lakehouse.platform.ingest import run as run_module
 from tests.support.ingested import Landing
 from tests.support.killed import Interrupted
@@ -80,7 +80,7 @@ def test_a_file_that_never_rests_is_told_after_a_few_tries(monkeypatch: pytest.M
         return complete(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr("lakehouse.core.operations.write.write.complete", changing)
-    with pytest.raises(RetryableError, match=r"x\.json changed while being read; nothing was committed, run again"):
+    with pytest.raises(SourceChangedError, match=r"x\.json changed while being read; nothing was committed, run again"):
         landing.run()
     assert len(tries) == 3
     assert landing.rows() == before

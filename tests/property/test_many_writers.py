@@ -14,7 +14,7 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
-from lakehouse.errors import LakehouseError, RetryableError, UserError
+from lakehouse.errors import ConflictError, LakehouseError, RetryableError, UserError
 from tests.support.killed import (
     BASE,
     CALLS,
@@ -212,9 +212,9 @@ def test_the_same_column_of_the_same_group_conflicts_and_the_loser_comes_second(
         store = Interrupted(storage, first_data, turn, monkeypatch)
         open_as(store, ONE, **options).upsert(pa.table({"id": ["a"], "x": [1]}))
 
-    with pytest.raises(RetryableError, match=r"another writer won.*column 'x'") as refused:
+    with pytest.raises(ConflictError, match=r"another writer won.*column 'x'") as refused:
         lose("0")
-    assert refused.value.facts["winner"] == open_as(storage, 999).commits()[-1][0].requested
+    assert refused.value.winner == open_as(storage, 999).commits()[-1][0].requested
     assert cells(storage)["a"]["x"] == 2
     assert leftovers(storage) == []
     lose("1")

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.core.planning.event_time import Watermark
 from lakehouse.core.table.table import Table
-from lakehouse.errors import UserError
+from lakehouse.errors import ConflictError, UserError
 from lakehouse.platform.ingest import run as run_module
 from lakehouse.platform.ingest.run import (
     BAD_RECORDS,
@@ -340,7 +340,7 @@ def test_a_lost_race_is_planned_anew(ingestion: Ingestion, monkeypatch: pytest.M
     def racing(*arguments: Any) -> Any:
         if rivals:
             rivals.pop()()
-            raise run_module.RetryableError("another writer won", winner="x")
+            raise ConflictError("another writer won", winner="x")
         return original(*arguments)
 
     monkeypatch.setattr(run_module, "write_batch", racing)

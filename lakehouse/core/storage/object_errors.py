@@ -20,7 +20,7 @@ from obstore.exceptions import (
     UnknownConfigurationKeyError,
 )
 
-from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.core.storage.protocol import NotFoundError, RequestRefusedError
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 
 # What obstore raises; a missing object and a bad path come as builtins.
@@ -86,7 +86,7 @@ def translate(error: BaseException, path: str, root: str) -> LakehouseError:
         return NotFoundError(f"no file {path!r} in {root}", path=path)
     if is_passing(error):
         return RetryableError(f"{root} failed at {path!r} and kept failing: {reason}", path=path)
-    return UserError(
+    return RequestRefusedError(
         f"{root} refused {path!r}: {reason}. Check the location, credentials and region.",
         path=path,
         status=status_of(error),

@@ -21,9 +21,21 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 class NotFoundError(LakehouseError):
-    """No file has this name; the facts carry `path`."""
+    """No file has this name; `path` is relative to the root of the store."""
 
     exit_code = 65
+
+    def __init__(self, message: str, *, path: str, **facts: Any) -> None:
+        super().__init__(message, path=path, **facts)
+        self.path = path
+
+
+class RequestRefusedError(UserError):
+    """The store refused a request; `status` is its HTTP status, None if the client library refused it."""
+
+    def __init__(self, message: str, *, status: int | None, **facts: Any) -> None:
+        super().__init__(message, status=status, **facts)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.services import TableServices, engine_of
 from lakehouse.core.timeline.env import Env
-from lakehouse.errors import RetryableError, UserError, nearest
+from lakehouse.errors import ConflictError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
 from lakehouse.model.drift import BatchColumns
 from lakehouse.model.instant import Instant, Timeline
@@ -477,7 +477,7 @@ def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:
 
 def _settled(outcome: Committed | NothingToDo | Conflict) -> Outcome:
     if isinstance(outcome, Conflict):
-        raise RetryableError(
+        raise ConflictError(
             f"another writer won{f' {outcome.tries} times' if outcome.tries > 1 else ''}: {outcome.reason}; nothing "
             "was written, run the operation again",
             winner=outcome.winner.requested,

@@ -160,7 +160,7 @@ class History:
             except NotFoundError as error:
                 lost = error
         raise CorruptTableError(
-            f"{self._storage.root}: a file of the archive is missing: {lost}", path=lost.facts.get("path")
+            f"{self._storage.root}: a file of the archive is missing: {lost}", path=lost.path
         ) from lost
 
     def _read(self, file: HistoryFile) -> list[Instant]:

@@ -16,7 +16,7 @@ import json
 import logging
 
 from lakehouse.core.storage.local import temporary_name
-from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.storage.protocol import NotFoundError, RequestRefusedError, Storage
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.expiry import note
 from lakehouse.core.timeline.file_deletions import delete_leftovers
@@ -114,8 +114,8 @@ def _prove_conditions(env: Env, provider: str) -> None:
             raise _ignored(storage, provider, "If-Match")
     except CommitStateUnknownError as error:
         raise RetryableError(f"{storage.root}: whether it keeps conditions is not known yet: {error}") from error
-    except UserError as error:
-        if error.facts.get("status") in _UNKNOWN_CONDITION:
+    except RequestRefusedError as error:
+        if error.status in _UNKNOWN_CONDITION:
             raise UserError(
                 f"{storage.root} does not know conditional writes, without which no table is written here: {error}",
                 root=storage.root,

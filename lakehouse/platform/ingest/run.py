@@ -42,7 +42,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
+from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import create_declared, open_declared
 from lakehouse.platform.ingest.read import Batch, DeadLetterBox, Known, ingest_of, open_batch
@@ -160,8 +160,8 @@ def ingest(run: IngestContext) -> JobReport:
     for race in range(1, _RACES + 1):
         try:
             return _run_once(run)
-        except RetryableError as error:
-            if error.facts.keys().isdisjoint(("winner", "changed")) or race == _RACES:
+        except (ConflictError, SourceChangedError) as error:
+            if race == _RACES:
                 raise
             log.warning("table %s: %s; planning anew", run.spec.table, error)
     raise AssertionError("the last race returns or raises")

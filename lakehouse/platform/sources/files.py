@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import FileInfo, Storage
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import SourceChangedError, UserError
 from lakehouse.platform.sources.file_checkpoint import Checkpoint, SourceFile
 from lakehouse.platform.sources.file_paths import Interval, has_wildcard, split_path
 from lakehouse.spec.job import interval_text
@@ -128,7 +128,7 @@ def list_source(paths: Sequence[str], options: Mapping[str, str]) -> SourceListi
 
 
 def refuse_changed(storage: Storage, files: Sequence[SourceFile]) -> None:
-    """Raise RetryableError if a file was written again since it was listed: which version was read is not known then.
+    """Raise SourceChangedError if a file was written again since it was listed: which version was read is unknown.
 
     A commit would say that it holds the listed version, and the next run would bring the rows of the other one again.
     Each directory of the files is listed once. Who vanished is no error: it was read, and will not be read again.
@@ -140,10 +140,10 @@ def refuse_changed(storage: Storage, files: Sequence[SourceFile]) -> None:
     changed = [file.url for file in files if now.get(file.path, file) != file]
     if changed:
         others = f" and {len(changed) - 1} other files" if len(changed) > 1 else ""
-        raise RetryableError(
+        raise SourceChangedError(
             f"{changed[0]}{others} changed while being read; nothing was committed, run again. "
             "Who lands files should write them under a name that begins with '.' or '_' and rename them when complete",
-            changed=changed[0],
+            path=changed[0],
         )
 
 

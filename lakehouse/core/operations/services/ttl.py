@@ -35,7 +35,7 @@ from lakehouse.core.rows.timestamp_keys import zone_id
 from lakehouse.core.state.partition_statistics import partition_statistics
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.ttl_policy_log import read_rules, set_rule
-from lakehouse.errors import RetryableError, UserError
+from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import State
 from lakehouse.model.statistics import PartitionStatistics
@@ -83,8 +83,8 @@ def propose(table: LoadedTable, policies: Policies, request: TtlRequest | None =
 def run(table: LoadedTable, policies: Policies, request: TtlRequest | None = None) -> Committed | NothingToDo:
     """Delete the partitions that expired, in one commit.
 
-    Raises RetryableError if another writer is alive where one alone is expected, or if others wrote to the partitions
-    at every try; UserError for a table without partitions.
+    Raises RetryableError if another writer is alive where one alone is expected, ConflictError if others wrote to the
+    partitions at every try; UserError for a table without partitions.
     """
     _require_partitioned(table)
     request = request or TtlRequest()
@@ -105,7 +105,7 @@ def run(table: LoadedTable, policies: Policies, request: TtlRequest | None = Non
             return outcome
         lost.append(outcome)
         logger.info("%s: ttl is planned anew: %s", table.env.storage.root, outcome.reason)
-    raise RetryableError(
+    raise ConflictError(
         f"{table.env.storage.root}: others wrote to the partitions that expire, at last {lost[-1].reason}; nothing was "
         "deleted, run ttl again",
         winner=lost[-1].winner.requested,

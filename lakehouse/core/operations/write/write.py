@@ -132,7 +132,7 @@ def write(
             table.env.clock.sleep(_pause_seconds(table, len(lost)))
     except NotFoundError as error:
         staged = tuple(f".hoodie/.staging/{instant.requested}/" for instant, _ in lost)
-        if not str(error.facts.get("path")).startswith(staged):
+        if not error.path.startswith(staged):
             raise
         raise RetryableError(
             f"{table.env.storage.root}: {lost[0][0].requested} was taken for dead while it was tried again, and the "

@@ -13,7 +13,7 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
-from lakehouse.core.storage.protocol import Level, Storage
+from lakehouse.core.storage.protocol import Level, RequestRefusedError, Storage
 from lakehouse.core.timeline import lock_compatibility as agreement
 from lakehouse.core.timeline.env import SystemClock
 from lakehouse.core.timeline.locks.storage import LOCK_PATH
@@ -88,7 +88,7 @@ def test_a_store_that_ignores_the_tag_alone_is_found_out_too() -> None:
 def test_a_store_that_does_not_know_conditions_is_named() -> None:
     class Older(UnconditionalStorage):
         def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-            raise UserError("refused: not implemented", status=501)
+            raise RequestRefusedError("refused: not implemented", status=501)
 
     with pytest.raises(UserError, match="does not know conditional writes"):
         open_as(Older(TABLE), 1, **STORAGE).upsert(batch(CHANGE))
