@@ -140,11 +140,6 @@ def own_workers(spark: SparkSession, budget: int) -> Iterator[None]:
             context.environment = environment
 
 
-def is_data_frame(rows: Any) -> bool:
-    """Return whether this is a Spark DataFrame."""
-    return isinstance(rows, DataFrame)
-
-
 def _estimated_bytes(frame: DataFrame) -> int:
     return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 

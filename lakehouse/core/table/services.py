@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.engine.adapters import session_engine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.table import (
@@ -30,7 +30,6 @@ from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.instant import Instant
 from lakehouse.model.texts import text_list
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
-from lakehouse.spark.engine import SparkEngine
 from lakehouse.spec.options import Policies
 from lakehouse.spec.ttl_options import TtlLimits, ttl_rule
 
@@ -199,7 +198,7 @@ class TableServices:
 
 def engine_of(spark: Any, policies: Policies) -> Engine:
     """Return the engine of a Spark session, or of threads of this process without one."""
-    return LocalEngine() if spark is None else SparkEngine(spark, policies.write.memory_budget_bytes)
+    return session_engine(spark, policies.write.memory_budget_bytes)
 
 
 def _kind(logs_only: bool) -> compaction.Kind:

@@ -12,8 +12,8 @@ from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 
+from lakehouse.core.engine.adapters import frame_engine, session_adapter, session_engine
 from lakehouse.core.engine.local import LocalEngine
-from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.operations.commit.precondition import Premise
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
@@ -47,7 +47,7 @@ from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
-from lakehouse.core.table.services import TableServices, engine_of
+from lakehouse.core.table.services import TableServices
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import ConflictError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
@@ -56,9 +56,6 @@ from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
 from lakehouse.model.validation import ValidationReport
-from lakehouse.spark.changes import changes_to_spark
-from lakehouse.spark.engine import is_data_frame
-from lakehouse.spark.scan import scan_to_spark
 from lakehouse.spec.options import Policies, check_known, parse_options
 from lakehouse.spec.schema_options import SchemaPolicy
 
@@ -89,10 +86,11 @@ class TableScan:
 
     def to_spark(self, spark: Any) -> Any:
         """Return a DataFrame: Spark's own parquet scan over the planned files; logs and changes are read by workers."""
+        adapter = session_adapter(spark)
         scan = self.plan()
-        if isinstance(scan, ChangeScan):
-            return changes_to_spark(spark, scan)
-        return scan_to_spark(spark, with_archived_schemas(self.table, scan))
+        if isinstance(scan, Scan):
+            scan = with_archived_schemas(self.table, scan)
+        return adapter.scan_to_frame(spark, scan)
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -378,7 +376,8 @@ class Table:
         alone, in shares that fit the memory budget. Raises UserError for other values of `keys`.
         """
         loaded = load_table(self._env, allowed_functions=self.config.allowed_functions)
-        return validate(loaded, engine_of(spark, self._policies), self._policies, deep=deep, keys=keys)
+        engine = session_engine(spark, self._policies.write.memory_budget_bytes)
+        return validate(loaded, engine, self._policies, deep=deep, keys=keys)
 
     def commits(self) -> tuple[tuple[Instant, CommitMetadata], ...]:
         """Return the completed writes with their metadata, in order of completion."""
@@ -462,11 +461,8 @@ class Table:
             premise=call.get("premise"),
             columns=call.get("columns"),
         )
-        return _settled(write(self.refresh(), _engine(rows, policies), policies, request))
-
-
-def _engine(rows: Any, policies: Policies) -> Engine:
-    return engine_of(rows.sparkSession if is_data_frame(rows) else None, policies)
+        engine = frame_engine(rows, policies.write.memory_budget_bytes)
+        return _settled(write(self.refresh(), engine, policies, request))
 
 
 def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:

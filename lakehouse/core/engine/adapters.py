@@ -1,0 +1,65 @@
+"""Finds the adapter of a distributed engine by the class of a session or frame, without importing the engine.
+
+An adapter is a module that implements `EngineAdapter`. It is imported when a caller first passes one of its objects, so
+that this package works where the engine is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Protocol, cast
+
+from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.errors import UserError
+
+#: Module of the adapter by the top-level package of the classes of its sessions and frames.
+ADAPTERS = {"pyspark": "lakehouse.spark.adapter"}
+
+
+class EngineAdapter(Protocol):
+    """Functions of a module that connects operations to a distributed engine."""
+
+    def session_engine(self, session: Any, memory_budget_bytes: int) -> Engine:
+        """Return an engine that runs tasks on the session."""
+        ...
+
+    def frame_engine(self, frame: Any, memory_budget_bytes: int) -> Engine:
+        """Return an engine that runs tasks on the session of the frame."""
+        ...
+
+    def scan_to_frame(self, session: Any, scan: Any) -> Any:
+        """Return the rows of a planned read (`Scan` or `ChangeScan`) as a frame of the session."""
+        ...
+
+
+def session_engine(session: Any, memory_budget_bytes: int) -> Engine:
+    """Return the engine of a session, or threads of this process if the session is None.
+
+    Raises UserError if no adapter knows the class of the session.
+    """
+    if session is None:
+        return LocalEngine()
+    return session_adapter(session).session_engine(session, memory_budget_bytes)
+
+
+def frame_engine(frame: Any, memory_budget_bytes: int) -> Engine:
+    """Return the engine that can read the frame: that of its adapter, or threads of this process for Arrow data."""
+    adapter = _adapter_of(frame)
+    return LocalEngine() if adapter is None else adapter.frame_engine(frame, memory_budget_bytes)
+
+
+def session_adapter(session: Any) -> EngineAdapter:
+    """Return the adapter of a session; raise UserError if no adapter knows its class."""
+    adapter = _adapter_of(session)
+    if adapter is None:
+        raise UserError(f"expected a session of {', '.join(ADAPTERS)}, not {type(session).__name__}")
+    return adapter
+
+
+def _adapter_of(value: Any) -> EngineAdapter | None:
+    for base in type(value).__mro__:
+        module = ADAPTERS.get(base.__module__.partition(".")[0])
+        if module is not None:
+            return cast(EngineAdapter, importlib.import_module(module))
+    return None

@@ -1,0 +1,32 @@
+"""Implements `EngineAdapter` for Spark: `lakehouse.core.engine.adapters` imports it for objects of pyspark."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.operations.read.cdc import ChangeScan
+from lakehouse.core.operations.read.scan import Scan
+from lakehouse.errors import UserError
+from lakehouse.spark.changes import changes_to_spark
+from lakehouse.spark.engine import SparkEngine
+from lakehouse.spark.scan import scan_to_spark
+
+
+def session_engine(session: SparkSession, memory_budget_bytes: int) -> Engine:
+    """Return an engine that runs tasks on a Spark session."""
+    return SparkEngine(session, memory_budget_bytes)
+
+
+def frame_engine(frame: DataFrame, memory_budget_bytes: int) -> Engine:
+    """Return an engine on the session of a DataFrame; raise UserError for other objects of pyspark."""
+    if not isinstance(frame, DataFrame):
+        raise UserError(f"expected a DataFrame, not {type(frame).__module__}.{type(frame).__name__}")
+    return SparkEngine(frame.sparkSession, memory_budget_bytes)
+
+
+def scan_to_frame(session: SparkSession, scan: Scan | ChangeScan) -> DataFrame:
+    """Return the rows of a planned read as a DataFrame."""
+    if isinstance(scan, ChangeScan):
+        return changes_to_spark(session, scan)
+    return scan_to_spark(session, scan)
