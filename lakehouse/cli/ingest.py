@@ -112,7 +112,7 @@ def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int]:
         return None, 0
     try:
         catalog = load_catalog()
-        entry = catalog.enter(spec, author=author(os.environ))
+        entry = catalog.ensure_table(spec, author=author(os.environ))
         catalog.history.start(run_id, entry.id, _SERVICE)
     except RetryableError as error:
         logger.warning("table %s: the catalog does not know of this run: %s", spec.table, error)

@@ -27,7 +27,7 @@ from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.jobs.run import describe, run_job
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.publish.job import PublishJob
-from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import due, run, signal, withdraw
 from lakehouse.platform.publish.status import status
 from lakehouse.spark.session import job_session
@@ -104,7 +104,7 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     spark = job_session(f"lakehouse publish {job.target}") if submitted else None
     interval = command.interval
-    asked = Asked(
+    asked = PublishRequest(
         names=command.partitions,
         interval_ms=None if interval is None else (milliseconds(interval[0]), milliseconds(interval[1])),
         force=command.force,
@@ -189,7 +189,7 @@ def _signal(words: Sequence[str]) -> int:
     names = signal(job, given.partition)
     told: dict[str, Any] = {"ready": list(names)}
     if given.run:
-        done = run(job, Asked(names=names))
+        done = run(job, PublishRequest(names=names))
         told["published"] = list(done.published)
     show(told, given.output)
     return 0
@@ -217,7 +217,7 @@ def _opened(command: str, words: Sequence[str]) -> tuple[argparse.Namespace, Pub
     return given, open_publication(given.table, option_pairs(given.option))
 
 
-def _asked(given: argparse.Namespace) -> Asked:
+def _asked(given: argparse.Namespace) -> PublishRequest:
     command = JobCommand(
         verb="publish",
         action="plan",
@@ -225,7 +225,7 @@ def _asked(given: argparse.Namespace) -> Asked:
         interval_start=given.interval_start,
         interval_end=given.interval_end,
     )
-    asked = Asked(names=tuple(given.partition), force=given.force, newest=given.newest)
+    asked = PublishRequest(names=tuple(given.partition), force=given.force, newest=given.newest)
     if command.interval is None:
         return asked
     return replace(

@@ -21,7 +21,7 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError, nearest
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT
-from lakehouse.platform.catalog.declared_tables import create_declared
+from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TABLE_TYPES, TableSpec, load_spec
 
@@ -102,7 +102,7 @@ def _create(words: list[str]) -> int:
                 table = catalog.create_table(spec, author=author(os.environ))
             return _created(table, given.output)
         location = location_of(spec, os.environ)
-        table = create_declared(_at(spec, location), spec.write_options(), Env(storage=open_storage(location)))
+        table = create_declared_table(_at(spec, location), spec.write_options(), Env(storage=open_storage(location)))
     else:
         for flag in ("name", "location", "record_key"):
             if not getattr(given, flag):

@@ -226,8 +226,8 @@ def test_a_sensor_sees_what_is_published_waits_for_the_rest_and_refuses_what_can
 @pytest.mark.parametrize(
     ("why", "final"),
     [
-        ("waits for nothing: its name tells no time", True),
-        ("waits for a signal: its name tells no time", False),
+        ("waits for nothing: its name has no time", True),
+        ("waits for a signal: its name has no time", False),
         ("waits for the watermark, at 2025-03-01T00:00:00Z or a signal", False),
     ],
 )

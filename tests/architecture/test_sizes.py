@@ -66,7 +66,6 @@ MANY_PARAMETERS: frozenset[str] = frozenset(
         "lakehouse/platform/ingest/sample_data.py:_order_events",
         "lakehouse/platform/ingest/sample_data.py:_trip_events",
         "lakehouse/platform/ingest/sample_data.py:generate",
-        "lakehouse/platform/publish/plan.py:_ready",
         "lakehouse/platform/services/retry_recovery.py:with_earlier",
         "lakehouse/platform/services/run.py:_recorded",
         "lakehouse/platform/services/run.py:_run_one",

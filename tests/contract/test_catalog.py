@@ -146,11 +146,11 @@ def test_versions_of_a_spec_are_kept_and_the_last_one_is_in_force(catalog: Catal
 
 def test_many_enter_one_table_at_once(catalog: Catalog, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        entered = list(pool.map(lambda _: catalog.enter(spec(tmp_path / "orders")), range(4)))
+        entered = list(pool.map(lambda _: catalog.ensure_table(spec(tmp_path / "orders")), range(4)))
     assert len({entry.id for entry in entered}) == 1
-    assert catalog.enter(spec(tmp_path / "orders", type="COPY_ON_WRITE")).spec_version == 1
+    assert catalog.ensure_table(spec(tmp_path / "orders", type="COPY_ON_WRITE")).spec_version == 1
     changed = spec(tmp_path / "orders", services="{compaction: {max_delta_commits: 3}}")
-    assert catalog.enter(changed).spec_version == 2
+    assert catalog.ensure_table(changed).spec_version == 2
 
 
 def test_policies_are_inherited_from_namespace_to_table_to_partitions(catalog: Catalog, tmp_path: Path) -> None:

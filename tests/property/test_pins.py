@@ -17,7 +17,7 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.errors import UserError
 from lakehouse.platform.publish.job import PublishJob
-from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import run, signal, withdraw
 from tests.support.publishing import OPTIONS, make_job, rows_of, shown
 from tests.support.tables import examples
@@ -125,7 +125,7 @@ def test_what_is_published_of_a_partition_stays_though_it_expires(drawn: list[tu
             job.table.refresh().env.clock.sleep(1)
             seen |= {name: dict(days[name]) for name in run(job, engine=LocalEngine()).published}
         elif what == "copy" and seen:
-            run(job, Asked(names=(sorted(seen)[shift % len(seen)],), archive=True), engine=LocalEngine())
+            run(job, PublishRequest(names=(sorted(seen)[shift % len(seen)],), archive=True), engine=LocalEngine())
         elif what == "withdraw" and seen:
             name = sorted(seen)[shift % len(seen)]
             withdraw(job, [name])
@@ -144,7 +144,7 @@ def _play(job: PublishJob, drawn: list[tuple[str, Any]]) -> None:
         elif not model.states:
             continue
         elif what in ("publish", "copy"):
-            done = run(job, Asked(archive=what == "copy"), engine=LocalEngine())
+            done = run(job, PublishRequest(archive=what == "copy"), engine=LocalEngine())
             published = (*done.published, *done.archived)
         elif what == "again":
             published = _again(job, model, detail)
@@ -166,7 +166,7 @@ def _again(job: PublishJob, model: Model, number: int) -> tuple[str, ...]:
     name = names[number % len(names)]
     del model.seen[name]
     try:
-        done = run(job, Asked(names=(name,), force=True), engine=LocalEngine())
+        done = run(job, PublishRequest(names=(name,), force=True), engine=LocalEngine())
     except UserError as error:
         # The version of that event time is gone; what is shown stays.
         assert "cleaned or undone before it was published" in str(error)
@@ -209,6 +209,6 @@ def test_a_sequence_that_meets_every_service() -> None:
     archived = job.table.archived()
     pinned = job.metastore.partitions("sales", "orders", published)[0].parameters["lakehouse.instant"]
     assert archived.find(pinned) is not None or job.table.timeline.writes().find(pinned) is not None
-    done = run(job, Asked(archive=True), engine=LocalEngine())
+    done = run(job, PublishRequest(archive=True), engine=LocalEngine())
     assert set(published) <= set(done.archived)
     _check(job, model, done.published + done.archived)

@@ -20,7 +20,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.platform.metastore.hive import HiveMetastore
 from lakehouse.platform.publish.job import PublishJob
-from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import run, signal
 from lakehouse.spec.options import parse_options
 from lakehouse.spec.publish import parse_publish
@@ -137,7 +137,11 @@ def test_a_month_reads_the_same_before_during_and_after_archiving(month: Month, 
     def archive() -> None:
         try:
             for day in range(ARCHIVED):
-                run(job, Asked(names=(f"{START + timedelta(days=day):%Y-%m-%d}",), archive=True), engine=LocalEngine())
+                run(
+                    job,
+                    PublishRequest(names=(f"{START + timedelta(days=day):%Y-%m-%d}",), archive=True),
+                    engine=LocalEngine(),
+                )
         except Exception as error:
             errors.append(error)
 
@@ -162,7 +166,7 @@ def test_engines_without_us_read_archived_partitions_as_plain_hive_and_find_the_
 ) -> None:
     job = month.job
     for day in range(3):
-        run(job, Asked(names=(f"{START + timedelta(days=day):%Y-%m-%d}",), archive=True), engine=LocalEngine())
+        run(job, PublishRequest(names=(f"{START + timedelta(days=day):%Y-%m-%d}",), archive=True), engine=LocalEngine())
     text = f"SELECT dt, count(*), sum(v) FROM {job.target} WHERE dt <= '2025-03-03' GROUP BY dt ORDER BY dt"
     assert hive_spark.rows(text) == month.expected[:3], "no code of ours"
     (pointer,) = job.metastore.partitions(*job.target.split("."), ["dt=2025-03-27"])
@@ -173,7 +177,7 @@ def test_engines_without_us_read_archived_partitions_as_plain_hive_and_find_the_
 
 
 def test_our_data_source_reads_pointers_and_archived_partitions_alike(month: Month, hive_spark: HiveSpark) -> None:
-    run(month.job, Asked(names=("2025-03-01",), archive=True), engine=LocalEngine())
+    run(month.job, PublishRequest(names=("2025-03-01",), archive=True), engine=LocalEngine())
     assert hive_spark.source(SQL.format("source"), month.job.target) == month.expected
     text = "SELECT dt, count(*), max(v) FROM source WHERE dt IN ('2025-03-01', '2025-03-30') GROUP BY dt ORDER BY dt"
     first, last = month.expected[0], month.expected[-1]
@@ -186,7 +190,7 @@ def test_our_data_source_reads_pointers_and_archived_partitions_alike(month: Mon
 
 def test_a_condition_on_the_partition_reads_no_other_branch(month: Month, hive_spark: HiveSpark) -> None:
     job = month.job
-    run(job, Asked(names=("2025-03-01",), archive=True), engine=LocalEngine())
+    run(job, PublishRequest(names=("2025-03-01",), archive=True), engine=LocalEngine())
     table = job.target.rpartition(".")[2]
     plan = hive_spark.explain(f"SELECT sum(v) FROM {table} WHERE dt = '2025-03-28'", view=job.target)
     assert plan.count("Relation [") == 2, "the pointer, and of the copies those that Spark's own filter leaves: none"
@@ -231,7 +235,7 @@ def test_values_with_reserved_characters_are_what_readers_see(
         )
         names = signal(job, table.partitions())
         assert len(run(job).published) == 6
-        assert len(run(job, Asked(names=names[:3], archive=True), engine=LocalEngine()).archived) == 3
+        assert len(run(job, PublishRequest(names=names[:3], archive=True), engine=LocalEngine()).archived) == 3
         expected = sorted([kind, number] for number, kind in enumerate(values))
         for read in (hive_spark.rows, hive_spark.source):
             told = {"view": job.target} if read == hive_spark.rows else {"published": job.target}

@@ -25,7 +25,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError
 from lakehouse.model.drift import decode_drift
-from lakehouse.platform.catalog.declared_tables import create_declared
+from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.job import JobCommand, JobReport
@@ -169,7 +169,9 @@ class Job:
 
     def fill(self, whole_numbers: pa.DataType) -> None:
         """Make the table with the first rows."""
-        table = create_declared(self.spec, self.spec.write_options(), Env(storage=open_storage(self.spec.location)))
+        table = create_declared_table(
+            self.spec, self.spec.write_options(), Env(storage=open_storage(self.spec.location))
+        )
         schema = pa.schema([("id", whole_numbers), ("name", pa.string()), ("n", whole_numbers)])
         table.upsert(pa.Table.from_pylist(list(FIRST), schema))
 

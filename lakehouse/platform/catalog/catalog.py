@@ -32,9 +32,8 @@ from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.connect import DEFAULT, Database, catalog_url, is_duplicate
-from lakehouse.platform.catalog.declared_tables import create_declared
+from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.catalog.existing_tables import spec_of
-from lakehouse.platform.catalog.leases import Leases
 from lakehouse.platform.catalog.models import (
     DecisionRow,
     NamespaceRow,
@@ -45,7 +44,8 @@ from lakehouse.platform.catalog.models import (
     TableRow,
 )
 from lakehouse.platform.catalog.policies import ServicePolicies, ServicePolicy
-from lakehouse.platform.catalog.run_history import History
+from lakehouse.platform.catalog.run_history import RunHistory
+from lakehouse.platform.catalog.run_leases import RunLeases
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.services import ServiceSettings, service_settings, setting_options
@@ -139,14 +139,14 @@ class Catalog:
         self.database.close()
 
     @cached_property
-    def leases(self) -> Leases:
+    def leases(self) -> RunLeases:
         """Who may run what."""
-        return Leases(self.database, self.clock)
+        return RunLeases(self.database, self.clock)
 
     @cached_property
-    def history(self) -> History:
+    def history(self) -> RunHistory:
         """Requests, decisions and runs."""
-        return History(self.database, self.clock)
+        return RunHistory(self.database, self.clock)
 
     def create_namespace(
         self, name: str, properties: Mapping[str, str] | None = None, *, exist_ok: bool = False
@@ -191,23 +191,23 @@ class Catalog:
         self._refuse_known(identifier, location)
         placed = _placed(spec, location)
         self.policies(identifier[0]).check(*identifier, placed)
-        create_declared(placed, placed.write_options(), Env(storage=open_storage(location)), exist_ok=True)
+        create_declared_table(placed, placed.write_options(), Env(storage=open_storage(location)), exist_ok=True)
         self._enter(identifier, location, spec, author)
         return self.load_table(spec.table)
 
-    def enter(self, spec: TableSpec, *, author: str = "") -> TableEntry:
+    def ensure_table(self, spec: TableSpec, *, author: str = "") -> TableEntry:
         """Make sure that the table of a spec exists and is known by just this spec; return what is known of it."""
-        if not self.knows(spec.table):
+        if not self.table_exists(spec.table):
             try:
                 self.create_table(spec, author=author)
             except LakehouseError:
                 # Another one may have entered it in the same moment; then the specs are compared below.
-                if not self.knows(spec.table):
+                if not self.table_exists(spec.table):
                     raise
         self.update_spec(spec, author=author)
         return self.entry(spec.table)
 
-    def knows(self, identifier: str) -> bool:
+    def table_exists(self, identifier: str) -> bool:
         """Return whether there is a table of this name."""
         namespace, name = _parse(identifier)
         with self.database.session() as session:
@@ -260,7 +260,7 @@ class Catalog:
         if placed.location != entry.location:
             raise UserError(f"{entry.identifier} lies at {entry.location}, and the spec says {placed.location}")
         self.policies(entry.namespace).check(entry.namespace, entry.name, placed)
-        create_declared(placed, placed.write_options(), Env(storage=open_storage(entry.location)), exist_ok=True)
+        create_declared_table(placed, placed.write_options(), Env(storage=open_storage(entry.location)), exist_ok=True)
         with self.database.session() as session:
             row = self._row(session, spec.table, lock=True)
             newest = session.get(SpecRow, (row.id, row.spec_version))
@@ -355,7 +355,7 @@ class Catalog:
         """Return what a service is told about a table, or about one of its partitions."""
         entry = self.entry(identifier)
         policies = self.policies(entry.namespace)
-        told = policies.told(entry.namespace, entry.name, entry.spec.services, service, partition)
+        told = policies.settings_of(entry.namespace, entry.name, entry.spec.services, service, partition)
         return service_settings(service, told)
 
     def policies(self, namespace: str | None = None) -> ServicePolicies:
@@ -397,7 +397,7 @@ class Catalog:
 
     def _refuse_known(self, identifier: tuple[str, str], location: str) -> None:
         namespace, name = identifier
-        if self.knows(f"{namespace}.{name}"):
+        if self.table_exists(f"{namespace}.{name}"):
             raise UserError(f"table {namespace}.{name} exists already in this catalog; drop it first", table=name)
         with self.database.session() as session:
             other = session.scalar(select(TableRow).filter_by(location=location))

@@ -14,7 +14,7 @@ from lakehouse.spec.options import CREATE_OPTIONS
 from lakehouse.spec.table import TableSpec
 
 
-def open_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | None:
+def open_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | None:
     """Open the table at the spec's (resolved) location, None if there is none.
 
     `options` are those of the run, the spec's included. Raises UserError if the table there has other keys than the
@@ -29,7 +29,7 @@ def open_declared(spec: TableSpec, options: Mapping[str, str], env: Env) -> Tabl
     return table
 
 
-def create_declared(spec: TableSpec, options: Mapping[str, str], env: Env, *, exist_ok: bool = False) -> Table:
+def create_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env, *, exist_ok: bool = False) -> Table:
     """Create the table that the spec declares; its columns come with the first batch.
 
     Raises UserError for what does not fit together and for a merger that cannot be loaded.

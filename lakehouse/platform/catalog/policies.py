@@ -39,7 +39,7 @@ class ServicePolicies:
         for policy in policies:
             self._of.setdefault((policy.namespace, policy.name), []).append(policy)
 
-    def told(
+    def settings_of(
         self, namespace: str, name: str, declared: Mapping[str, Any], service: str, partition: str | None = None
     ) -> dict[str, Any]:
         """Return the settings of a service for a table, or for one of its partitions.
@@ -62,7 +62,7 @@ class ServicePolicies:
         """Return the options under which a table is opened: those of its spec, and those of all its policies."""
         services = {policy.service for at in ("", name) for policy in self._of.get((namespace, at), ())}
         settings = {
-            service: self.told(namespace, name, spec.services, service)
+            service: self.settings_of(namespace, name, spec.services, service)
             for service in sorted(services | {*spec.services})
         }
         return {**spec.call_options(), **service_options(settings)}
@@ -71,7 +71,7 @@ class ServicePolicies:
         """Raise UserError if what a table, or a namespace alone, is told contradicts itself; see `check_settings`."""
         declared = spec.services if spec is not None else {}
         try:
-            told = {service: self.told(namespace, name, declared, service) for service in SERVICES}
+            told = {service: self.settings_of(namespace, name, declared, service) for service in SERVICES}
             check_settings(told)
             for policy in self._of.get((namespace, name), ()) if name else ():
                 if policy.pattern:

@@ -18,7 +18,7 @@ from lakehouse.spec.secrets import redact_text
 
 _KEPT_DECISIONS = 50
 _AFTER = "after"
-LEASE_IS_OVER = "it said nothing more, and its lease is over"
+LEASE_EXPIRED = "it said nothing more, and its lease is over"
 #: Numbers in one statement; databases take some ten thousands.
 _AT_ONCE = 5000
 
@@ -90,7 +90,7 @@ class Run:
     after: str | None = None
 
 
-class History:
+class RunHistory:
     """Requests, decisions and runs of one catalog."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -135,7 +135,7 @@ class History:
                 for row in session.scalars(query.order_by(RequestRow.id))
             )
 
-    def asked_for(self, services: str | Collection[str]) -> frozenset[tuple[int, str]]:
+    def requested_services(self, services: str | Collection[str]) -> frozenset[tuple[int, str]]:
         """Return (table id, service) of all requests that no run has taken yet."""
         query = select(RequestRow.table_id, RequestRow.service).where(
             RequestRow.state == RequestState.OPEN, RequestRow.service.in_(text_list(services, "services"))
@@ -254,7 +254,7 @@ class History:
                 .values(state=left, run_id=None if left is RequestState.OPEN else run_id)
             )
 
-    def bury(self, table_id: int, service: str, *, living: str | None, before_ms: int) -> None:
+    def end_expired_runs(self, table_id: int, service: str, *, active_run: str | None, before_ms: int) -> None:
         """Record that runs begun by a moment died, all but the one that holds the lease; others get their requests.
 
         One that was only suspended tells how it ended when it goes on.
@@ -263,9 +263,9 @@ class History:
         with self._database.session() as session:
             query = select(RunRow).where(dead, RunRow.started_ms <= before_ms).with_for_update()
             for row in session.scalars(query):
-                if row.run_id == living:
+                if row.run_id == active_run:
                     continue
-                row.state, row.ended_ms, row.error = RunState.DIED, self._clock.now_ms(), LEASE_IS_OVER
+                row.state, row.ended_ms, row.error = RunState.DIED, self._clock.now_ms(), LEASE_EXPIRED
                 taken = (RequestRow.run_id == row.run_id) & (RequestRow.state == RequestState.TAKEN)
                 session.execute(
                     update(RequestRow)

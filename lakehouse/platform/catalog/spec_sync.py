@@ -128,7 +128,9 @@ def warnings_of(statuses: Collection[SpecStatus]) -> Mapping[str, str]:
 
 def _entries(catalog: Catalog, tables: Collection[str]) -> Collection[TableEntry]:
     """Return the entries of those of the tables that the catalog knows, or of all."""
-    return [catalog.entry(n) for n in tables if _name(n) and catalog.knows(n)] if tables else catalog.list_tables()
+    return (
+        [catalog.entry(n) for n in tables if _name(n) and catalog.table_exists(n)] if tables else catalog.list_tables()
+    )
 
 
 def _compared(spec: TableSpec, entry: TableEntry | None) -> SpecStatus:
@@ -151,7 +153,7 @@ def _compared(spec: TableSpec, entry: TableEntry | None) -> SpecStatus:
 def _put_in_force(catalog: Catalog, spec: TableSpec, status: SpecStatus, author: str) -> SpecStatus:
     try:
         if status.state is SpecState.UNKNOWN:
-            version, state = catalog.enter(spec, author=author).spec_version, SpecState.ENTERED
+            version, state = catalog.ensure_table(spec, author=author).spec_version, SpecState.ENTERED
         else:
             version, state = catalog.update_spec(spec, author=author), SpecState.CHANGED
     except RetryableError:

@@ -44,7 +44,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError
 from lakehouse.model.instant import Timeline
-from lakehouse.platform.catalog.declared_tables import create_declared, open_declared
+from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
 from lakehouse.platform.ingest.read import Batch, DeadLetterBox, Known, ingest_of, open_batch
 from lakehouse.platform.sources.file_checkpoint import Checkpoint, SourceFile
 from lakehouse.platform.sources.file_paths import interval_paths
@@ -168,7 +168,7 @@ def ingest(run: IngestContext) -> JobReport:
 
 
 def _run_once(run: IngestContext) -> JobReport:
-    table = open_declared(run.spec, run.options, run.env)
+    table = open_declared_table(run.spec, run.options, run.env)
     plan, premise, listing = _plan(run, table)
     if listing is None:
         return _nothing(run, plan.reason, instant=_own_commit(run, table))
@@ -191,7 +191,7 @@ def _ingested(
         if batch is None or not (batch.rows or batch.bad_records):
             return _nothing(run, "the files hold no rows")
         if table is None:
-            table = create_declared(run.spec, run.options, run.env, exist_ok=True)
+            table = create_declared_table(run.spec, run.options, run.env, exist_ok=True)
         extra = _extra(run, plan, batch, box)
         extra |= _missing_extra(listing)
         # Other tries whose letters are here by now planned before this commit, and lose to it.

@@ -20,8 +20,8 @@ from lakehouse.model.publication import EventSpan, PublishedPartition, Version
 from lakehouse.platform.metastore.names import partition_name, partition_values
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable, Metastore
 from lakehouse.platform.metastore.published import COMPLETION, COPY, EVENT_TIME, INSTANT, POINTER, STATE, TABLE
-from lakehouse.platform.publish.plan import Candidate, Facts, iso
-from lakehouse.platform.publish.types import hive_columns
+from lakehouse.platform.publish.column_types import hive_columns
+from lakehouse.platform.publish.publication_plan import PublicationCandidate, PublicationFacts, iso
 from lakehouse.spec.options import Policies
 from lakehouse.spec.publish import PublishSpec
 
@@ -54,7 +54,7 @@ class PublishJob:
         return self.spec.target
 
 
-def facts_of(job: PublishJob, loaded: LoadedTable, known: EventSpan) -> Facts:
+def facts_of(job: PublishJob, loaded: LoadedTable, known: EventSpan) -> PublicationFacts:
     """Return what is known of the table now; one listing where its partitions are what is published.
 
     `known` is the range of events that the publication stored: archived commits that it covers are not read.
@@ -64,7 +64,7 @@ def facts_of(job: PublishJob, loaded: LoadedTable, known: EventSpan) -> Facts:
     mark = watermark(loaded, job.policies.event_time)
     # Only periods need it: the partitions of the table are listed.
     span = event_span(loaded, known) if job.spec.partitions == "date" else known
-    return Facts(
+    return PublicationFacts(
         now_ms=loaded.env.clock.now_ms(),
         newest=None if newest is None else Version(instant=newest.requested, completion=newest.completion),
         watermark_ms=None if mark.value is None else milliseconds(mark.value),
@@ -73,7 +73,7 @@ def facts_of(job: PublishJob, loaded: LoadedTable, known: EventSpan) -> Facts:
     )
 
 
-def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[Candidate, ...]:
+def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[PublicationCandidate, ...]:
     """Return the table's own partitions as candidates, with the span that their path names."""
     keys = loaded.config.keys
     if not keys.partition_fields:
@@ -87,7 +87,7 @@ def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[Candidate, .
         values = [value or DEFAULT_PARTITION for value in parse_partition_path(path, keys)]
         span = partition_time(path, keys)
         found.append(
-            Candidate(
+            PublicationCandidate(
                 name=partition_name(columns, values),
                 paths=(path,),
                 start_ms=None if span is None else span.start_ms,

@@ -24,8 +24,8 @@ from lakehouse.model.texts import text_list
 from lakehouse.platform.publish.copy import copy_partition
 from lakehouse.platform.publish.job import PublishJob, facts_of, partition_columns, table_partitions, versions_of
 from lakehouse.platform.publish.metastore_partitions import ensure_table, repair, settle, show
-from lakehouse.platform.publish.pinning import begin, keep_span, pin
-from lakehouse.platform.publish.plan import Asked, PublishPlan, period, plan_publication
+from lakehouse.platform.publish.publication_plan import PublishPlan, PublishRequest, period, plan_publication
+from lakehouse.platform.publish.version_pins import begin, pin, store_event_span
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +52,10 @@ class PublishReport:
         return bool(self.published or self.archived or self.withdrawn or self.repaired)
 
 
-def due(job: PublishJob, asked: Asked | None = None) -> PublishPlan:
+def due(job: PublishJob, asked: PublishRequest | None = None) -> PublishPlan:
     """Return what a run would do now; writes nothing, and asks the metastore nothing."""
     loaded = job.table.refresh()
-    return _planned(job, loaded, _named(job, loaded, asked or Asked()))
+    return _planned(job, loaded, _named(job, loaded, asked or PublishRequest()))
 
 
 def signal(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def signal(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
             setting="ready",
         )
     loaded = job.table.refresh()
-    found = _named(job, loaded, Asked(names=text_list(names, "names"))).names
+    found = _named(job, loaded, PublishRequest(names=text_list(names, "names"))).names
     now_ms = loaded.env.clock.now_ms()
 
     def told(publication: Publication) -> Publication:
@@ -80,7 +80,7 @@ def signal(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def run(job: PublishJob, asked: Asked | None = None, *, engine: Engine | None = None) -> PublishReport:
+def run(job: PublishJob, asked: PublishRequest | None = None, *, engine: Engine | None = None) -> PublishReport:
     """Publish what is ready, archive what is old enough, go on with what was begun, and put right what was changed.
 
     Files are copied on `engine`; without one, what has to be copied is left for a run that has one. Raises
@@ -88,10 +88,10 @@ def run(job: PublishJob, asked: Asked | None = None, *, engine: Engine | None = 
     or the version of a partition was cleaned or undone before it was published.
     """
     loaded = job.table.refresh()
-    asked = _named(job, loaded, asked or Asked())
+    asked = _named(job, loaded, asked or PublishRequest())
     plan = _planned(job, loaded, asked)
     if plan.is_empty and not read_publications(loaded.env).get(job.target, Publication()).partitions:
-        keep_span(job, loaded, plan)
+        store_event_span(job, loaded, plan)
         return _reported(plan, PublishReport())
     ensure_table(job, loaded)
     publication = begin(job, loaded, plan)
@@ -132,7 +132,7 @@ def withdraw(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
     They stay away until they are signalled again or asked for by force.
     """
     loaded = job.table.refresh()
-    found = _named(job, loaded, Asked(names=text_list(names, "names"))).names
+    found = _named(job, loaded, PublishRequest(names=text_list(names, "names"))).names
     known = read_publications(loaded.env).get(job.target, Publication()).partitions
     unknown = [name for name in found if name not in known]
     if unknown:
@@ -148,13 +148,13 @@ def withdraw(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
     return _withdraw_begun(job, loaded, change_publication(loaded.env, job.target, told))
 
 
-def _planned(job: PublishJob, loaded: LoadedTable, asked: Asked) -> PublishPlan:
+def _planned(job: PublishJob, loaded: LoadedTable, asked: PublishRequest) -> PublishPlan:
     publication = read_publications(loaded.env).get(job.target, Publication())
     facts = facts_of(job, loaded, publication.span)
     return plan_publication(job.spec, publication, facts, asked, versions_of(loaded))
 
 
-def _named(job: PublishJob, loaded: LoadedTable, asked: Asked) -> Asked:
+def _named(job: PublishJob, loaded: LoadedTable, asked: PublishRequest) -> PublishRequest:
     """Return what is asked for with whole names of partitions: a date alone, or a path of the table, is one as well."""
     if not asked.names:
         return asked

@@ -14,7 +14,7 @@ from lakehouse.platform.metastore.names import partition_name, same_location
 from lakehouse.platform.metastore.protocol import HivePartition
 from lakehouse.platform.metastore.published import INSTANT
 from lakehouse.platform.publish.job import PublishJob, hive_partition, partition_columns
-from lakehouse.platform.publish.plan import Asked, PublishPlan, iso, period
+from lakehouse.platform.publish.publication_plan import PublishPlan, PublishRequest, iso, period
 from lakehouse.platform.publish.run import due
 
 
@@ -47,7 +47,7 @@ def status(job: PublishJob, names: str | Sequence[str] = ()) -> tuple[PartitionS
     loaded = job.table.refresh()
     whole = [_whole_name(job, loaded, name) for name in text_list(names, "names")]
     dates = job.spec.partitions == "date"
-    plan = due(job, Asked(names=tuple(whole) if dates else ()))
+    plan = due(job, PublishRequest(names=tuple(whole) if dates else ()))
     publication = read_publications(loaded.env).get(job.target, Publication())
     there = _shown(job)
     rows = [_told(job, loaded, name, told, there) for name, told in publication.partitions.items()]

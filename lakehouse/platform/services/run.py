@@ -18,8 +18,8 @@ from lakehouse.errors import (
 )
 from lakehouse.platform.catalog.catalog import Catalog, TableEntry
 from lakehouse.platform.catalog.connect import is_outage
-from lakehouse.platform.catalog.leases import Lease
-from lakehouse.platform.catalog.run_history import LEASE_IS_OVER, Run, RunState
+from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, Run, RunState
+from lakehouse.platform.catalog.run_leases import RunLease
 from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.retry_recovery import newest_completion, with_earlier
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
@@ -67,16 +67,16 @@ def run_tables(
     return tuple(reports)
 
 
-def state_of(run: Run, holder: Lease | None) -> Run:
+def state_of(run: Run, holder: RunLease | None) -> Run:
     """Return a run as it is: one that is written down as running, but does not hold the lease, has died."""
     if run.state is not RunState.RUNNING or (holder is not None and holder.owner == run.run_id):
         return run
-    return replace(run, state=RunState.DIED, error=LEASE_IS_OVER)
+    return replace(run, state=RunState.DIED, error=LEASE_EXPIRED)
 
 
 def _predicted(catalog: Catalog, name: str, service: str) -> float | None:
     try:
-        runs = catalog.history.runs(catalog.entry(name).id, service, limit=1) if catalog.knows(name) else ()
+        runs = catalog.history.runs(catalog.entry(name).id, service, limit=1) if catalog.table_exists(name) else ()
     except RetryableError as error:
         # What was done is done, whether it can be measured or not.
         logger.warning("%s: what was predicted is not known: %s", name, error)
@@ -106,11 +106,11 @@ def _run_one(catalog: Catalog, service: str, name: str, command: JobCommand, run
 
 
 def _recorded(
-    catalog: Catalog, service: str, entry: TableEntry, lease: Lease, command: JobCommand, runner: Runner, spark: Any
+    catalog: Catalog, service: str, entry: TableEntry, lease: RunLease, command: JobCommand, runner: Runner, spark: Any
 ) -> JobReport:
     history, owner = catalog.history, lease.owner
     # The lease is ours, so whoever else is written down as running has died, and what was asked of it is open again.
-    history.bury(entry.id, service, living=owner, before_ms=catalog.clock.now_ms())
+    history.end_expired_runs(entry.id, service, active_run=owner, before_ms=catalog.clock.now_ms())
     before = history.run(owner, entry.id, service)
     decisions = history.decisions(entry.id, service)
     number = history.start(owner, entry.id, service, decisions[0].predicted if decisions else {})
@@ -160,12 +160,12 @@ def record_end(
             catalog.clock.sleep(_PAUSE_S)
 
 
-def _as_overtaken(catalog: Catalog, lease: Lease, error: Exception) -> Exception:
+def _as_overtaken(catalog: Catalog, lease: RunLease, error: Exception) -> Exception:
     """Return the error of a run; of one that was taken for dead, and whose files are gone, that it was overtaken."""
     if isinstance(error, RetryableError | CommitStateUnknownError):
         return error
     try:
-        overtaken = catalog.leases.is_overtaken(lease)
+        overtaken = catalog.leases.is_taken_over(lease)
     except RetryableError:
         return error
     if not overtaken:

@@ -45,7 +45,7 @@ def decide(
     found = catalog.entries(tables) if tables else catalog.list_tables()
     entries = {entry.id: entry for entry in found}
     _bury(catalog, services)
-    policies, asked = catalog.policies(), catalog.history.asked_for(services)
+    policies, asked = catalog.policies(), catalog.history.requested_services(services)
 
     def look(entry: TableEntry) -> dict[str, _Found]:
         wanted = [service for service in services if force or (entry.id, service) in asked]
@@ -99,7 +99,7 @@ def _look(
         return dict.fromkeys(services, _Found(assessment=_unseen(entry, "services", error)))
     for service in services:
         try:
-            told = policies.told(entry.namespace, entry.name, entry.spec.services, service)
+            told = policies.settings_of(entry.namespace, entry.name, entry.spec.services, service)
             settings = service_settings(service, told)
             found[service] = _Found(assessment=assess(table, service, force=service in wanted), settings=settings)
         except LakehouseError as error:
@@ -168,8 +168,8 @@ def _bury(catalog: Catalog, services: Sequence[str]) -> None:
     running = [pair for pair in catalog.history.running() if pair[1] in services]
     names = {entry.id: entry.identifier for entry in catalog.list_tables()} if running else {}
     keys = {lease_key(names[table], service): (table, service) for table, service in running if table in names}
-    for key in sorted(keys.keys() - set(catalog.leases.in_force(keys))):
-        catalog.history.bury(*keys[key], living=None, before_ms=before_ms)
+    for key in sorted(keys.keys() - set(catalog.leases.held_keys(keys))):
+        catalog.history.end_expired_runs(*keys[key], active_run=None, before_ms=before_ms)
 
 
 def _load(catalog: Catalog, services: Sequence[str]) -> Load:
@@ -178,7 +178,7 @@ def _load(catalog: Catalog, services: Sequence[str]) -> Load:
     names = {entry.id: entry.identifier for entry in catalog.list_tables()} if running else {}
     keys = {lease_key(names[table], service): (names[table], service) for table, service in running if table in names}
     return Load(
-        running=[keys[key] for key in sorted(catalog.leases.in_force(keys))],
+        running=[keys[key] for key in sorted(catalog.leases.held_keys(keys))],
         bytes_last_hour=catalog.history.bytes_since(services, catalog.clock.now_ms() - _HOUR_MS),
     )
 

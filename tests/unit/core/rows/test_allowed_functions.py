@@ -20,7 +20,7 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.merge import MERGER_PROPERTY, MergeMode, MergeRule
 from lakehouse.platform.catalog.catalog import load_catalog
-from lakehouse.platform.catalog.declared_tables import open_declared
+from lakehouse.platform.catalog.declared_tables import open_declared_table
 from lakehouse.spec.function import ALLOWED_FUNCTIONS, deployment_functions, is_allowed, named_function
 from lakehouse.spec.table import parse_spec
 
@@ -139,7 +139,7 @@ def test_spec_argument_and_deployment_each_allow_the_merger_they_name(
     text = f"table: t\nlocation: {location}\ntype: MERGE_ON_READ\nrecord_key: [id]\n"
     for merging, allowed in (("", False), (f"merge_mode: CUSTOM\nmerger: {GOOD}\n", True)):
         spec = parse_spec(text + merging, source="test")
-        table = open_declared(spec, {}, Env(storage=open_storage(location)))
+        table = open_declared_table(spec, {}, Env(storage=open_storage(location)))
         assert table is not None and table.config.merge_rule.merger_allowed is allowed
     monkeypatch.setenv(ALLOWED_FUNCTIONS, "other.module:run, tests.support.*")
     assert Table.open(location).scan(["n"]).to_arrow()["n"].to_pylist() == sums

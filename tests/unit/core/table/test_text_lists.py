@@ -21,8 +21,8 @@ from lakehouse.errors import UserError
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.catalog import Catalog
-from lakehouse.platform.catalog.run_history import History
-from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.catalog.run_history import RunHistory
+from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.spec.job import JobCommand
 from lakehouse.spec.publish import parse_publish
 from lakehouse.spec.table import TableSpec, parse_spec
@@ -167,7 +167,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
         DAY,
         (DAY,),
     ),
-    "Asked names": (lambda v: Asked(names=v).names, "dt=2025-03-01", ("dt=2025-03-01",)),
+    "PublishRequest names": (lambda v: PublishRequest(names=v).names, "dt=2025-03-01", ("dt=2025-03-01",)),
     "publish.signal": (signalled, "2025-03-01", ("dt=2025-03-01",)),
     "publish.withdraw": (withdrawn, "2025-03-01", ("dt=2025-03-01",)),
     "publish.status": (status_of, "2025-03-01", ("dt=2025-03-01",)),
@@ -233,7 +233,15 @@ def test_empty_text_is_refused_unless_it_is_a_partition() -> None:
 
 def test_every_public_parameter_that_is_a_list_of_texts_takes_a_text() -> None:
     """A new parameter of these classes has to be declared so, and to be among the calls above."""
-    public = [Table, TableServices, Catalog, History, publish_run.signal, publish_run.withdraw, publish_status.status]
+    public = [
+        Table,
+        TableServices,
+        Catalog,
+        RunHistory,
+        publish_run.signal,
+        publish_run.withdraw,
+        publish_status.status,
+    ]
     members = [m for item in public for m in (vars(item).values() if inspect.isclass(item) else [item])]
     functions = [getattr(member, "__func__", member) for member in members]
     lists = re.compile(r"(Sequence|Collection|Iterable|list|tuple)\[str(, \.\.\.)?\]")

@@ -15,10 +15,10 @@ from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.metastore.protocol import HivePartition
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.metastore_partitions import hive_table
-from lakehouse.platform.publish.pinning import begin
-from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import PublishReport, due, run, signal, withdraw
 from lakehouse.platform.publish.status import status
+from lakehouse.platform.publish.version_pins import begin
 from tests.support.publishing import OPTIONS, make_job, reopened, rows_of, shown
 
 FIRST = rows_of(("a", "2025-03-01T10:00:00", 1), ("b", "2025-03-01T11:00:00", 1))
@@ -54,7 +54,7 @@ def test_what_is_published_stays_as_it_is_until_it_is_asked_for_again() -> None:
     run(job)
     assert shown(job) == DAY_ONE
     day = (1_740_787_200_000, 1_740_873_600_000)
-    assert run(job, Asked(interval_ms=day, force=True)).published == ("dt=2025-03-01",)
+    assert run(job, PublishRequest(interval_ms=day, force=True)).published == ("dt=2025-03-01",)
     assert shown(job)["dt=2025-03-01"]["late"] == 9
 
 
@@ -88,7 +88,7 @@ def test_the_end_of_a_data_interval_publishes_its_days_and_no_others() -> None:
     job.table.upsert(FIRST)
     job.table.upsert(NEXT_DAY)
     assert run(job).published == ()
-    asked = Asked(interval_ms=(1_740_787_200_000, 1_740_873_600_000), ended=True)
+    asked = PublishRequest(interval_ms=(1_740_787_200_000, 1_740_873_600_000), ended=True)
     assert run(job, asked).published == ("dt=2025-03-01",)
     assert list(shown(job)) == ["dt=2025-03-01"]
 
@@ -149,7 +149,7 @@ def test_withdrawing_takes_a_partition_away_until_it_is_asked_for() -> None:
     assert withdraw(job, ["2025-03-01"]) == ("dt=2025-03-01",)
     assert shown(job) == {}
     assert run(job).published == ()
-    assert run(job, Asked(names=("2025-03-01",), force=True)).published == ("dt=2025-03-01",)
+    assert run(job, PublishRequest(names=("2025-03-01",), force=True)).published == ("dt=2025-03-01",)
     assert shown(job) == DAY_ONE
 
 
@@ -241,7 +241,7 @@ def test_a_version_that_was_cleaned_before_it_was_published_is_refused_with_the_
     with pytest.raises(UserError, match="cleaned or undone before it was published; publish with --newest"):
         run(job)
     assert shown(job) == {}
-    assert run(job, Asked(newest=True)).published == ("dt=2025-03-01",)
+    assert run(job, PublishRequest(newest=True)).published == ("dt=2025-03-01",)
     assert shown(job)["dt=2025-03-01"]["a"] == 5
 
 
@@ -313,7 +313,7 @@ def test_a_crash_at_any_step_is_ended_right_by_the_next_run(which: str, mode: Fa
 
 def _all(job: PublishJob) -> None:
     run(job)
-    run(job, Asked(archive=True), engine=LocalEngine())
+    run(job, PublishRequest(archive=True), engine=LocalEngine())
 
 
 def _crashed(work: Callable[[], None]) -> bool:
@@ -350,7 +350,7 @@ def test_what_is_published_cannot_be_undone_before_it_is_withdrawn() -> None:
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
     first, second, third = job.table.timeline.writes().by_completion()
-    run(job, Asked(names=("2025-03-02",), force=True))
+    run(job, PublishRequest(names=("2025-03-02",), force=True))
     with pytest.raises(
         UserError, match=rf"{third.requested} cannot be undone: sales\.orders shows it in dt=2025-03-02"
     ):
@@ -372,7 +372,7 @@ def test_a_version_that_was_undone_before_it_was_pinned_is_not_published() -> No
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
     newest = job.table.timeline.writes().by_completion()[-1]
-    planned = due(job, Asked(names=("2025-03-02",), force=True, newest=True))
+    planned = due(job, PublishRequest(names=("2025-03-02",), force=True, newest=True))
     loaded = job.table.refresh()
     begin(job, loaded, planned)
     job.table.rollback(newest.requested)

@@ -16,9 +16,9 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.platform.metastore.names import partition_name, partition_values, same_location
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
+from lakehouse.platform.publish.column_types import hive_columns, hive_type, is_widening, spark_json
 from lakehouse.platform.publish.sync import plan, sync
 from lakehouse.platform.publish.sync_plan import LAST_COMMIT, LAST_COMPLETION
-from lakehouse.platform.publish.types import hive_columns, hive_type, is_widening, spark_json
 
 DB = "sales"
 OPTIONS = {"hoodie.datasource.hive_sync.database": DB}

@@ -13,7 +13,7 @@ from lakehouse.core.timeline.publications import read_publications
 from lakehouse.errors import UserError
 from lakehouse.model.publication import Stage
 from lakehouse.platform.publish.job import PublishJob
-from lakehouse.platform.publish.plan import Asked
+from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import due, run, withdraw
 from lakehouse.platform.publish.status import status
 from tests.support.archived import EAGERLY
@@ -69,7 +69,7 @@ def test_late_event_in_archived_commit_is_in_the_version_of_its_day() -> None:
     job.table.upsert(rows_of(("late", "2025-03-01T23:00:00", 7)))
     daily_job(6, 3, job)
     archive(job)
-    run(job, Asked(names=("2025-03-01",)))
+    run(job, PublishRequest(names=("2025-03-01",)))
     assert shown(job) == {"dt=2025-03-01": rows_at(1) | {"a": 2, "d02": 2, "late": 7}}
 
 
@@ -114,7 +114,7 @@ def test_lost_days_are_named_once_as_failure_and_then_reported_by_each_run() -> 
     }
     assert "a clean removed files of its version" in status(job, ["2025-03-01"])[0].why
     withdraw(job, ["2025-03-02"])
-    assert run(job, Asked(names=("2025-03-03",), newest=True)).published == ("dt=2025-03-03",)
+    assert run(job, PublishRequest(names=("2025-03-03",), newest=True)).published == ("dt=2025-03-03",)
     assert shown(job)["dt=2025-03-03"] == rows_at(5)
     assert list(run(job).lost) == names(range(1, 2))
 
@@ -137,7 +137,7 @@ def test_days_older_than_max_age_are_expired_and_counted_unless_asked_for() -> N
     assert list(report.published) == names(range(6, 8))
     assert report.expired == 5
     assert status(job, ["2025-03-01"])[0].state == "expired"
-    assert run(job, Asked(names=("2025-03-01",), force=True)).published == ("dt=2025-03-01",)
+    assert run(job, PublishRequest(names=("2025-03-01",), force=True)).published == ("dt=2025-03-01",)
     assert shown(job)["dt=2025-03-01"] == rows_at(1)
 
 

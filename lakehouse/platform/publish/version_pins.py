@@ -17,7 +17,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.files import FileSlice
 from lakehouse.model.publication import EventSpan, Publication, PublishedPartition, Stage
 from lakehouse.platform.publish.job import PublishJob, versions_of
-from lakehouse.platform.publish.plan import Planned, PublishPlan
+from lakehouse.platform.publish.publication_plan import PlannedPartition, PublishPlan
 
 _CLEANED = (
     "a clean removed files of its version before it was published; publish it with --newest, or withdraw it, and keep "
@@ -38,7 +38,7 @@ def begin(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> Publicatio
     return change_publication(loaded.env, job.target, told)
 
 
-def keep_span(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> None:
+def store_event_span(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> None:
     """Store the range of events that the plan found, if commits of it may be archived; else write nothing."""
 
     def told(publication: Publication) -> Publication:
@@ -58,7 +58,7 @@ def _kept_span(loaded: LoadedTable, plan: PublishPlan, publication: Publication,
     return plan.span
 
 
-def _begun(job: PublishJob, planned: Planned, before: PublishedPartition | None) -> PublishedPartition:
+def _begun(job: PublishJob, planned: PlannedPartition, before: PublishedPartition | None) -> PublishedPartition:
     return PublishedPartition(
         stage=Stage.PUBLISHING,
         version=planned.version,

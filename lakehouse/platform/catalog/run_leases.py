@@ -25,7 +25,7 @@ _AT_ONCE = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class RunLease:
     """A lease that was taken: valid until `expires_ms`, unless it is renewed; `token` is above those of all before."""
 
     key: str
@@ -34,13 +34,13 @@ class Lease:
     expires_ms: int
 
 
-class Leases:
+class RunLeases:
     """The leases of one catalog."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
 
-    def acquire(self, key: str, owner: str, lease_ms: int) -> Lease | None:
+    def acquire(self, key: str, owner: str, lease_ms: int) -> RunLease | None:
         """Take a lease that is free, expired, or held by this very owner; None if another one has it."""
         now = self._clock.now_ms()
         with self._database.session() as session:
@@ -50,7 +50,7 @@ class Leases:
             token = 1 if row is None else row.token + 1
             if row is not None:
                 row.owner, row.token, row.expires_ms = owner, token, now + lease_ms
-                return Lease(key=key, owner=owner, token=token, expires_ms=now + lease_ms)
+                return RunLease(key=key, owner=owner, token=token, expires_ms=now + lease_ms)
         try:
             with self._database.session() as session:
                 session.execute(insert(LeaseRow).values(key=key, owner=owner, token=1, expires_ms=now + lease_ms))
@@ -59,9 +59,9 @@ class Leases:
                 raise
             # Two saw no row at the same time; the other one was first, and may be an earlier try of this very owner.
             return self.acquire(key, owner, lease_ms)
-        return Lease(key=key, owner=owner, token=1, expires_ms=now + lease_ms)
+        return RunLease(key=key, owner=owner, token=1, expires_ms=now + lease_ms)
 
-    def renew(self, lease: Lease, lease_ms: int) -> Lease:
+    def renew(self, lease: RunLease, lease_ms: int) -> RunLease:
         """Prolong a lease; raise RetryableError naming the owner if somebody else has it by now."""
         until = self._clock.now_ms() + lease_ms
         with self._database.session() as session:
@@ -73,24 +73,24 @@ class Leases:
             if not changed.rowcount:  # type: ignore[attr-defined]
                 holder = session.scalar(select(LeaseRow.owner).where(LeaseRow.key == lease.key))
                 raise RetryableError(f"{lease.key}: the lease of {lease.owner} went to {holder}", lease=lease.key)
-        return Lease(key=lease.key, owner=lease.owner, token=lease.token, expires_ms=until)
+        return RunLease(key=lease.key, owner=lease.owner, token=lease.token, expires_ms=until)
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: RunLease) -> None:
         """Give a lease back. Its row stays, expired, so that tokens never repeat."""
         with self._database.session() as session:
             session.execute(
                 update(LeaseRow).where(LeaseRow.key == lease.key, LeaseRow.token == lease.token).values(expires_ms=0)
             )
 
-    def holder(self, key: str) -> Lease | None:
+    def holder(self, key: str) -> RunLease | None:
         """Return the lease in force, if there is one."""
         with self._database.session() as session:
             row = session.get(LeaseRow, key)
             if row is None or row.expires_ms <= self._clock.now_ms():
                 return None
-            return Lease(key=key, owner=row.owner, token=row.token, expires_ms=row.expires_ms)
+            return RunLease(key=key, owner=row.owner, token=row.token, expires_ms=row.expires_ms)
 
-    def in_force(self, keys: Collection[str]) -> frozenset[str]:
+    def held_keys(self, keys: Collection[str]) -> frozenset[str]:
         """Return those of some keys whose lease somebody holds."""
         asked, found = sorted(keys), set[str]()
         with self._database.session() as session:
@@ -99,7 +99,7 @@ class Leases:
                 found.update(session.scalars(select(LeaseRow.key).where(mine)))
         return frozenset(found)
 
-    def is_overtaken(self, lease: Lease) -> bool:
+    def is_taken_over(self, lease: RunLease) -> bool:
         """Return whether somebody, be it another try of the same owner, has taken the lease since."""
         with self._database.session() as session:
             row = session.get(LeaseRow, lease.key)
@@ -111,7 +111,7 @@ class Leases:
             session.execute(delete(LeaseRow).where(LeaseRow.key.startswith(prefix, autoescape=True)))
 
     @contextmanager
-    def held(self, key: str, owner: str, lease_ms: int) -> Iterator[Lease | None]:
+    def held(self, key: str, owner: str, lease_ms: int) -> Iterator[RunLease | None]:
         """Hold a lease, renewed in the background, for the time of a block; None if another one has it."""
         lease = self.acquire(key, owner, lease_ms)
         if lease is None:
