@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.index_type import INDEX_TYPE, INDEX_TYPES, SIMPLE, IndexType, index_type
 from lakehouse.model.keys import KEY_ENCODING, KeyEncoding
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, REGEX, RULE_TYPE, parse_rules
@@ -121,10 +122,10 @@ class IndexPolicy:
     """Where the key of an incoming row is looked for. Fixed at creation for the bucket index."""
 
     type: str = option(
-        "hoodie.index.type",
-        "SIMPLE",
+        INDEX_TYPE,
+        SIMPLE.name,
         "Index that finds the file group of a key.",
-        choices=("SIMPLE", "GLOBAL_SIMPLE", "BUCKET"),
+        choices=tuple(INDEX_TYPES),
     )
     update_partition_path: bool = option(
         "hoodie.simple.index.update.partition.path",
@@ -143,6 +144,11 @@ class IndexPolicy:
 
     def __post_init__(self) -> None:
         parse_rules(self.expressions)
+
+    @property
+    def index_type(self) -> IndexType:
+        """The index type that `type` names, with its properties."""
+        return index_type(self.type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.errors import UserError
+from lakehouse.model.index_type import INDEX_TYPE, INDEX_TYPES, SIMPLE, IndexType, index_type
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
@@ -35,7 +36,6 @@ from lakehouse.spec.yaml_section import Section, read_section
 TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 MERGE_MODES = ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING", "CUSTOM")
 PARTIAL_UPDATES = ("IGNORE_DEFAULTS", "FILL_UNAVAILABLE")
-INDEX_TYPES = ("SIMPLE", "GLOBAL_SIMPLE", "BUCKET")
 _MERGING = ("merger", "partial_update", "unavailable_value", "delete_field", "delete_marker")
 _NAMES = (
     "table",
@@ -88,6 +88,11 @@ class IndexSpec:
     hash_fields: tuple[str, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def index_type(self) -> IndexType:
+        """The index type that `type` names, with its properties."""
+        return index_type(self.type)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
@@ -136,7 +141,7 @@ class TableSpec:
             chosen[DELETE_RETENTION] = self.delete_retention
         if self.index is None:
             return {**chosen, **self.options}
-        chosen["hoodie.index.type"] = self.index.type
+        chosen[INDEX_TYPE] = self.index.type
         if self.index.buckets:
             chosen[NUM_BUCKETS] = str(self.index.buckets)
         if self.index.partitions:
@@ -314,14 +319,14 @@ def _index(section: Section) -> IndexSpec | None:
     if "index" not in section.nodes:
         return None
     if not section.is_mapping("index"):
-        return _checked_index(section, IndexSpec(type=section.choice("index", INDEX_TYPES, "")))
+        return _checked_index(section, IndexSpec(type=section.choice("index", tuple(INDEX_TYPES), "")))
     detail = section.section("index", "index")
     assert detail is not None, "the mapping was seen above"
     detail.only(("type", "buckets", "hash_field", "partitions"))
     return _checked_index(
         detail,
         IndexSpec(
-            type=detail.choice("type", INDEX_TYPES, "SIMPLE"),
+            type=detail.choice("type", tuple(INDEX_TYPES), SIMPLE.name),
             buckets=detail.integer("buckets", 0),
             hash_fields=detail.names("hash_field"),
             partitions=_partition_buckets(detail.section("partitions", "index.partitions")),
@@ -343,9 +348,9 @@ def _partition_buckets(section: Section | None) -> tuple[tuple[str, int], ...]:
 
 
 def _checked_index(section: Section, index: IndexSpec) -> IndexSpec:
-    if index.type == "BUCKET" and not index.buckets:
+    if index.index_type.hashes_keys and not index.buckets:
         raise section.error("index: the bucket index needs 'buckets', the file groups per partition.", "index")
-    if index.type != "BUCKET" and (index.buckets or index.hash_fields or index.partitions):
+    if not index.index_type.hashes_keys and (index.buckets or index.hash_fields or index.partitions):
         raise section.error("index: 'buckets', 'hash_field' and 'partitions' are for 'type: bucket' only.", "buckets")
     return index
 
@@ -418,7 +423,7 @@ def _check_services(spec: TableSpec, section: Section) -> None:
         raise detail.error("services.ttl: partitions expire, and the table has none: it needs 'partition_by'.", "ttl")
     _check_pins(spec, ttl, detail)
     wanted = str(told["clustering"].get("enabled", True)).lower() == "true"
-    if told["clustering"] and wanted and spec.index is not None and spec.index.type == "BUCKET":
+    if told["clustering"] and wanted and spec.index is not None and spec.index.index_type.hashes_keys:
         raise detail.error(
             "services.clustering: the bucket index says in which file a row is, so bucket tables are not clustered. "
             "Leave it out, or say 'enabled: false'.",
@@ -470,7 +475,7 @@ def _check(spec: TableSpec, section: Section) -> None:
     _check_services(spec, section)
     if spec.index is not None and spec.index.partitions and not spec.partition_by:
         raise section.error("index: 'partitions' needs 'partition_by', and the table has none.", "index")
-    if spec.index is not None and "hoodie.index.type" in spec.options:
+    if spec.index is not None and INDEX_TYPE in spec.options:
         raise section.error("the index is declared twice: in 'index' and in 'options'. Keep one.", "options")
     if not spec.schema or (spec.ingest is not None and spec.ingest.select):
         return

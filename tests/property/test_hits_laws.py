@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lakehouse.core.files.key_lookup import entry_parts
 from lakehouse.core.files.key_matches import IN_PLACE, LOST, MOVED_OUT, FoundHits, Hits, read_hits, stream_hits
-from lakehouse.core.planning.write import StagedEntry
+from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile

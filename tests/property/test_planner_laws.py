@@ -9,15 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.index.bucket import bucket_file_id, bucket_of
-from lakehouse.core.planning.write import (
-    GroupTask,
-    Sizing,
-    StagedEntry,
-    TagResult,
-    plan_buckets,
-    plan_groups,
-    plan_tags,
-)
+from lakehouse.core.index.bucket_index import BucketIndex
+from lakehouse.core.index.file_lookups import plan_groups, plan_tags
+from lakehouse.core.index.protocol import IndexSetup
+from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.spec.bucket_rules import BucketRules
 from tests.support.tables import SeededIds, examples
@@ -102,7 +97,7 @@ def found(draw: st.DrawFn, entries: list[StagedEntry], slices: list[FileSlice]) 
 def groups(entries: list[StagedEntry], slices: list[FileSlice], tags: list[TagResult], sizing: Sizing):
     """Plan with ids that repeat."""
     ids = SeededIds()
-    return plan_groups(entries, slices, tags, sizing, lambda: f"{ids.uuid()}-0")
+    return plan_groups(entries, slices, tags, IndexSetup(sizing=sizing, looks_up=True), lambda: f"{ids.uuid()}-0")
 
 
 def of_partition(tasks: tuple[GroupTask, ...], partition: str) -> list[GroupTask]:
@@ -194,9 +189,9 @@ def test_every_file_that_may_hold_a_key_is_looked_into_once(
 def test_a_bucket_is_one_group_whoever_writes_it(data: st.DataObject, looks_up: bool) -> None:
     entries, slices = data.draw(staged(bucket=True)), data.draw(stored(bucket=True))
     ids = SeededIds()
-    tasks = plan_buckets(
-        entries, slices, BucketRules(4), lambda bucket: bucket_file_id(bucket, ids.uuid()), looks_up=looks_up
-    )
+    sizing = Sizing(rows_per_file=10, bytes_per_row=10.0, max_file_bytes=100, small_file_bytes=60)
+    index = BucketIndex(IndexSetup(sizing=sizing, looks_up=looks_up, buckets=BucketRules(4)))
+    tasks = index.groups(entries, slices, (), in_clustering=frozenset(), new_uuid=ids.uuid)
     stored_ids = {(s.partition, bucket_of(s.file_id)): s.file_id for s in slices}
     wanted = {(e.partition, e.bucket) for e in entries if e.upserts or (e.partition, e.bucket) in stored_ids}
     assert [(task.partition, bucket_of(task.file_id)) for task in tasks] == sorted(wanted)

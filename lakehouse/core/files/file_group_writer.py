@@ -23,7 +23,7 @@ from lakehouse.core.files.markers import TaskMarkers, group_markers
 from lakehouse.core.files.partial_update_rows import Nulled
 from lakehouse.core.files.staging import StagedReader
 from lakehouse.core.files.write_context import WriteContext
-from lakehouse.core.planning.write import GroupTask, StagedEntry
+from lakehouse.core.index.write_tasks import GroupTask, StagedEntry
 from lakehouse.core.rows.absent_columns import LACKS, lacked
 from lakehouse.core.rows.deduplicate import brought_sets
 from lakehouse.core.rows.final_merge import settle

@@ -19,7 +19,7 @@ from lakehouse.core.files.memory_budget import Budget, give_back
 from lakehouse.core.files.staging import StagedReader
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS
-from lakehouse.core.planning.write import StagedEntry, TagResult, TagTask
+from lakehouse.core.index.write_tasks import StagedEntry, TagResult, TagTask
 from lakehouse.core.rows.keys import record_keys
 from lakehouse.core.rows.record_merge import incoming_wins
 from lakehouse.errors import UnsupportedError

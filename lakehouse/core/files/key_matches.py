@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakehouse.core.files.write_context import WriteContext
-from lakehouse.core.planning.write import StagedEntry, TagResult
+from lakehouse.core.index.write_tasks import StagedEntry, TagResult
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, FileSlice

@@ -33,7 +33,7 @@ from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro, with_
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, block_frame
 from lakehouse.core.format.log.delete_block import encode_deletes
 from lakehouse.core.format.log.delete_values import written_as
-from lakehouse.core.planning.write import GroupTask
+from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.rows.absent_columns import bits_of, lacking_columns
 from lakehouse.core.rows.event_time import EventTimes
 from lakehouse.core.rows.ordering import without_ordering

@@ -28,7 +28,7 @@ from lakehouse.core.format.file_names import (
     parse_marker,
 )
 from lakehouse.core.format.log.cdc import CDC_SUFFIX
-from lakehouse.core.planning.write import GroupTask
+from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.errors import CommitStateUnknownError, RetryableError
 from lakehouse.model.attempt import Attempt

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakehouse.core.files.log_reader import KEY, OPERATION, SliceContext
 from lakehouse.core.files.slice_reader import read_slice
 from lakehouse.core.files.write_context import WriteContext
-from lakehouse.core.planning.write import GroupTask
+from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.rows.absent_columns import lacked
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.model.files import FileSlice

@@ -29,7 +29,7 @@ from lakehouse.core.files.key_matches import DELETED
 from lakehouse.core.files.log_reader import KEY, SliceContext
 from lakehouse.core.files.slice_reader import read_slice
 from lakehouse.core.files.write_context import WriteContext
-from lakehouse.core.planning.write import StagedEntry, TagResult, TagTask
+from lakehouse.core.index.write_tasks import StagedEntry, TagResult, TagTask
 from lakehouse.core.rows.record_merge import incoming_wins
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import FileSlice

@@ -21,7 +21,7 @@ from lakehouse.core.files.memory_budget import give_back
 from lakehouse.core.files.write_context import Batches, WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.index.bucket import bucket_ids
-from lakehouse.core.planning.write import StagedEntry, StagedRun
+from lakehouse.core.index.write_tasks import StagedEntry, StagedRun
 from lakehouse.core.rows.absent_columns import LACKS, bits_of, bits_without
 from lakehouse.core.rows.deduplicate import combine
 from lakehouse.core.rows.keys import (

@@ -22,8 +22,8 @@ from lakehouse.core.files.slice_reader import read_slice
 from lakehouse.core.files.staging import KEY, RUN_BATCH_ROWS, StagedReader, write_run_rows
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.index.write_tasks import StagedEntry, StagedRun, TagTask
 from lakehouse.core.planning.tombstones import TOMBSTONES, TombstoneFile, Tombstones, tombstone_name
-from lakehouse.core.planning.write import StagedEntry, StagedRun, TagTask
 from lakehouse.core.rows.deduplicate import combine
 from lakehouse.core.rows.ordering import at_least, ordering_columns, without_ordering
 from lakehouse.core.storage.protocol import NotFoundError

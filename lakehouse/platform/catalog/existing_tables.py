@@ -7,10 +7,11 @@ from typing import Any
 import yaml
 
 from lakehouse.core.state.table_config import TableConfig
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.keys import KeyConfig
 from lakehouse.spec.table import TableSpec, parse_spec
 
-_INDEX_TYPE, _BUCKETS = "hoodie.index.type", "hoodie.bucket.index.num.buckets"
+_BUCKETS = "hoodie.bucket.index.num.buckets"
 _HASH_FIELD = "hoodie.bucket.index.hash.field"
 
 
@@ -27,9 +28,10 @@ def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec
         document["ordering"] = list(config.ordering_fields)
     if keys.partition_fields:
         document["partition_by"] = _partitions(keys)
-    if config.raw.get(_INDEX_TYPE, "").upper() == "BUCKET" and config.raw.get(_BUCKETS):
+    index = stored_index_type(config.raw)
+    if index.hashes_keys and config.raw.get(_BUCKETS):
         # Whatever is no number is refused by the spec, with the field's name.
-        document["index"] = {"type": "BUCKET", "buckets": config.raw[_BUCKETS]}
+        document["index"] = {"type": index.name, "buckets": config.raw[_BUCKETS]}
         if config.raw.get(_HASH_FIELD):
             document["index"]["hash_field"] = config.raw[_HASH_FIELD].split(",")
     return parse_spec(yaml.safe_dump(document), source=f"the properties of {location}")

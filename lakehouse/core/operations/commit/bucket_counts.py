@@ -34,7 +34,7 @@ def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
 
     Raises UserError if the options ask for others than the table has, and for another index than that of its files.
     """
-    if policy.type != "BUCKET":
+    if not policy.index_type.hashes_keys:
         _refuse_buckets(table, policy)
         return None
     unknown = set(filter(None, policy.hash_fields.split(","))) - set(table.config.keys.record_key_fields)
@@ -60,7 +60,7 @@ def known_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
 
     Nothing is written, and options are believed where the table says nothing.
     """
-    if policy.type != "BUCKET":
+    if not policy.index_type.hashes_keys:
         return None
     known = _stored(table) or _made_with(table.config.raw)
     if known is not None or policy.buckets < 1:

@@ -18,6 +18,7 @@ from lakehouse.core.state.table_config import (
     new_table_properties,
 )
 from lakehouse.errors import UserError, nearest
+from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.texts import text_list
@@ -29,11 +30,10 @@ _VERSION = "hoodie.write.table.version"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
-_INDEX = "hoodie.index.type"
 _HUDIS_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
 #: Options of writes that a table keeps, because they must not change afterwards.
 STORED_OPTIONS = (
-    _INDEX,
+    INDEX_TYPE,
     NUM_BUCKETS,
     HASH_FIELD,
     KEY_ENCODING,
@@ -203,17 +203,17 @@ def stored_options(config: TableConfig) -> dict[str, str]:
 
 def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
     stored = {key: declaration.options[key] for key in STORED_OPTIONS if key in declaration.options}
-    if stored.get(_INDEX, "").upper() == "BUCKET" and stored.get(KEY_ENCODING, "").lower() == KeyEncoding.ESCAPED:
+    if stored_index_type(stored).hashes_keys and stored.get(KEY_ENCODING, "").lower() == KeyEncoding.ESCAPED:
         raise UserError(
-            f"{KEY_ENCODING}={stored[KEY_ENCODING]} and {_INDEX}=BUCKET contradict: engines that prune by bucket hash "
-            "the values as they are, not escaped, and would miss rows; choose another index, or the encoding "
+            f"{KEY_ENCODING}={stored[KEY_ENCODING]} and {INDEX_TYPE}=BUCKET contradict: engines that prune by bucket "
+            "hash the values as they are, not escaped, and would miss rows; choose another index, or the encoding "
             f"{KeyEncoding.CHECKED}",
             option=KEY_ENCODING,
         )
     if parse_rules(declaration.options.get(EXPRESSIONS, "")):
         _check_rules(declaration)
         stored[MADE_WITH] = declaration.options[EXPRESSIONS]
-    if stored.get(_INDEX, "").upper() == "BUCKET":
+    if stored_index_type(stored).hashes_keys:
         # With this index Hudi asks its options for the record key; where it runs a service, they are these properties.
         return {_HUDIS_RECORD_KEY: ",".join(declaration.record_key), **stored}
     return stored
@@ -222,8 +222,8 @@ def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
 def _check_rules(declaration: TableDeclaration) -> None:
     """Raise UserError for rules of buckets in a table whose partitions cannot have any."""
     options, rule = declaration.options, f"{EXPRESSIONS}={declaration.options[EXPRESSIONS]!r}"
-    if options.get(_INDEX, "").upper() != "BUCKET" or not options.get(NUM_BUCKETS, "").strip("0 "):
-        raise UserError(f"{rule} needs {_INDEX}=BUCKET, and {NUM_BUCKETS} for all other partitions")
+    if not stored_index_type(options).hashes_keys or not options.get(NUM_BUCKETS, "").strip("0 "):
+        raise UserError(f"{rule} needs {INDEX_TYPE}=BUCKET, and {NUM_BUCKETS} for all other partitions")
     if not declaration.partition_by:
         raise UserError(f"{rule}: table {declaration.name!r} has no partitions")
 

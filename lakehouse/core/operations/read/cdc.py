@@ -35,6 +35,7 @@ from lakehouse.core.planning.scan import partition_filter
 from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
 from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
 
@@ -127,7 +128,7 @@ def plan_change_read(table: LoadedTable, request: ChangeRequest) -> ChangeScan:
     changes = _changes(table, commits)
     if any(s is not None and s.logs for change in changes for s in (change.before, change.after)):
         require_mergeable(table.config)
-    if where is not None and not table.config.raw.get("hoodie.index.type", "").startswith("GLOBAL"):
+    if where is not None and not stored_index_type(table.config.raw).is_global:
         keep = partition_filter(where, full, table.config.keys)
         changes = tuple(change for change in changes if keep is None or keep(change.partition))
     slices = slice_context(table, full, budget=request.memory_budget_bytes)

@@ -34,6 +34,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.commit import Operation
 from lakehouse.model.files import FileSlice
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
 from lakehouse.spec.options import WritePolicy
@@ -172,7 +173,7 @@ def _last_request(table: LoadedTable, completed_up_to: str) -> str | None:
 
 def _keep(table: LoadedTable, where: Predicate | None, schema: pa.Schema | None) -> Callable[[str], bool] | None:
     # A global index may leave a row where it is although the value of its partition column changed.
-    if schema is None or table.config.raw.get("hoodie.index.type", "").startswith("GLOBAL"):
+    if schema is None or stored_index_type(table.config.raw).is_global:
         return None
     return partition_filter(where, schema, table.config.keys)
 

@@ -26,6 +26,7 @@ from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError, UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
+from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Instant
 from lakehouse.model.validation import Finding
 from lakehouse.spec.bucket_rules import BucketRules
@@ -82,7 +83,7 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         buckets=seen.rules,
         hash_fields=tuple(name.strip() for name in policies.index.hash_fields.split(",") if name.strip()),
         # A global index may leave rows where they are although their partition columns changed.
-        compares_paths=policies.index.type != "GLOBAL_SIMPLE" or policies.index.update_partition_path,
+        compares_paths=not policies.index.index_type.is_global or policies.index.update_partition_path,
     )
     tasks, unread = _tasks(seen.commits, slices, with_meta_fields(schema))
     checked = engine.run(partial(check_slice, context), tasks)
@@ -165,8 +166,8 @@ def _check_uniqueness(
             require_mergeable(table.config)
     except UnsupportedError as error:
         return [Finding(invariant="unchecked", problem=f"keys were not compared: {error.message}")]
-    stated = table.config.raw.get("hoodie.index.type", policies.index.type)
-    scope: Callable[[FileSlice], str] = (lambda _: "") if stated.startswith("GLOBAL") else (lambda s: s.partition)
+    is_global = stored_index_type(table.config.raw, policies.index.type).is_global
+    scope: Callable[[FileSlice], str] = (lambda _: "") if is_global else (lambda s: s.partition)
     groups: dict[str, list[tuple[FileSlice, int]]] = {}
     for task, found in zip(tasks, checked, strict=True):
         groups.setdefault(scope(task.file_slice), []).append((task.file_slice, found.rows))

@@ -15,6 +15,7 @@ from lakehouse.core.files.log_reader import OPERATION
 from lakehouse.core.files.partial_update_rows import completes_rows
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
+from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.load.table import LoadedTable, load_config, recent_metadata, table_schema
@@ -22,7 +23,6 @@ from lakehouse.core.operations.write.tombstones import orders_deletes, require_o
 from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
 from lakehouse.core.planning.schema import Role, SchemaPlan, brought_columns, evolve, first_schema, incoming_columns
-from lakehouse.core.planning.write import GroupTask
 from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.rows.deduplicate import check_orderable
 from lakehouse.core.rows.event_time import check_event_time
@@ -32,6 +32,7 @@ from lakehouse.core.state.table_config import require_mergeable, require_writabl
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import Operation, WriteStat
 from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
+from lakehouse.model.index_type import GLOBAL_SIMPLE, IndexType
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
 from lakehouse.spec.options import IndexPolicy, Policies
@@ -53,6 +54,7 @@ class Prepared:
     avro_schema: str
     shard_by: tuple[str, ...]
     partition_by: tuple[str, ...]
+    index_type: IndexType
     new_buckets_in_logs: bool = False
     non_blocking: bool = False
     strategy: conflict.Strategy = conflict.file_groups
@@ -137,8 +139,7 @@ def prepare(
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     _check_times(table, policies, None if deletes_only else batch, event_time)
     keys = _encoded_keys(table, policies)
-    partition_known = batch is None or all(f.split(".")[0] in batch.names for f in keys.partition_fields)
-    global_keys = index.type == "GLOBAL_SIMPLE" or (deletes_only and not partition_known)
+    used_index = _used_index(index, keys, batch if deletes_only else None)
     template = WriteContext(
         storage=table.env.storage,
         instant="",
@@ -152,10 +153,10 @@ def prepare(
         deletes_only=deletes_only,
         ordered_deletes=deletes_only and _brings_ordering(table, policies, batch),
         combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
-        buckets=None if global_keys else buckets,
+        buckets=buckets if used_index.hashes_keys else None,
         hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
-        global_keys=global_keys,
-        move_partitions=index.type == "GLOBAL_SIMPLE" and index.update_partition_path,
+        global_keys=used_index.is_global,
+        move_partitions=index.index_type.is_global and index.update_partition_path,
         max_log_bytes=policies.log.max_file_bytes,
         cdc=config.cdc,
         event_time=event_time,
@@ -173,6 +174,7 @@ def prepare(
         avro_schema=template.avro_schema,
         shard_by=(_KEY,) if named else keys.record_key_fields,
         partition_by=keys.partition_fields,
+        index_type=used_index,
         new_buckets_in_logs=config.is_merge_on_read and (non_blocking or policies.log.bucket_inserts == "log"),
         non_blocking=non_blocking,
         strategy=_strategy(policies, index),
@@ -180,6 +182,13 @@ def prepare(
         drift=plan.drift,
         columns=columns,
     )
+
+
+def _used_index(policy: IndexPolicy, keys: KeyConfig, deleted: pa.Schema | None) -> IndexType:
+    """Return the index of a write: a delete without partition columns looks for its keys in all partitions."""
+    if deleted is not None and not all(f.split(".")[0] in deleted.names for f in keys.partition_fields):
+        return GLOBAL_SIMPLE
+    return policy.index_type
 
 
 def _brings_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
@@ -217,13 +226,13 @@ def _strategy(policies: Policies, index: IndexPolicy) -> conflict.Strategy:
         return conflict.strategy_named(policies.transaction.conflict_strategy)
     if policies.transaction.non_blocking:
         return conflict.non_blocking
-    return conflict.buckets if index.type == "BUCKET" else conflict.file_groups
+    return conflict.buckets if index.index_type.hashes_keys else conflict.file_groups
 
 
 def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Operation, context: WriteContext) -> None:
     """Raise UserError for what writers that never wait for each other cannot do."""
     mode, root = "hoodie.write.concurrency.mode=NON_BLOCKING_CONCURRENCY_CONTROL", table.env.storage.root
-    if not table.config.is_merge_on_read or index.type != "BUCKET":
+    if not table.config.is_merge_on_read or not index.index_type.allows_non_blocking:
         raise UserError(
             f"{mode} needs a merge-on-read table with hoodie.index.type=BUCKET, and {root} is "
             f"{'merge-on-read' if table.config.is_merge_on_read else 'copy-on-write'} with {index.type}; use "

@@ -33,6 +33,7 @@ from lakehouse.core.files.tombstones import (
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.log.delete_values import written_as
 from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.index.write_tasks import StagedRun, TagTask
 from lakehouse.core.operations.load.table import LoadedTable, archived_writes, load_slices
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.planning.tombstones import (
@@ -50,7 +51,6 @@ from lakehouse.core.planning.tombstones import (
     known_tombstones,
     wiped_partitions,
 )
-from lakehouse.core.planning.write import StagedRun, TagTask
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.commit import CommitMetadata, Operation

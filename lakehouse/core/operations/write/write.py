@@ -30,6 +30,9 @@ from lakehouse.core.files.staging import stage_shard
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.timeline.commit_metadata import encode_inflight, encode_requested_replace
 from lakehouse.core.index.bucket import bucket_of
+from lakehouse.core.index.protocol import Index, IndexSetup
+from lakehouse.core.index.registry import create_index
+from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, TagResult, TagTask
 from lakehouse.core.operations.commit.cleanup import delete_files, delete_unreported, marked_files, rollback_of, tidy
 from lakehouse.core.operations.commit.clustering_conflicts import refusing_clustering
 from lakehouse.core.operations.commit.complete import Candidate, complete
@@ -54,8 +57,6 @@ from lakehouse.core.operations.write.early_conflict import Announced, detects_ea
 from lakehouse.core.operations.write.prepare import Prepared, prepare, profile_stats
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, remembered_deletes
 from lakehouse.core.operations.write.writer_priority import Turn
-from lakehouse.core.planning.index import BucketIndex, Index, SimpleIndex
-from lakehouse.core.planning.write import GroupTask, Sizing, StagedRun, TagResult, TagTask
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.core.storage.protocol import NotFoundError
@@ -352,11 +353,11 @@ def _write_staged(
     slices = () if listing is None else listing.slices
     index, held = _index(table, prepared, context, request.operation), pending_clustering(table)
     refused = refusing_clustering(table, table.timeline, updates=prepared.updates) if held else {}
-    lookups = index.lookups(entries, slices, parallelism=engine.parallelism, deep=_deep(table, context, slices))
+    lookups = index.lookups(entries, slices, parallelism=engine.parallelism, read_logs_of=_deep(table, context, slices))
     skips, budget = policies.write.skips_damage, context.policy.memory_budget_bytes
     read = slice_context(table, context.schema, budget=budget, skips_damage=skips)
     tags = [tag for found in engine.run(partial(_tag, context, read), lookups, light=True) for tag in found]
-    tasks = index.groups(entries, slices, tags, held=frozenset(held), new_uuid=table.env.ids.uuid)
+    tasks = index.groups(entries, slices, tags, in_clustering=frozenset(held), new_uuid=table.env.ids.uuid)
     if not tasks:
         return NothingToDo(reason="no stored row matches the batch")
     for task in tasks:
@@ -451,24 +452,23 @@ def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, tas
 
 
 def _index(table: LoadedTable, prepared: Prepared, context: WriteContext, operation: Operation) -> Index:
-    looks_up = operation in (Operation.UPSERT, Operation.DELETE)
-    appends = prepared.table.config.is_merge_on_read and operation not in _REPLACING
-    if context.buckets is not None:
-        return BucketIndex(
-            buckets=context.buckets,
-            looks_up=looks_up,
-            appends=appends,
-            new_in_logs=prepared.new_buckets_in_logs,
-            fixed_ids=prepared.non_blocking,
-            replaced=frozenset(load_visible(table).replaced) if prepared.non_blocking else frozenset(),
-        )
-    sizing = Sizing(
-        rows_per_file=context.rows_per_file,
-        bytes_per_row=context.bytes_per_row,
-        max_file_bytes=context.policy.max_file_bytes,
-        small_file_bytes=context.policy.small_file_bytes,
+    """Return the index of this write."""
+    fixed_ids = prepared.non_blocking and prepared.index_type.hashes_keys
+    setup = IndexSetup(
+        sizing=Sizing(
+            rows_per_file=context.rows_per_file,
+            bytes_per_row=context.bytes_per_row,
+            max_file_bytes=context.policy.max_file_bytes,
+            small_file_bytes=context.policy.small_file_bytes,
+        ),
+        looks_up=operation in (Operation.UPSERT, Operation.DELETE),
+        appends=prepared.table.config.is_merge_on_read and operation not in _REPLACING,
+        buckets=context.buckets,
+        new_in_logs=prepared.new_buckets_in_logs,
+        fixed_ids=fixed_ids,
+        replaced=frozenset(load_visible(table).replaced) if fixed_ids else frozenset(),
     )
-    return SimpleIndex(sizing=sizing, looks_up=looks_up, global_keys=context.global_keys, appends=appends)
+    return create_index(prepared.index_type, setup)
 
 
 def _replaced(table: LoadedTable, request: WriteRequest, stats: list[WriteStat]) -> Mapping[str, tuple[str, ...]]:

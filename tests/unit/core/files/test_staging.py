@@ -12,7 +12,7 @@ import pytest
 
 from lakehouse.core.files.staging import KEY, StagedReader, stage_shard
 from lakehouse.core.files.write_context import WriteContext
-from lakehouse.core.planning.write import StagedRun
+from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.errors import UserError
 from lakehouse.model.attempt import Attempt

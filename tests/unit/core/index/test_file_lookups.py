@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.core.planning.write import Sizing, StagedEntry, TagResult, plan_buckets, plan_groups
+from lakehouse.core.index.bucket_index import BucketIndex
+from lakehouse.core.index.file_lookups import plan_groups
+from lakehouse.core.index.protocol import IndexSetup
+from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult
 from lakehouse.errors import UserError
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.spec.bucket_rules import BucketRules
+from tests.support.tables import SeededIds
 
 SIZING = Sizing(rows_per_file=10, bytes_per_row=10.0, max_file_bytes=100, small_file_bytes=60)
+SETUP = IndexSetup(sizing=SIZING, looks_up=True)
 
 
 def entry(rows: int, *, deletes: int = 0, partition: str = "p", run: str = "r", bucket: int = -1) -> StagedEntry:
@@ -27,8 +32,7 @@ def ranges(entries: list[StagedEntry], slices: list[FileSlice], tags: list[TagRe
     """The insert ranges of a plan by group; new groups are called new-0, new-1 ..."""
     names = iter(f"new-{number}" for number in range(99))
     return {
-        task.file_id: task.insert_range
-        for task in plan_groups(entries, slices, tags or [], SIZING, lambda: next(names))
+        task.file_id: task.insert_range for task in plan_groups(entries, slices, tags or [], SETUP, lambda: next(names))
     }
 
 
@@ -58,7 +62,7 @@ def test_what_is_found_is_not_inserted() -> None:
     slices = [stored("a", 90)]
     tag = TagResult(base=slices[0].base, hits="hits-a", hit_rows=3, consumed={"p": 3})
     assert ranges([entry(3)], slices, [tag]) == {"a": None}
-    (update, insert) = plan_groups([entry(5)], slices, [tag], SIZING, lambda: "new")
+    (update, insert) = plan_groups([entry(5)], slices, [tag], SETUP, lambda: "new")
     assert (update.hits, update.insert_range) == ("hits-a", None)
     assert (insert.file_id, insert.insert_range, insert.consumed_by) == ("new", (0, None), ("hits-a",))
 
@@ -66,7 +70,7 @@ def test_what_is_found_is_not_inserted() -> None:
 def test_a_row_that_two_files_hold_does_not_hide_a_row_that_none_holds() -> None:
     slices = [stored("a", 90), stored("b", 90)]
     tags = [TagResult(base=s.base, hits=f"hits-{s.file_id}", hit_rows=1, consumed={"p": 1}) for s in slices]
-    tasks = {task.file_id: task for task in plan_groups([entry(2)], slices, tags, SIZING, lambda: "new")}
+    tasks = {task.file_id: task for task in plan_groups([entry(2)], slices, tags, SETUP, lambda: "new")}
     assert tasks["new"].insert_range == (0, None)
     assert tasks["new"].consumed_by == ("hits-a", "hits-b")
 
@@ -74,14 +78,14 @@ def test_a_row_that_two_files_hold_does_not_hide_a_row_that_none_holds() -> None
 def test_a_file_that_is_hit_and_small_does_both_in_one_task() -> None:
     slices = [stored("a", 10)]
     tag = TagResult(base=slices[0].base, hits="hits-a", hit_rows=1, consumed={"p": 1})
-    (task,) = plan_groups([entry(3)], slices, [tag], SIZING, lambda: "new")
+    (task,) = plan_groups([entry(3)], slices, [tag], SETUP, lambda: "new")
     assert (task.file_id, task.hits, task.insert_range) == ("a", "hits-a", (0, None))
 
 
 def test_a_hit_whose_rows_go_elsewhere_rewrites_its_file_without_inserts() -> None:
     slices = [stored("a", 10, partition="old")]
     tag = TagResult(base=slices[0].base, hits="hits-a", hit_rows=1, consumed={})
-    tasks = plan_groups([entry(1)], slices, [tag], SIZING, lambda: "new")
+    tasks = plan_groups([entry(1)], slices, [tag], SETUP, lambda: "new")
     assert [(t.partition, t.file_id, t.insert_range) for t in tasks] == [("old", "a", None), ("p", "new", (0, None))]
 
 
@@ -92,6 +96,12 @@ def test_files_without_small_file_limit_have_no_room() -> None:
     assert SIZING.room(stored("a", 60).base) == 0
 
 
+def bucket_tasks(entries: list[StagedEntry], slices: list[FileSlice]) -> tuple[GroupTask, ...]:
+    """Plan an upsert into a table with two buckets per partition."""
+    index = BucketIndex(IndexSetup(sizing=SIZING, looks_up=True, buckets=BucketRules(2)))
+    return index.groups(entries, slices, (), in_clustering=frozenset(), new_uuid=SeededIds().uuid)
+
+
 BUCKET_ID = "0000000{}-0000-4000-8000-000000000000-0"
 
 
@@ -100,8 +110,8 @@ BUCKET_ID = "0000000{}-0000-4000-8000-000000000000-0"
 )
 def test_another_number_of_buckets_than_the_tables_is_refused(slices: list[FileSlice]) -> None:
     with pytest.raises(UserError, match="does not fit 2 buckets"):
-        plan_buckets([entry(1, bucket=0)], slices, BucketRules(2), str, looks_up=True)
+        bucket_tasks([entry(1, bucket=0)], slices)
 
 
 def test_deletes_for_a_bucket_without_rows_make_no_group() -> None:
-    assert plan_buckets([entry(2, deletes=2, bucket=0)], [], BucketRules(2), str, looks_up=True) == ()
+    assert bucket_tasks([entry(2, deletes=2, bucket=0)], []) == ()

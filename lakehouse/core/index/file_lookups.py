@@ -1,0 +1,143 @@
+"""Plans of indexes that find keys by reading files (TL-6, DATA-7.1).
+
+staged rows of a partition:   u u u u u u u u | d d       u = upsert, d = delete
+tag:   found in files A, B    A A . B . . A . | A .       one matches file for A, one for B
+plan:  A and B are rewritten with their matches. The 4 upserts without a match are inserts, numbered 0..3.
+       Inserts fill small files first, then new groups of `rows_per_file` rows each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from lakehouse.core.index.protocol import Groups, IndexSetup
+from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, TagTask
+from lakehouse.model.files import BaseFile, FileSlice
+
+
+def plan_tags(
+    entries: Iterable[StagedEntry],
+    slices: Sequence[FileSlice],
+    *,
+    global_keys: bool,
+    parallelism: int,
+    read_logs_of: Groups = frozenset(),
+) -> tuple[TagTask, ...]:
+    """Return the look-ups that find the staged keys in stored files.
+
+    Args:
+        entries: The staged entries of the batch.
+        slices: The newest file slices of the partitions to search.
+        global_keys: Search each key in the files of all partitions; otherwise only in those of its own partition.
+        parallelism: The number of tasks that run at the same time.
+        read_logs_of: File groups whose logs are read too. Of other groups only the base file is read.
+    """
+    by_partition = _by_partition(entries)
+    everything = tuple(entry for partition in sorted(by_partition) for entry in by_partition[partition])
+    tasks = []
+    merged = [s for s in slices if s.base is None or (s.partition, s.file_id) in read_logs_of]
+    for file_slice in merged:
+        searched = everything if global_keys else tuple(by_partition.get(file_slice.partition, ()))
+        if searched:
+            tasks.append(TagTask(bases=(), entries=searched, slices=(file_slice,)))
+    bases = [s.base for s in slices if s.base is not None and (s.partition, s.file_id) not in read_logs_of]
+    partitions = sorted({base.partition for base in bases})
+    for partition in partitions:
+        searched = everything if global_keys else tuple(by_partition.get(partition, ()))
+        if not searched:
+            continue
+        files = sorted((b for b in bases if b.partition == partition), key=lambda b: -b.size_bytes)
+        # The files of one task share one read of the staged keys. Enough tasks remain to keep all cores busy.
+        size = max(1, -(-len(bases) // (4 * parallelism)))
+        tasks += [TagTask(bases=tuple(files[i : i + size]), entries=searched) for i in range(0, len(files), size)]
+    return tuple(tasks)
+
+
+def plan_groups(
+    entries: Iterable[StagedEntry],
+    slices: Sequence[FileSlice],
+    tags: Sequence[TagResult],
+    setup: IndexSetup,
+    new_file_id: Callable[[], str],
+) -> tuple[GroupTask, ...]:
+    """Return one task per file group that changes.
+
+    Groups with matches are rewritten, or get a log file if `setup.appends` (merge on read). Inserts fill small files,
+    then new groups. On a merge-on-read table only files without logs are filled, because their groups are rewritten.
+
+    Args:
+        entries: The staged entries of the batch.
+        slices: The newest file slices of groups that may take inserts or log files.
+        tags: The results of all look-ups.
+        setup: The sizes of files, and whether changes are appended to logs.
+        new_file_id: Returns the id of a new file group.
+    """
+    tasks: dict[tuple[str, str], GroupTask] = {}
+    for tag in tags:
+        if tag.hit_rows:
+            group = (tag.base.partition, tag.base.file_id)
+            base = tag.base.base if isinstance(tag.base, FileSlice) else tag.base
+            tasks[group] = GroupTask(partition=group[0], file_id=group[1], base=base, hits=tag.hits)
+            if tag.deleted_rows:
+                tasks[group] = replace(tasks[group], all_stored=False, other_hits=_other_hits(tag, tags))
+    for partition, staged in sorted(_by_partition(entries).items()):
+        used = sum((tag.consumed or {}).get(partition, 0) for tag in tags)
+        inserts = sum(entry.upserts for entry in staged) - used
+        consumed_by = (
+            tuple(tag.hits for tag in tags if tag.hits and (tag.consumed or {}).get(partition)) if used else ()
+        )
+        bases = [
+            s.base for s in slices if s.base is not None and s.partition == partition and not (setup.appends and s.logs)
+        ]
+        if inserts <= 0 and len(consumed_by) > 1:
+            # A row whose key is in several files is counted by each of them, so some rows may still be inserts.
+            inserts = 1
+        for task in _insert_tasks(partition, inserts, bases, setup.sizing, new_file_id):
+            group = (partition, task.file_id)
+            planned = tasks.get(group, task)
+            tasks[group] = replace(
+                planned, entries=tuple(staged), insert_range=task.insert_range, consumed_by=consumed_by
+            )
+    if setup.appends:
+        slice_of = {(s.partition, s.file_id): s for s in slices}
+        logged = [group for group, task in tasks.items() if task.hits and task.insert_range is None]
+        tasks |= {group: replace(tasks[group], appends=True, file_slice=slice_of.get(group)) for group in logged}
+    return tuple(tasks[group] for group in sorted(tasks))
+
+
+def _other_hits(tag: TagResult, tags: Sequence[TagResult]) -> tuple[tuple[str, bool], ...]:
+    others = [t for t in tags if t.hits and t.hits != tag.hits and t.base.partition == tag.base.partition]
+    return tuple((t.hits or "", t.base.file_id < tag.base.file_id) for t in others)
+
+
+def _insert_tasks(
+    partition: str, inserts: int, bases: Sequence[BaseFile], sizing: Sizing, new_file_id: Callable[[], str]
+) -> list[GroupTask]:
+    tasks: list[GroupTask] = []
+    start = 0
+    # Small files are filled in the order of their sizes, so that the plan does not depend on the order of the listing.
+    for base in sorted(bases, key=lambda b: (b.size_bytes, b.file_id)):
+        room = min(sizing.room(base), inserts - start)
+        if room > 0:
+            tasks.append(
+                GroupTask(partition=partition, file_id=base.file_id, base=base, insert_range=(start, start + room))
+            )
+            start += room
+    while start < inserts:
+        count = min(sizing.rows_per_file, inserts - start)
+        tasks.append(GroupTask(partition=partition, file_id=new_file_id(), insert_range=(start, start + count)))
+        start += count
+    if tasks:
+        # The number of inserts is an estimate if stored keys repeat, so the last task takes all rows that remain.
+        last = tasks[-1].insert_range
+        assert last is not None
+        tasks[-1] = replace(tasks[-1], insert_range=(last[0], None))
+    return tasks
+
+
+def _by_partition(entries: Iterable[StagedEntry]) -> dict[str, list[StagedEntry]]:
+    by_partition: dict[str, list[StagedEntry]] = {}
+    for entry in sorted(entries, key=lambda e: (e.partition, e.run, e.offset)):
+        by_partition.setdefault(entry.partition, []).append(entry)
+    return by_partition

@@ -1,0 +1,94 @@
+"""The `Index` protocol: how a write finds the file group of each record.
+
+    staged entries --> lookups()  --> look-up tasks, run in parallel --> tag results
+                       groups()   --> one task per file group that changes
+
+Implementations are pure: the same batch and the same table give the same tasks. The suite in
+tests/contract/test_index.py runs on every registered index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedEntry, TagResult, TagTask
+from lakehouse.model.files import FileSlice
+from lakehouse.spec.bucket_rules import BucketRules
+
+#: File groups as pairs (partition path, file id).
+Groups = frozenset[tuple[str, str]]
+NewUuid = Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSetup:
+    """The facts about a table and an operation that an index needs.
+
+    Attributes:
+        sizing: Sizes of files, by which inserts are spread over file groups.
+        looks_up: The operation updates or deletes stored rows (upsert, delete). Otherwise rows are only added.
+        appends: Changes are appended to logs (merge on read). Otherwise base files are rewritten.
+        buckets: The numbers of buckets per partition; None for an index that hashes no keys.
+        new_in_logs: A new bucket begins with a log file instead of a base file.
+        fixed_ids: The bucket alone determines the id of a new file group, so that concurrent writers choose the same.
+        replaced: File groups that an overwrite has hidden. Rows written to their ids would not be visible.
+    """
+
+    sizing: Sizing
+    looks_up: bool
+    appends: bool = False
+    buckets: BucketRules | None = None
+    new_in_logs: bool = False
+    fixed_ids: bool = False
+    replaced: Groups = frozenset()
+
+
+class Index(Protocol):
+    """Assigns the rows of a staged batch to file groups.
+
+    An implementation finds the file group of a key in one of three ways:
+
+    - It reads files. `lookups` returns a task for each file that may hold keys of the batch (simple, bloom).
+    - It computes the group. `lookups` returns nothing, and `groups` sets `finds_matches`, so that the task of a group
+      matches the keys itself (bucket).
+    - It has the locations stored (record-level index). The locations of the batch's keys are read before the index is
+      created and are a field of its setup. `lookups` then returns tasks for the file groups of these locations only.
+
+    In all three cases `groups` gets the tag results of the tasks of `lookups`, in any order.
+    """
+
+    def lookups(
+        self, entries: Sequence[StagedEntry], slices: Sequence[FileSlice], *, parallelism: int, read_logs_of: Groups
+    ) -> tuple[TagTask, ...]:
+        """Return the look-up tasks whose results `groups` needs.
+
+        Args:
+            entries: The staged entries of the batch.
+            slices: The newest file slices: of the batch's partitions, or of all partitions for a global index.
+            parallelism: The number of tasks that run at the same time.
+            read_logs_of: File groups whose logs may have added or deleted keys; their logs have to be read too.
+        """
+        ...
+
+    def groups(
+        self,
+        entries: Sequence[StagedEntry],
+        slices: Sequence[FileSlice],
+        tags: Sequence[TagResult],
+        *,
+        in_clustering: Groups,
+        new_uuid: NewUuid,
+    ) -> tuple[GroupTask, ...]:
+        """Return one task per file group that changes.
+
+        Args:
+            entries: The staged entries of the batch.
+            slices: The slices that were passed to `lookups`.
+            tags: The results of all tasks of `lookups`.
+            in_clustering: File groups of pending clustering plans. Inserts are not assigned to them if the index has
+                a choice.
+            new_uuid: Returns the uuid of a new file group.
+        """
+        ...

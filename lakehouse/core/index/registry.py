@@ -1,0 +1,31 @@
+"""The registry of indexes: maps each index type to its implementation.
+
+To add an index, declare its type in `model.index_type`, implement `Index` in a module of this package, and add one
+entry here. The contract tests (tests/contract/test_index.py) run on every entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lakehouse.core.index.bucket_index import BucketIndex
+from lakehouse.core.index.global_simple_index import GlobalSimpleIndex
+from lakehouse.core.index.protocol import Index, IndexSetup
+from lakehouse.core.index.simple_index import SimpleIndex
+from lakehouse.errors import UnsupportedError
+from lakehouse.model.index_type import BUCKET, GLOBAL_SIMPLE, SIMPLE, IndexType
+
+INDEXES: Mapping[IndexType, Callable[[IndexSetup], Index]] = {
+    SIMPLE: SimpleIndex,
+    GLOBAL_SIMPLE: GlobalSimpleIndex,
+    BUCKET: BucketIndex,
+}
+
+
+def create_index(index_type: IndexType, setup: IndexSetup) -> Index:
+    """Return the index of type `index_type` for one write. Raises UnsupportedError if it has no implementation."""
+    implementation = INDEXES.get(index_type)
+    if implementation is None:
+        names = ", ".join(known.name for known in INDEXES)
+        raise UnsupportedError(f"index type {index_type.name!r} is not supported for writing; supported: {names}")
+    return implementation(setup)

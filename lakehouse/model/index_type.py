@@ -1,0 +1,53 @@
+"""The index types of tables: their names in `hoodie.index.type` and their properties.
+
+The implementations are in `core.index`, one module per type; `core.index.registry` maps these names to them. Specs,
+options and readers ask an `IndexType` for its properties instead of comparing names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: The option and table property that names the index type.
+INDEX_TYPE = "hoodie.index.type"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexType:
+    """One type of index, as `hoodie.index.type` names it.
+
+    Attributes:
+        name: The value of the option, upper case.
+        is_global: A record key is unique in the whole table. Otherwise it is unique in each partition.
+        hashes_keys: The hash of the key determines the file group (bucket). The table has a fixed number of buckets,
+            and its file ids begin with the number of the bucket.
+        allows_non_blocking: Writers may append to one file group at the same time, without conflict.
+    """
+
+    name: str
+    is_global: bool = False
+    hashes_keys: bool = False
+    allows_non_blocking: bool = False
+
+
+SIMPLE = IndexType(name="SIMPLE")
+GLOBAL_SIMPLE = IndexType(name="GLOBAL_SIMPLE", is_global=True)
+BUCKET = IndexType(name="BUCKET", hashes_keys=True, allows_non_blocking=True)
+
+#: The types that this product can write with, by name.
+INDEX_TYPES: Mapping[str, IndexType] = {index.name: index for index in (SIMPLE, GLOBAL_SIMPLE, BUCKET)}
+
+
+def index_type(name: str) -> IndexType:
+    """Return the index type called `name`, in any case.
+
+    Tables of Hudi may name a type that is not in `INDEX_TYPES`. Hudi's names of global indexes begin with `GLOBAL`.
+    """
+    upper = name.strip().upper()
+    return INDEX_TYPES.get(upper) or IndexType(name=upper, is_global=upper.startswith("GLOBAL"))
+
+
+def stored_index_type(properties: Mapping[str, str], default: str = "") -> IndexType:
+    """Return the index type that the properties of a table name; that called `default` if they name none."""
+    return index_type(properties.get(INDEX_TYPE, default))
