@@ -53,7 +53,7 @@ from lakehouse.core.operations.read.cdc import (
 )
 from lakehouse.core.operations.read.event_time import event_time_bound
 from lakehouse.core.operations.read.scan import EARLIEST, Scan, ScanRequest, plan_read, read_rows
-from lakehouse.core.planning.cdc import Change
+from lakehouse.core.planning.cdc import FileGroupChange
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError, nearest
@@ -111,7 +111,7 @@ class _ChangePart(InputPartition):
     """One commit's changes of one file group, read by one task; `columns` are those of the answer."""
 
     scan: ChangeScan
-    change: Change | None
+    change: FileGroupChange | None
     columns: tuple[str, ...]
 
 
@@ -318,7 +318,7 @@ def _change_parts(
 ) -> list[InputPartition]:
     scan = plan_change_read(table, ChangeRequest(begin=begin, end=end))
     # Spark reads a source without parts through one task that gets no part at all.
-    changes: tuple[Change | None, ...] = scan.changes or (None,)
+    changes: tuple[FileGroupChange | None, ...] = scan.changes or (None,)
     return [_ChangePart(scan=replace(scan, changes=()), change=change, columns=columns) for change in changes]
 
 

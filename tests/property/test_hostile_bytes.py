@@ -27,7 +27,7 @@ from lakehouse.core.format.parquet.thrift_compact import decode_struct
 from lakehouse.core.format.properties import parse_properties
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.schemas import COMMIT_METADATA
-from lakehouse.core.planning.conflict import COLUMNS_KEY, change_of
+from lakehouse.core.planning.conflict import COLUMNS_KEY, write_summary
 from lakehouse.core.planning.event_time import PAST_KEY, WATERMARKS_KEY, decode_past, decode_watermarks
 from lakehouse.core.planning.key_ranges import decode_ranges
 from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError, UserError
@@ -109,7 +109,7 @@ def test_json_numbers_that_are_not_finite_are_refused() -> None:
 
 
 EXTRAS: dict[str, Callable[[CommitMetadata], object]] = {
-    COLUMNS_KEY: change_of,
+    COLUMNS_KEY: write_summary,
     WATERMARKS_KEY: decode_watermarks,
     PAST_KEY: decode_past,
     DRIFT_KEY: lambda metadata: decode_drift(metadata.extra),

@@ -27,7 +27,7 @@ from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow
 from lakehouse.core.format.json_rows import json_objects
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, OP, RECORD_KEY, Op, change_schema, image, image_type, rows_of
-from lakehouse.core.planning.cdc import Change, ChangeCase
+from lakehouse.core.planning.cdc import ChangeCase, FileGroupChange
 from lakehouse.core.rows.log_entries import ColumnSets
 from lakehouse.core.storage.os_errors import scratch_directory
 from lakehouse.core.storage.protocol import NotFoundError
@@ -63,7 +63,7 @@ class ChangeContext:
         return min(max(self.slices.budget_bytes // 16 // width, _MIN_ROWS), _MAX_ROWS)
 
 
-def read_changes(context: ChangeContext, change: Change) -> Iterator[pa.Table]:
+def read_changes(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Table]:
     """Yield the changes as tables of `change_schema(context.images)`, within the memory budget.
 
     Raises UserError if files that the changes are told by were cleaned, CorruptTableError for a broken change log.
@@ -82,7 +82,7 @@ def read_changes(context: ChangeContext, change: Change) -> Iterator[pa.Table]:
         yield from _paired(context, change, keys, before, after)
 
 
-def _logged(context: ChangeContext, change: Change) -> Iterator[pa.Table]:
+def _logged(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Table]:
     blocks = _blocks(context, change.change_logs)
     held = {name for _, block in blocks for name in avro_to_arrow(block.schema or "").names}
     if AFTER in held or not blocks:
@@ -101,7 +101,7 @@ def _logged(context: ChangeContext, change: Change) -> Iterator[pa.Table]:
     yield from _paired(context, change, keys, before, _rows(context, change.after), always=True)
 
 
-def _whole_records(context: ChangeContext, change: Change, path: str, block: LogBlock) -> Iterator[pa.Table]:
+def _whole_records(context: ChangeContext, change: FileGroupChange, path: str, block: LogBlock) -> Iterator[pa.Table]:
     schema = change_schema(context.images)
     for records in _records(context, [(path, block)], [OP, BEFORE, AFTER]):
         images = []
@@ -173,7 +173,12 @@ def _keys_of_logs(context: ChangeContext, logs: tuple[LogFile, ...]) -> Iterator
 
 
 def _changes(
-    context: ChangeContext, change: Change, op: Op, *, before: pa.Table | None = None, after: pa.Table | None = None
+    context: ChangeContext,
+    change: FileGroupChange,
+    op: Op,
+    *,
+    before: pa.Table | None = None,
+    after: pa.Table | None = None,
 ) -> pa.Table:
     schema = change_schema(context.images)
     known = after if after is not None else before
@@ -186,7 +191,7 @@ def _changes(
 
 def _paired(
     context: ChangeContext,
-    change: Change,
+    change: FileGroupChange,
     keys: Iterator[pa.ChunkedArray] | None,
     before: Iterator[pa.Table],
     after: Iterator[pa.Table],
@@ -270,7 +275,9 @@ class _Side:
             self._held, self._bytes = [], 0
 
 
-def _pairs(context: ChangeContext, change: Change, old: pa.Table, new: pa.Table, *, always: bool) -> Iterator[pa.Table]:
+def _pairs(
+    context: ChangeContext, change: FileGroupChange, old: pa.Table, new: pa.Table, *, always: bool
+) -> Iterator[pa.Table]:
     """Yield the changes that make the rows `new` of the rows `old`: first what is there after, then what is gone."""
     ids = _identities(old.column(KEY), new.column(KEY))
     _, old_row, new_row = np.intersect1d(ids[: old.num_rows], ids[old.num_rows :], True, True)

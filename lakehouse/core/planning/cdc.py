@@ -41,7 +41,7 @@ class ChangeCase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FileGroupChange:
     """The changes of one commit, by its requested time, in one file group.
 
     `before` and `after` are the group's slices around the commit, None if there is none or its files are gone. `logs`
@@ -65,7 +65,7 @@ def plan_changes(
     *,
     layout: int,
     gone: Collection[str] = (),
-) -> tuple[Change, ...]:
+) -> tuple[FileGroupChange, ...]:
     """Return the changes of some commits, by their order and then by file group.
 
     `slices` are all slices of the groups, of files that any query may see; `layout` is the timeline's. `gone` are paths
@@ -120,7 +120,7 @@ def _files(slices: Iterable[FileSlice]) -> Iterable[DataFile]:
         yield from file_slice.logs
 
 
-def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> Change:
+def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> FileGroupChange:
     partition, file_id = group
     instant = states.instant.requested
     before, after, lost = states.around(group)
@@ -147,7 +147,7 @@ def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> Chang
     else:
         is_empty = not logs and all(stat.num_writes == 0 for stat in stats)
         case = ChangeCase.BASE_FILE_DELETE if is_empty else ChangeCase.BASE_FILE_COMPARE
-    return Change(
+    return FileGroupChange(
         instant=instant,
         partition=partition,
         file_id=file_id,
@@ -165,12 +165,12 @@ def _follows(before: FileSlice, stats: Sequence[WriteStat]) -> bool:
     return before.base is None or previous <= {before.base.instant}
 
 
-def _replaced(states: _States, group: Group) -> Change:
+def _replaced(states: _States, group: Group) -> FileGroupChange:
     before, _, _ = states.around(group)
     if before is None:
         raise _cleaned(states.instant.requested, group)
     partition, file_id = group
-    return Change(
+    return FileGroupChange(
         instant=states.instant.requested,
         partition=partition,
         file_id=file_id,

@@ -25,7 +25,7 @@ Group = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class WriteSummary:
     """What a commit did, as far as it can be in the way of another one.
 
     `groups` are (partition, file id), all of them; `rewritten` got a new base file, `replaced` are gone. `inserted` are
@@ -48,7 +48,7 @@ class Change:
 
 
 #: Says why `ours` may not follow `theirs`, or None if it may: (ours, theirs) -> reason.
-Strategy = Callable[[Change, Change], str | None]
+Strategy = Callable[[WriteSummary, WriteSummary], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class Overlap:
     reason: str
 
 
-def change_of(
+def write_summary(
     metadata: CommitMetadata, *, touched: Iterable[Group] = (), shared_columns: frozenset[str] = frozenset()
-) -> Change:
+) -> WriteSummary:
     """Return what a commit did; `touched` are groups it read and decided about beside those it wrote.
 
     `shared_columns` (keys, partition, ordering) are brought by every row and collide with nothing.
@@ -73,7 +73,7 @@ def change_of(
     if metadata.operation == Operation.INSERT_OVERWRITE:
         # Also those in which there was nothing to replace yet.
         wiped |= {stat.partition for stat in metadata.stats}
-    return Change(
+    return WriteSummary(
         groups=frozenset({*touched, *written, *replaced}),
         rewritten=frozenset((s.partition, s.file_id) for s in metadata.stats if s.path.endswith(".parquet")),
         replaced=frozenset(replaced),
@@ -84,7 +84,7 @@ def change_of(
     )
 
 
-def file_groups(ours: Change, theirs: Change) -> str | None:
+def file_groups(ours: WriteSummary, theirs: WriteSummary) -> str | None:
     """Optimistic: two writes of one file group conflict, and so do two that begin the same bucket."""
     if theirs.compacts:
         both = ours.rewritten & theirs.groups
@@ -99,7 +99,7 @@ def file_groups(ours: Change, theirs: Change) -> str | None:
     return None if theirs.compacts else _wiped(ours, theirs)
 
 
-def buckets(ours: Change, theirs: Change) -> str | None:
+def buckets(ours: WriteSummary, theirs: WriteSummary) -> str | None:
     """Optimistic, with the bucket index: groups are the same if their buckets are, whatever their file ids."""
     reason = file_groups(ours, theirs)
     if reason is not None or theirs.compacts:
@@ -109,7 +109,7 @@ def buckets(ours: Change, theirs: Change) -> str | None:
     return _same_bucket(ours, theirs, lambda group: group not in ours.groups or group[0] in inserting)
 
 
-def non_blocking(ours: Change, theirs: Change) -> str | None:
+def non_blocking(ours: WriteSummary, theirs: WriteSummary) -> str | None:
     """Logs never conflict; base files do, and groups that begin the same bucket under different ids."""
     both = ours.rewritten & theirs.groups if theirs.compacts else _not_only_logs(ours, theirs)
     if both:
@@ -133,8 +133,8 @@ STRATEGIES: dict[str, Strategy] = {
 def strategy_named(name: str) -> Strategy:
     """Return a strategy by its name, or the function that `package.module:function` names.
 
-    Such a function is given two `Change`s, ours and one that was committed since we looked, and answers why ours may
-    not follow, or None. Raises UserError if there is none of the name.
+    The function takes two `WriteSummary` values: this write and a commit that completed after this write loaded the
+    table. It returns the reason why this write must not commit, or None. Raises UserError for an unknown name.
     """
     known = STRATEGIES.get(name.rpartition(".")[2])
     if known is not None:
@@ -148,7 +148,9 @@ def strategy_named(name: str) -> Strategy:
     return strategy
 
 
-def find_conflict(others: Iterable[tuple[Instant, Change]], ours: Change, strategy: Strategy) -> Overlap | None:
+def find_conflict(
+    others: Iterable[tuple[Instant, WriteSummary]], ours: WriteSummary, strategy: Strategy
+) -> Overlap | None:
     """Return the first of the commits that completed since our load which `strategy` finds in our way, or None."""
     for instant, theirs in others:
         reason = strategy(ours, theirs)
@@ -157,7 +159,7 @@ def find_conflict(others: Iterable[tuple[Instant, Change]], ours: Change, strate
     return None
 
 
-def may_share_keys(ours: Change, theirs: Change, *, global_keys: bool) -> bool:
+def may_share_keys(ours: WriteSummary, theirs: WriteSummary, *, global_keys: bool) -> bool:
     """Return whether both put rows under new keys, or we delete keys, where the same key must not be twice."""
     if theirs.compacts or not ours.inserted or not theirs.inserted:
         return False
@@ -171,12 +173,12 @@ def _names(text: str) -> frozenset[str]:
         raise CorruptTableError(f"{COLUMNS_KEY} of a commit is no list of names: {text[:120]!r}") from error
 
 
-def _not_only_logs(ours: Change, theirs: Change) -> frozenset[Group]:
+def _not_only_logs(ours: WriteSummary, theirs: WriteSummary) -> frozenset[Group]:
     """Return the groups of both where one of them did more than append a log."""
     return ((ours.rewritten | ours.replaced) & theirs.groups) | (ours.groups & (theirs.rewritten | theirs.replaced))
 
 
-def _bring_different_columns(ours: Change, theirs: Change) -> bool:
+def _bring_different_columns(ours: WriteSummary, theirs: WriteSummary) -> bool:
     return ours.columns is not None and theirs.columns is not None and not ours.columns & theirs.columns
 
 
@@ -185,12 +187,12 @@ def _shared(ours: frozenset[str], theirs: frozenset[str]) -> str:
     return f", column {both[0]!r}" if both else ""
 
 
-def _wiped(ours: Change, theirs: Change) -> str | None:
+def _wiped(ours: WriteSummary, theirs: WriteSummary) -> str | None:
     both = theirs.partitions if ours.wiped is None else ours.wiped & theirs.partitions
     return f"wrote to partition {min(both)!r}, which this write replaces" if both else None
 
 
-def _same_bucket(ours: Change, theirs: Change, counts: Callable[[Group], bool]) -> str | None:
+def _same_bucket(ours: WriteSummary, theirs: WriteSummary, counts: Callable[[Group], bool]) -> str | None:
     mine = {(partition, file_id[:_BUCKET_DIGITS]) for partition, file_id in ours.groups}
     for partition, file_id in sorted(theirs.groups):
         if counts((partition, file_id)) and (partition, file_id[:_BUCKET_DIGITS]) in mine:

@@ -22,7 +22,7 @@ from lakehouse.core.operations.commit.clustering_conflicts import refusing_clust
 from lakehouse.core.operations.commit.precondition import Premise, refuted
 from lakehouse.core.operations.commit.results import Committed, Conflict
 from lakehouse.core.operations.load.table import LoadedTable, data_columns, writes_since
-from lakehouse.core.planning.conflict import Change, Strategy, change_of, find_conflict, may_share_keys
+from lakehouse.core.planning.conflict import Strategy, WriteSummary, find_conflict, may_share_keys, write_summary
 from lakehouse.core.planning.schema import united
 from lakehouse.core.planning.tombstones import TOMBSTONES_KEY
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
@@ -70,7 +70,7 @@ def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Con
         # It may take its time, so nobody else has to wait for it.
         candidate.premise.confirm()
     compared: frozenset[str] = frozenset()
-    ours = change_of(candidate.metadata, touched=candidate.touched, shared_columns=candidate.shared_columns)
+    ours = write_summary(candidate.metadata, touched=candidate.touched, shared_columns=candidate.shared_columns)
     while True:
         with table_lock(candidate.table.env, policy) as lock:
             timeline = candidate.table.store.load()
@@ -99,7 +99,7 @@ def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Con
         compared |= {instant.requested for instant, _ in rivals}
 
 
-def _conflict(candidate: Candidate, ours: Change, others: Others, timeline: Timeline) -> Conflict | None:
+def _conflict(candidate: Candidate, ours: WriteSummary, others: Others, timeline: Timeline) -> Conflict | None:
     refutation = None if candidate.premise is None else refuted(candidate.premise, candidate.table, timeline)
     if refutation is not None:
         return refutation
@@ -109,7 +109,7 @@ def _conflict(candidate: Candidate, ours: Change, others: Others, timeline: Time
             f"{clean.requested} may have removed files that this write looked for, whose successors it did not know"
         )
         return Conflict(winner=clean, reason=reason)
-    changes = [(instant, change_of(other, shared_columns=candidate.shared_columns)) for instant, other in others]
+    changes = [(instant, write_summary(other, shared_columns=candidate.shared_columns)) for instant, other in others]
     overlap = find_conflict(changes, ours, candidate.strategy)
     if overlap is not None:
         return Conflict(winner=overlap.winner, reason=overlap.reason)
@@ -143,18 +143,18 @@ def _clean_of_what_was_looked_for(candidate: Candidate, others: Others, timeline
     return next((c for c in timeline.where(action=Action.CLEAN) if c.requested not in known), None)
 
 
-def _may_share_keys(candidate: Candidate, ours: Change, other: CommitMetadata) -> bool:
+def _may_share_keys(candidate: Candidate, ours: WriteSummary, other: CommitMetadata) -> bool:
     if candidate.finds_keys is None:
         return False
-    return may_share_keys(_looked_for(candidate, ours), change_of(other), global_keys=candidate.global_keys)
+    return may_share_keys(_looked_for(candidate, ours), write_summary(other), global_keys=candidate.global_keys)
 
 
-def _looked_for(candidate: Candidate, ours: Change) -> Change:
+def _looked_for(candidate: Candidate, ours: WriteSummary) -> WriteSummary:
     """Return our change with the partitions that keys are looked for in, be it to insert or to delete them."""
     return replace(ours, inserted=ours.inserted | candidate.deleted_in)
 
 
-def _same_keys(candidate: Candidate, ours: Change, winner: Instant, other: CommitMetadata) -> Conflict | None:
+def _same_keys(candidate: Candidate, ours: WriteSummary, winner: Instant, other: CommitMetadata) -> Conflict | None:
     assert candidate.finds_keys is not None
     partitions = _looked_for(candidate, ours).inserted
     inserted = [s for s in other.stats if s.num_inserts and (candidate.global_keys or s.partition in partitions)]

@@ -29,7 +29,7 @@ from lakehouse.core.operations.read.scan import (
     reaching_back,
     slice_context,
 )
-from lakehouse.core.planning.cdc import UNCHANGING, Change, plan_changes
+from lakehouse.core.planning.cdc import UNCHANGING, FileGroupChange, plan_changes
 from lakehouse.core.planning.predicate import check_columns, parse_predicate, to_arrow
 from lakehouse.core.planning.scan import partition_filter
 from lakehouse.core.state.table_config import CDC_ENABLED, require_mergeable
@@ -63,7 +63,7 @@ class ChangeRequest:
 class ChangeScan:
     """A planned read of changes: `images` are the columns shown of rows before and after."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[FileGroupChange, ...]
     context: ChangeContext
     images: pa.Schema
     where: Predicate | None = None
@@ -78,7 +78,7 @@ class ChangeScan:
         for change in self.changes:
             yield from self.read(change)
 
-    def read(self, change: Change) -> Iterator[pa.RecordBatch]:
+    def read(self, change: FileGroupChange) -> Iterator[pa.RecordBatch]:
         """Yield the changes of one commit in one file group."""
         for rows in read_changes(self.context, change):
             shown = self._shown(rows)
@@ -175,7 +175,7 @@ def _chosen(full: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([full.field(name) for name in columns])
 
 
-def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[Change, ...]:
+def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata]]) -> tuple[FileGroupChange, ...]:
     partitions = {stat.partition for _, metadata in commits for stat in metadata.stats}
     partitions |= {partition for _, metadata in commits for partition in metadata.replaced}
     if not commits:

@@ -25,7 +25,7 @@ from lakehouse.core.operations.commit.markers import GIVEN_UP
 from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.table import LoadedTable, pending_writes, writes_since
 from lakehouse.core.operations.write.prepare import Prepared
-from lakehouse.core.planning.conflict import Change, change_of, find_conflict
+from lakehouse.core.planning.conflict import WriteSummary, find_conflict, write_summary
 from lakehouse.core.timeline.heartbeat import living_writes
 from lakehouse.errors import LakehouseError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
@@ -80,7 +80,7 @@ def _rivals(ours: Announced, policy: TransactionPolicy) -> list[Conflict]:
     listed = _listed(table, ours.instant)
     timeline = table.store.load()
     others = table.store.commits(writes_since(table, table.timeline, timeline))
-    completed = [(instant, change_of(other, shared_columns=prepared.shared_columns)) for instant, other in others]
+    completed = [(instant, write_summary(other, shared_columns=prepared.shared_columns)) for instant, other in others]
     overlap = find_conflict(completed, change, prepared.strategy)
     if overlap is not None:
         return [Conflict(winner=overlap.winner, reason=overlap.reason)]
@@ -115,11 +115,11 @@ def _change(
     extra: dict[str, str] | None = None,
     touched: frozenset[tuple[str, str]] = frozenset(),
     shared_columns: frozenset[str] = frozenset(),
-) -> Change:
+) -> WriteSummary:
     """Return what a write is about to do, as far as the names of its files tell."""
     stats = [stat for name in markers if (stat := _stat(marked_file(name))) is not None]
     metadata = CommitMetadata(operation=operation.value, stats=tuple(stats), extra=extra or {})
-    return change_of(metadata, touched=touched, shared_columns=shared_columns)
+    return write_summary(metadata, touched=touched, shared_columns=shared_columns)
 
 
 def _stat(path: str) -> WriteStat | None:

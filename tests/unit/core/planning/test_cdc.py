@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.core.planning.cdc import Change, ChangeCase, plan_changes
+from lakehouse.core.planning.cdc import ChangeCase, FileGroupChange, plan_changes
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata, WriteStat
@@ -60,7 +60,9 @@ def commit(*stats: WriteStat, operation: str = "UPSERT", **of: Any) -> CommitMet
     return CommitMetadata(operation=operation, stats=stats, **of)
 
 
-def one(known: dict[Group, tuple[FileSlice, ...]], at: Instant, metadata: CommitMetadata, *others: Instant) -> Change:
+def one(
+    known: dict[Group, tuple[FileSlice, ...]], at: Instant, metadata: CommitMetadata, *others: Instant
+) -> FileGroupChange:
     (change,) = plan_changes([(at, metadata)], known, Timeline((at, *others)), layout=2)
     assert (change.instant, change.partition, change.file_id) == (at.requested, *GROUP)
     return change

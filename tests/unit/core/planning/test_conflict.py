@@ -8,15 +8,15 @@ import pytest
 
 from lakehouse.core.planning.conflict import (
     COLUMNS_KEY,
-    Change,
     Strategy,
+    WriteSummary,
     buckets,
-    change_of,
     file_groups,
     find_conflict,
     may_share_keys,
     non_blocking,
     strategy_named,
+    write_summary,
 )
 from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
@@ -50,8 +50,8 @@ def wrote(
 def reason(strategy: Strategy, mine: CommitMetadata, theirs: CommitMetadata) -> str | None:
     """Why the first may not follow the second."""
     shared = frozenset({"id", "ts"})
-    ours = change_of(mine, shared_columns=shared)
-    overlap = find_conflict([(RIVAL, change_of(theirs, shared_columns=shared))], ours, strategy)
+    ours = write_summary(mine, shared_columns=shared)
+    overlap = find_conflict([(RIVAL, write_summary(theirs, shared_columns=shared))], ours, strategy)
     assert overlap is None or (overlap.winner == RIVAL and overlap.reason.startswith(RIVAL.requested))
     return None if overlap is None else overlap.reason
 
@@ -118,17 +118,17 @@ def test_base_files_of_one_group_conflict_whatever_columns_they_bring() -> None:
 
 
 def test_groups_that_a_write_decided_about_count_though_it_wrote_no_file() -> None:
-    ours = change_of(wrote(), touched=[("a", G)])
-    assert find_conflict([(RIVAL, change_of(wrote(base("a", G))))], ours, file_groups) is not None
+    ours = write_summary(wrote(), touched=[("a", G)])
+    assert find_conflict([(RIVAL, write_summary(wrote(base("a", G))))], ours, file_groups) is not None
 
 
 def test_keys_are_compared_where_both_inserted() -> None:
-    mine = change_of(wrote(base("a", G, inserts=1), base("b", H)))
-    assert may_share_keys(mine, change_of(wrote(base("a", H, inserts=1))), global_keys=False)
-    assert not may_share_keys(mine, change_of(wrote(base("b", H, inserts=1))), global_keys=False)
-    assert may_share_keys(mine, change_of(wrote(base("b", H, inserts=1))), global_keys=True)
-    assert not may_share_keys(mine, change_of(wrote(base("a", H))), global_keys=True)
-    compacted = change_of(wrote(base("a", H, inserts=1), operation=Operation.COMPACT.value))
+    mine = write_summary(wrote(base("a", G, inserts=1), base("b", H)))
+    assert may_share_keys(mine, write_summary(wrote(base("a", H, inserts=1))), global_keys=False)
+    assert not may_share_keys(mine, write_summary(wrote(base("b", H, inserts=1))), global_keys=False)
+    assert may_share_keys(mine, write_summary(wrote(base("b", H, inserts=1))), global_keys=True)
+    assert not may_share_keys(mine, write_summary(wrote(base("a", H))), global_keys=True)
+    compacted = write_summary(wrote(base("a", H, inserts=1), operation=Operation.COMPACT.value))
     assert not may_share_keys(mine, compacted, global_keys=True)
 
 
@@ -145,7 +145,7 @@ def test_strategies_go_by_our_names_by_hudis_and_by_those_of_functions(name: str
     assert found is strategy or (strategy is None and reason(found, wrote(base("a", G)), wrote(base("a", G))) is None)
 
 
-def never(ours: Change, theirs: Change) -> str | None:
+def never(ours: WriteSummary, theirs: WriteSummary) -> str | None:
     """A strategy that finds no conflict."""
     return None
 
@@ -164,4 +164,4 @@ def test_a_strategy_that_is_not_there_is_refused_by_name(name: str, message: str
 
 
 def test_without_others_there_is_nobody_to_lose_to() -> None:
-    assert find_conflict([], change_of(wrote(base("a", G, inserts=1))), file_groups) is None
+    assert find_conflict([], write_summary(wrote(base("a", G, inserts=1))), file_groups) is None
