@@ -17,7 +17,7 @@ from lakehouse.cli.table import open_table
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
-from lakehouse.spec.clustering_options import LAYOUT, PARTITIONS, SORT_COLUMNS
+from lakehouse.spec.options.clustering import LAYOUT, PARTITIONS, SORT_COLUMNS
 
 _VERBS = ("due", "plan", "run")
 _DRY_RUN = "--dry-run"

@@ -24,7 +24,8 @@ from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import Session, storage_options_of
 from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.location import location_of
-from lakehouse.spec.options import CREATE_OPTIONS, parse_options
+from lakehouse.spec.options.creation import CREATE_OPTIONS
+from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.table import TableSpec, load_spec
 
 logger = logging.getLogger(__name__)

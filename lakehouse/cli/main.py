@@ -169,7 +169,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _options(words: list[str]) -> int:
-    from lakehouse.spec.options import declarations, options_markdown
+    from lakehouse.spec.options.declarations import declarations, options_markdown
 
     parser = argparse.ArgumentParser(prog="lakehouse options")
     parser.add_argument("--markdown", action="store_true", help="print README's table")

@@ -33,7 +33,8 @@ from lakehouse.platform.publish.status import status
 from lakehouse.spark.session import job_session
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.location import resolve
-from lakehouse.spec.options import Policies, parse_options
+from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.publish import PublishSpec
 from lakehouse.spec.table import TableSpec
 

@@ -22,7 +22,7 @@ from lakehouse.core.planning.schema import evolve, normalise
 from lakehouse.errors import UserError
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.sources import FileSet, Schema, Session, infer_schema, lines_of
-from lakehouse.spec.schema_options import SchemaPolicy
+from lakehouse.spec.options.schema import SchemaPolicy
 
 _AT_ONCE = 16
 _NAMES = "map<string,string>"

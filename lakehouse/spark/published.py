@@ -21,7 +21,7 @@ from lakehouse.model.predicate import Predicate, columns_of
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.metastore.protocol import HivePartition, HiveTable
 from lakehouse.platform.metastore.published import published_table, shown_partitions
-from lakehouse.spec.sync_options import METASTORE_URIS, SyncPolicy
+from lakehouse.spec.options.sync import METASTORE_URIS, SyncPolicy
 
 PUBLISHED = "published"
 _FILES_PER_PART = 4

@@ -62,7 +62,7 @@ from lakehouse.model.predicate import And, Comparison, In, Not, Predicate, Start
 from lakehouse.model.predicate import IsNull as IsNullPredicate
 from lakehouse.spark.published import PUBLISHED, PublishedReader, published_schema
 from lakehouse.spark.scan import spark_schema
-from lakehouse.spec.options import parse_options
+from lakehouse.spec.options.parser import parse_options
 
 NAME = "lakehouse"
 _QUERY = "hoodie.datasource.query.type"

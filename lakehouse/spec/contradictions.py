@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakehouse.errors import UserError
-from lakehouse.spec.options import canonical_key, parse_options
+from lakehouse.spec.options.declarations import canonical_key
+from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.services import SERVICES, service_settings
 
 _COMMITS_KEPT, _COMMITS_CLEANED = "hoodie.keep.min.commits", "hoodie.clean.commits.retained"

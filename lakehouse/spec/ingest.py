@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.spec.event_time_options import EVENT_TIME_FIELD, LATENESS, SOURCE
 from lakehouse.spec.interval_path import problem_of
-from lakehouse.spec.schema_options import (
+from lakehouse.spec.options.event_time import EVENT_TIME_FIELD, LATENESS, SOURCE
+from lakehouse.spec.options.schema import (
     MISSING_COLUMN,
     MISSING_COLUMNS,
     NEW_COLUMN,

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import re2
 
 from lakehouse.errors import UserError
-from lakehouse.spec.options import declarations
+from lakehouse.spec.options.declarations import declarations
 
 HIDDEN = "***"
 #: Names that no declaration covers: options of storage and of sources.

@@ -16,7 +16,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lakehouse.errors import UserError, nearest
-from lakehouse.spec.options import POLICIES, parse_options
+from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.options.policies import POLICIES
 from lakehouse.spec.quantities import parse_duration
 
 #: The services, in the order in which they help each other: what one leaves behind, a later one takes away.

@@ -23,14 +23,16 @@ from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, NUM_BUCKETS, check_rule, render_rules
 from lakehouse.spec.contradictions import check_settings
-from lakehouse.spec.delete_options import DELETE_RETENTION
 from lakehouse.spec.ingest import IngestSpec, ingest_mapping, parse_ingest
-from lakehouse.spec.options import CREATE_OPTIONS, canonical_key, parse_options
+from lakehouse.spec.options.creation import CREATE_OPTIONS
+from lakehouse.spec.options.declarations import canonical_key
+from lakehouse.spec.options.deletes import DELETE_RETENTION
+from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.options.ttl import TtlPolicy
 from lakehouse.spec.publish import PublishSpec, is_enabled, parse_publish
 from lakehouse.spec.quantities import duration_text
 from lakehouse.spec.secrets import refuse_secrets
 from lakehouse.spec.services import SERVICES, service_options, service_settings, setting_options
-from lakehouse.spec.ttl_options import TtlPolicy
 from lakehouse.spec.yaml_section import Section, read_section
 
 TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")

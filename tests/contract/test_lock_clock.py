@@ -72,7 +72,7 @@ def test_clock_that_is_off_by_more_than_leases_allow_is_refused(place: Place, si
     storage = ObjectStore() if place.kind.endswith("memory") else None
     visit(place, 0, storage)
     skew._measured.clear()
-    allowed = 135_000 if place.policy.lock_provider == "storage" else ALLOWED_MS
+    allowed = 135_000 if place.policy.lock.provider == "storage" else ALLOWED_MS
     direction = "ahead of" if sign > 0 else "behind"
     with pytest.raises(UserError, match=rf"clock of this host is .* s {direction} that of .*NTP"):
         visit(place, sign * (allowed + 3_000), storage)

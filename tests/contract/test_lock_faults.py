@@ -25,7 +25,8 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import LakehouseError, RetryableError, UserError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.locks import Place, kinds
 from tests.support.syscalls import System, failing
 from tests.support.tables import SteadyClock
@@ -45,7 +46,7 @@ each_served = pytest.mark.parametrize("place", kinds(SERVED), indirect=True)
 def visit(place: Place) -> None:
     """Take the lock, check it, renew it and give it back, as a process that has agreed on no lock yet."""
     agreement._agreed.clear()
-    with table_lock(place.env(1), replace(place.policy, lock_wait_ms=WAIT_MS)) as lock:
+    with table_lock(place.env(1), replace(place.policy, lock=replace(place.policy.lock, wait_ms=WAIT_MS))) as lock:
         lock.check()
         lock._lock.renew()
         lock.check()
@@ -160,7 +161,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("is_first", [False, True])
 def test_lock_on_a_full_disk_reports_it_at_once(provider: str, is_first: bool, small_disk: Path) -> None:
     env = Env(storage=LocalStorage(str(small_disk / "t")), clock=SteadyClock())
-    policy = TransactionPolicy(lock_provider=provider, lock_wait_ms=60_000)
+    policy = TransactionPolicy(lock=LockPolicy(provider=provider, wait_ms=60_000))
     if not is_first:
         with table_lock(env, policy):
             pass
@@ -170,7 +171,7 @@ def test_lock_on_a_full_disk_reports_it_at_once(provider: str, is_first: bool, s
     before = env.clock.now_ms()
     with pytest.raises(RetryableError, match=r"disk is full at .*No space left on device"), table_lock(env, policy):
         pass
-    assert env.clock.now_ms() - before < policy.lock_wait_ms
+    assert env.clock.now_ms() - before < policy.lock.wait_ms
     (small_disk / "filler").unlink()
     with table_lock(env, policy) as lock:
         lock.check()

@@ -16,7 +16,9 @@ from thrift.transport.TTransport import TBufferedTransport, TTransportException
 from lakehouse.core.timeline.locks.hivemetastore import open_lock
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.lock_providers import HiveMetastoreLockOptions
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.hive import TIMEOUT_S
 from tests.support.locks import until
 from tests.support.tables import make_env
@@ -27,9 +29,9 @@ _numbers = itertools.count(1)
 def ours(uris: str, table: str) -> Lock:
     """Return our lock of a table."""
     policy = TransactionPolicy(
-        lock_provider="hivemetastore", hive_uris=uris, hive_database="sales", hive_table=table, lock_lease_ms=3_000
+        lock=LockPolicy.of(HiveMetastoreLockOptions(uris=uris, database="sales", table=table), lease_ms=3_000)
     )
-    return open_lock(make_env(), policy)
+    return open_lock(make_env(), policy.lock)
 
 
 def queue(uri: str, table: str) -> list[Any]:

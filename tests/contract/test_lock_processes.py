@@ -17,7 +17,7 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import RetryableError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.locks import Place, kinds
 from tests.support.processes import forked
 
@@ -62,14 +62,14 @@ def holder(place: Place, policy: TransactionPolicy) -> Iterator[tuple[BaseProces
 
 def thief(place: Place, policy: TransactionPolicy) -> TableLock:
     """Wait for the lock in this process and return it."""
-    lock = TableLock(Env(storage=place.storage), replace(policy, lock_wait_ms=60_000))
+    lock = TableLock(Env(storage=place.storage), replace(policy, lock=replace(policy.lock, wait_ms=60_000)))
     lock.acquire()
     return lock
 
 
 @each
 def test_the_lock_of_a_killed_process_is_taken_over(place: Place) -> None:
-    policy = replace(place.policy, lock_lease_ms=60_000)
+    policy = replace(place.policy, lock=replace(place.policy.lock, lease_ms=60_000))
     with holder(place, policy) as (child, _, token):
         child.kill()
         child.join()
@@ -81,7 +81,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(place: Place) -> None:
 
 @each
 def test_a_process_that_was_suspended_finds_out_and_takes_nothing_from_its_successor(place: Place) -> None:
-    policy = replace(place.policy, lock_lease_ms=LEASE_MS)
+    policy = replace(place.policy, lock=replace(place.policy.lock, lease_ms=LEASE_MS))
     with holder(place, policy) as (child, told, token):
         assert child.pid is not None
         os.kill(child.pid, signal.SIGSTOP)

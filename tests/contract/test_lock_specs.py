@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,9 +12,8 @@ from lakehouse.cli.main import main
 from lakehouse.cli.table import open_table
 from lakehouse.core.timeline.lock_compatibility import SHARED_LOCK
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.spec.lock_options import LockPolicy
 from lakehouse.spec.table import load_spec
-from tests.support.locks import Place, kinds
+from tests.support.locks import Place, kinds, options_of
 
 PROVIDER = "hoodie.write.lock.provider"
 OPTIMISTIC = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
@@ -32,13 +30,9 @@ KINDS = (
 
 def spec_of(place: Place, tmp_path: Path, **others: str) -> Path:
     """Write a spec that declares the lock of a place."""
-    declared = {
-        field.metadata["key"]: str(getattr(place.policy, field.name))
-        for field in fields(LockPolicy)
-        if getattr(place.policy, field.name) != field.default
-    }
-    mode = {} if place.policy.lock_provider == "in_process" else OPTIMISTIC
-    options = {**mode, PROVIDER: place.policy.lock_provider, **declared, **others}
+    declared = options_of(place.policy.lock)
+    mode = {} if place.policy.lock.provider == "in_process" else OPTIMISTIC
+    options = {**mode, PROVIDER: place.policy.lock.provider, **declared, **others}
     lines = [
         "table: sales.orders",
         f"location: {place.storage.root}",
@@ -69,9 +63,9 @@ def test_lock_provider_is_declared_in_a_spec_and_taken_by_the_command_line(
     finally:
         holder.release()
     assert main(["savepoint", "create", "--table", spec]) == 0
-    if place.policy.lock_provider != "in_process":
+    if place.policy.lock.provider != "in_process":
         recorded = json.loads(place.storage.get(SHARED_LOCK))["lock"]
-        assert recorded.startswith(f"{place.policy.lock_provider} ")
+        assert recorded.startswith(f"{place.policy.lock.provider} ")
 
 
 @pytest.mark.parametrize("provider", ["sqlalchemy", "zookeeper", "hivemetastore"])
@@ -90,5 +84,5 @@ def test_options_of_a_spec_that_exclude_each_other_are_refused_when_it_is_loaded
         "table: s.o\nlocation: /t\nrecord_key: id\noptions:\n"
         f"  {next(iter(OPTIMISTIC))}: {next(iter(OPTIMISTIC.values()))}\n  {PROVIDER}: in_process\n"
     )
-    with pytest.raises(UserError, match=r"orders.yaml:6: option .*=in_process excludes nobody outside of one process"):
+    with pytest.raises(UserError, match=r"orders.yaml:6: option .*=in_process excludes writers of the same process"):
         load_spec(spec)

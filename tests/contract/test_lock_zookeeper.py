@@ -12,7 +12,9 @@ from kazoo.exceptions import ConnectionLoss
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.core.timeline.locks.zookeeper import open_lock
 from lakehouse.errors import RetryableError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.lock_providers import ZookeeperLockOptions
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import make_env
 
 QUEUE = "/hudi/orders"
@@ -34,9 +36,9 @@ def curator(zookeeper_hosts: str) -> Iterator[KazooClient]:
 def ours(hosts: str) -> Lock:
     """Return our lock of the queue."""
     policy = TransactionPolicy(
-        lock_provider="zookeeper", zookeeper_url=hosts, zookeeper_base_path="/hudi", zookeeper_lock_key="orders"
+        lock=LockPolicy.of(ZookeeperLockOptions(url=hosts, base_path="/hudi", lock_key="orders"))
     )
-    return open_lock(make_env(), policy)
+    return open_lock(make_env(), policy.lock)
 
 
 def curators_node(curator: KazooClient) -> str:
@@ -114,13 +116,11 @@ def test_a_node_of_unknown_fate_goes_with_the_session(
 
 def test_an_ensemble_that_does_not_answer_is_worth_another_try() -> None:
     policy = TransactionPolicy(
-        lock_provider="zookeeper",
-        zookeeper_url="127.0.0.1:1",
-        zookeeper_base_path="/hudi",
-        zookeeper_lock_key="orders",
-        zookeeper_connection_ms=300,
+        lock=LockPolicy.of(
+            ZookeeperLockOptions(url="127.0.0.1:1", base_path="/hudi", lock_key="orders", connection_ms=300)
+        )
     )
-    lock = open_lock(make_env(), policy)
+    lock = open_lock(make_env(), policy.lock)
     with pytest.raises(RetryableError, match=re.escape("zookeeper://127.0.0.1:1/hudi/orders")):
         lock.try_acquire()
     lock.release()

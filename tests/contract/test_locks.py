@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,8 +16,7 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError
-from lakehouse.spec.lock_options import LockPolicy
-from tests.support.locks import ALL, FILE_KINDS, LEASED, MORTAL, Place, count_up, kinds, until
+from tests.support.locks import ALL, FILE_KINDS, LEASED, MORTAL, Place, count_up, kinds, options_of, until
 from tests.support.processes import forked
 
 KEY = "hoodie.write.lock.provider"
@@ -99,7 +98,7 @@ def test_giving_back_twice_takes_nothing_from_the_next(place: Place) -> None:
 
 @each
 def test_threads_are_inside_one_at_a_time_and_tokens_tell_their_order(place: Place) -> None:
-    place = replace(place.real(), policy=replace(place.policy, lock_wait_ms=60_000))
+    place = replace(place.real(), policy=replace(place.policy, lock=replace(place.policy.lock, wait_ms=60_000)))
     inside: list[int] = []
     most: list[int] = []
     tokens: list[int] = []
@@ -131,7 +130,7 @@ def test_processes_are_inside_one_at_a_time(place: Place, tmp_path: Path, reques
     counter.write_text("0")
     is_s3 = place.storage.root.startswith("s3://")
     options = request.getfixturevalue("s3_server").options if is_s3 else {}
-    policy = replace(place.policy, lock_wait_ms=60_000)
+    policy = replace(place.policy, lock=replace(place.policy.lock, wait_ms=60_000))
     processes = forked()
     work = (place.storage.root, options, policy, str(counter), ROUNDS)
     children = [processes.Process(target=count_up, args=work) for _ in range(CHILDREN)]
@@ -234,7 +233,7 @@ def test_who_gives_signs_of_life_keeps_the_lock(place: Place) -> None:
 
 @pytest.mark.parametrize("place", kinds(("filesystem-local", "filesystem-s3", "sqlalchemy-sqlite")), indirect=True)
 def test_a_lease_shorter_than_the_work_is_renewed_in_the_background(place: Place) -> None:
-    real = replace(place.real(), policy=replace(place.policy, lock_lease_ms=SHORT_LEASE_MS))
+    real = replace(place.real(), policy=replace(place.policy, lock=replace(place.policy.lock, lease_ms=SHORT_LEASE_MS)))
     holder, other = real.table_lock(1), real.lock(2)
     holder.acquire()
     real.clock.sleep(3 * SHORT_LEASE_MS / 1000 + 0.5)
@@ -300,18 +299,14 @@ def visit(place: Place, storage: FaultyStorage) -> None:
 
 @each
 def test_tables_are_written_under_it(place: Place) -> None:
-    options = {
-        declared.metadata["key"]: str(value)
-        for declared in fields(LockPolicy)
-        if (value := getattr(place.policy, declared.name)) != declared.default
-    }
+    options = options_of(place.policy.lock)
     env = Env(storage=place.storage)
     table = Table.create(
         place.storage.root,
         name="t",
         record_key=["id"],
         ordering="ts",
-        options=options | {KEY: place.policy.lock_provider},
+        options=options | {KEY: place.policy.lock.provider},
         env=env,
     )
     table.upsert(pa.table({"id": ["a", "b"], "ts": [1, 1]}))
@@ -320,6 +315,6 @@ def test_tables_are_written_under_it(place: Place) -> None:
     assert dict(zip(rows["id"], rows["ts"], strict=True)) == {"a": 1, "b": 2, "c": 2}
     kept = {file.name for file in env.storage.list(".hoodie")} & {"holder.json", "table_lock.json"}
     assert kept == {"filesystem": {"holder.json"}, "storage": {"table_lock.json"}}.get(
-        place.policy.lock_provider, set()
+        place.policy.lock.provider, set()
     )
     acquired(place.lock(1))

@@ -18,7 +18,7 @@ from lakehouse.core.planning.clustering import LAYOUT_KEY, plan_clustering
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, State
-from lakehouse.spec.clustering_options import ClusteringPolicy
+from lakehouse.spec.options.clustering import ClusteringPolicy
 from tests.support.shared import fixtures
 
 

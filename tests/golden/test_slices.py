@@ -27,7 +27,7 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import Action
-from lakehouse.spec.options import CompactionPolicy
+from lakehouse.spec.options.compaction import CompactionPolicy
 from tests.support.fixture_tables import FixtureTable, canonical_rows, load_fixture_tables
 
 SUPPORTED = [

@@ -31,7 +31,7 @@ from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError
 from lakehouse.model.commit import COMPACTIONS
 from lakehouse.model.instant import Instant
-from lakehouse.spec.options import parse_options
+from lakehouse.spec.options.parser import parse_options
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.support import hudi_rs
 from tests.support.lock_bridge import PROVIDER, compiled, serving

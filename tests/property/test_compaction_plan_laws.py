@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lakehouse.core.planning.compaction import compaction_due, plan_compaction, plan_log_compaction
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import STRATEGIES, TRIGGERS, CompactionPolicy
+from lakehouse.spec.options.compaction import STRATEGIES, TRIGGERS, CompactionPolicy
 from tests.support.merged_groups import MergedGroups
 from tests.support.tables import examples
 

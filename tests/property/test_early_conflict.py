@@ -22,7 +22,8 @@ from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Action
-from lakehouse.spec.options import Policies, parse_options
+from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.options.policies import Policies
 from tests.support.interleave import orders
 from tests.support.killed import (
     BASE,

@@ -12,7 +12,7 @@ from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile
-from lakehouse.spec.options import WritePolicy
+from lakehouse.spec.options.write import WritePolicy
 from tests.support.tables import examples
 from tests.unit.core.files.test_staging import context
 

@@ -27,7 +27,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.killed import Host
 from tests.support.tables import DELETED, Shape, batch, data_rows, examples, make_env, make_table, row
 

@@ -17,7 +17,7 @@ from lakehouse.core.timeline.expiry import is_alive, note, owner_of
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.errors import RetryableError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.lock import LockPolicy
 from tests.support.interleave import Actor, orders
 from tests.support.killed import Host
 
@@ -55,7 +55,7 @@ class World:
     def lock(self, storage: Storage, pid: int, dead: Iterable[int] = ()) -> Lock:
         """Return a lock of one process."""
         env = Env(storage=storage, clock=self.clock, processes=Host(pid, frozenset(dead)))
-        return open_lock(env, TransactionPolicy(lock_provider=self.provider, lock_lease_ms=LEASE_MS))
+        return open_lock(env, LockPolicy(provider=self.provider, lease_ms=LEASE_MS))
 
     def left_by_the_dead(self) -> Lock:
         """Return the lock of a holder that went to sleep for longer than its lease."""

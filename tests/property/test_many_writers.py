@@ -282,7 +282,11 @@ def test_threads_that_upsert_the_same_keys_end_as_their_commits_say(index: str) 
     ("index", "options", "message"),
     [
         ("SIMPLE", {**OPTIMISTIC, "hoodie.clean.failed.writes.policy": "EAGER"}, "policy=EAGER.*LAZY"),
-        ("SIMPLE", {**OPTIMISTIC, "hoodie.write.lock.provider": "in_process"}, "in_process excludes nobody outside"),
+        (
+            "SIMPLE",
+            {**OPTIMISTIC, "hoodie.write.lock.provider": "in_process"},
+            "in_process excludes writers of the same process",
+        ),
         ("BUCKET", NON_BLOCKING, "merge-on-read table with hoodie.index.type=BUCKET.*copy-on-write with BUCKET"),
         ("LOGS_SIMPLE", NON_BLOCKING, "merge-on-read with SIMPLE"),
     ],

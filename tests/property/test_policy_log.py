@@ -20,7 +20,7 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.ttl_policy_log import BASE, edit_path, fold_rules, read_rules, remove_rule, set_rule
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UserError
 from lakehouse.model.ttl import TtlRule
-from lakehouse.spec.ttl_options import ttl_rule
+from lakehouse.spec.options.ttl import ttl_rule
 from tests.support.interleave import Actor, orders, play
 from tests.support.tables import SeededIds, SteadyClock, examples
 

@@ -15,7 +15,7 @@ from lakehouse.core.files.base_reader import convert
 from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.errors import UserError
-from lakehouse.spec.schema_options import SchemaPolicy
+from lakehouse.spec.options.schema import SchemaPolicy
 from tests.support.tables import examples
 
 STRICT, FILLING = SchemaPolicy(), SchemaPolicy(fill_missing_columns=True)

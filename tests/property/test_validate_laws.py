@@ -20,7 +20,7 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.instant import Instant
 from lakehouse.model.restore import Savepoint
-from lakehouse.spec.options import parse_options
+from lakehouse.spec.options.parser import parse_options
 from tests.support.archived import eager
 from tests.support.killed import (
     INDEXES,

@@ -22,7 +22,7 @@ from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock
 from lakehouse.core.timeline.locks.lease_files import NoteCodec
 from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.core.timeline.table_lock import open_lock
-from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.options.lock import LockPolicy
 from tests.simulation.world import THREADING, here
 
 
@@ -70,9 +70,9 @@ def _own(key: object) -> str:
 
 def _open_lock(env: Env, policy: LockPolicy) -> Lock:
     """Return the lock of the provider; a database is a store of its own, which keeps conditions and fails alike."""
-    if policy.lock_provider != "sqlalchemy":
+    if policy.provider != "sqlalchemy":
         return open_lock(env, policy)
-    lease_ms = policy.lock_lease_ms
+    lease_ms = policy.lease_ms
     row = FileRegister(env.storage.beside(here().database), "row")  # type: ignore[attr-defined]
     return LeaseLock(env, row, NoteCodec(env), name="row", lease_ms=lease_ms, renew_ms=lease_ms // 3)
 

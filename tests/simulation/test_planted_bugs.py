@@ -27,7 +27,7 @@ from lakehouse.core.timeline.process_identity import ProcessId
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import WritePolicy
+from lakehouse.spec.options.write import WritePolicy
 from tests.simulation.run import Run, failure_in
 from tests.simulation.store import Plan
 from tests.simulation.tables import prepared, shapes

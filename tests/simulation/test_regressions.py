@@ -12,7 +12,7 @@ from lakehouse.core.timeline.claims import check_claim, claim
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.archived import EAGERLY
 from tests.support.killed import (
     BASE,

@@ -15,7 +15,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError
 from lakehouse.model.instant import Action
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.simulation import invariants
 from tests.simulation.actors import NON_BLOCKING, OPTIMISTIC, SERVING
 from tests.simulation.tables import CALLS, INDEXES, Shape, prepared

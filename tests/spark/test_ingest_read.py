@@ -22,7 +22,7 @@ from lakehouse.platform.ingest.read import REFUSED, Batch, DeadLetterBox, Known,
 from lakehouse.platform.sources.files import list_source
 from lakehouse.spark.sources import schema_of_arrow
 from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.schema_options import SchemaPolicy
+from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.table import TableSpec
 from tests.support.s3 import S3Server
 

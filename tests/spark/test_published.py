@@ -22,7 +22,7 @@ from lakehouse.platform.metastore.hive import HiveMetastore
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import run, signal
-from lakehouse.spec.options import parse_options
+from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.publish import parse_publish
 from tests.support.hive_spark import HiveSpark
 

@@ -17,7 +17,16 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.env import Clock, Env, SystemClock
 from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.core.timeline.table_lock import TableLock, open_lock
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.lock_providers import (
+    LOCK_PROVIDERS,
+    HiveMetastoreLockOptions,
+    SqlAlchemyLockOptions,
+    StorageLockOptions,
+    ZookeeperLockOptions,
+)
+from lakehouse.spec.options.transaction import TransactionPolicy
+from lakehouse.spec.options.values import declared_options
 from tests.support import hive
 from tests.support.killed import Host
 from tests.support.stores import make_store
@@ -51,8 +60,8 @@ class Place:
     @property
     def lease_s(self) -> float:
         """Seconds after which a holder that gives no sign of life loses the lock."""
-        storage = self.policy.lock_provider == "storage"
-        return self.policy.lock_validity_s if storage else self.policy.lock_lease_ms / 1000
+        options = self.policy.lock.options
+        return options.validity_s if isinstance(options, StorageLockOptions) else self.policy.lock.lease_ms / 1000
 
     def env(self, pid: int = 1, *, storage: Storage | None = None, dead: tuple[int, ...] = ()) -> Env:
         """Return the world as the process `pid` sees it; nobody is dead unless said so."""
@@ -60,14 +69,14 @@ class Place:
 
     def lock(self, pid: int = 1, **seen: Any) -> Lock:
         """Return the provider's lock for one acquisition."""
-        lock = open_lock(self.env(pid, **seen), self.policy)
+        lock = open_lock(self.env(pid, **seen), self.policy.lock)
         self.opened.append(lock)
         return lock
 
     def table_lock(self, pid: int = 1, *, wait_ms: int | None = None, **seen: Any) -> TableLock:
         """Return the lock as operations have it."""
-        policy = self.policy if wait_ms is None else replace(self.policy, lock_wait_ms=wait_ms)
-        return TableLock(self.env(pid, **seen), policy)
+        lock = self.policy.lock if wait_ms is None else replace(self.policy.lock, wait_ms=wait_ms)
+        return TableLock(self.env(pid, **seen), replace(self.policy, lock=lock))
 
     def live(self, lock: Lock) -> None:
         """Let three quarters of the lease pass, and the holder give a sign of life."""
@@ -93,8 +102,10 @@ class ZookeeperPlace(Place):
     def die(self, lock: Lock) -> None:
         """End the session of the holder behind its back, as the server does when it hears nothing."""
         of_holder = lock._client  # type: ignore[attr-defined]
+        options = self.policy.lock.options
+        assert isinstance(options, ZookeeperLockOptions)
         impostor = KazooClient(
-            hosts=self.policy.zookeeper_url, timeout=of_holder._session_timeout / 1000, client_id=of_holder.client_id
+            hosts=options.url, timeout=of_holder._session_timeout / 1000, client_id=of_holder.client_id
         )
         impostor.start(timeout=10)
         impostor.stop()
@@ -128,21 +139,34 @@ _PLACES: dict[str, type[Place]] = {"zookeeper": ZookeeperPlace, "hivemetastore":
 def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Return a fresh place of one of ALL; servers start when the first test asks."""
     provider, _, where = kind.partition("-")
-    options: dict[str, Any] = {"lock_provider": provider, "lock_wait_ms": 1_000, "lock_lease_ms": LEASE_MS}
+    options, lease_ms = LOCK_PROVIDERS[provider].options(), LEASE_MS
     store = where if provider in ("filesystem", "storage") else "local"
     if where == "sqlite":
-        options["lock_database_url"] = f"sqlite:///{tmp_path}/locks.db"
+        options = SqlAlchemyLockOptions(url=f"sqlite:///{tmp_path}/locks.db")
     elif where == "postgresql":
-        options["lock_database_url"] = request.getfixturevalue("postgresql_url")
+        options = SqlAlchemyLockOptions(url=request.getfixturevalue("postgresql_url"))
     elif kind == "zookeeper":
-        options["zookeeper_url"] = request.getfixturevalue("zookeeper_hosts")
-        options |= {"zookeeper_base_path": f"/locks/{next(_numbers)}", "zookeeper_lock_key": "orders"}
-        options["zookeeper_session_ms"] = SESSION_MS
+        options = ZookeeperLockOptions(
+            url=request.getfixturevalue("zookeeper_hosts"),
+            base_path=f"/locks/{next(_numbers)}",
+            lock_key="orders",
+            session_ms=SESSION_MS,
+        )
     elif kind == "hivemetastore":
-        options["hive_uris"] = request.getfixturevalue("hive_uri")
-        options |= {"hive_database": "sales", "hive_table": f"orders_{next(_numbers)}", "lock_lease_ms": 3_000}
+        uris, table = request.getfixturevalue("hive_uri"), f"orders_{next(_numbers)}"
+        options, lease_ms = HiveMetastoreLockOptions(uris=uris, database="sales", table=table), 3_000
+    policy = TransactionPolicy(lock=LockPolicy.of(options, wait_ms=1_000, lease_ms=lease_ms))
     place = _PLACES.get(kind, Place)
-    return place(kind, make_store(store, request, tmp_path / str(next(_numbers))), TransactionPolicy(**options))
+    return place(kind, make_store(store, request, tmp_path / str(next(_numbers))), policy)
+
+
+def options_of(policy: LockPolicy) -> dict[str, str]:
+    """Return the options that differ from their defaults, as a user would set them."""
+    return {
+        declared.metadata["key"]: str(value)
+        for declared, value in declared_options(policy)
+        if value != declared.default
+    }
 
 
 def kinds(chosen: tuple[str, ...]) -> list[Any]:

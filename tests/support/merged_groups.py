@@ -13,7 +13,7 @@ from lakehouse.core.state.file_system_view import DataFile, latest_slices, visib
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import CompactionPolicy
+from lakehouse.spec.options.compaction import CompactionPolicy
 
 UNBOUNDED = CompactionPolicy(strategy="UnBounded")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lakehouse.spec.options import options_markdown
+from lakehouse.spec.options.declarations import options_markdown
 from lakehouse.spec.table import parse_spec
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

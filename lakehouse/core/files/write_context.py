@@ -14,7 +14,7 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.merge import MergeRule
 from lakehouse.spec.bucket_rules import BucketRules
-from lakehouse.spec.options import WritePolicy
+from lakehouse.spec.options.write import WritePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,9 @@ from datetime import datetime, timedelta
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
-from lakehouse.spec.options import ArchivePolicy, CleanPolicy, CompactionPolicy
+from lakehouse.spec.options.archive import ArchivePolicy
+from lakehouse.spec.options.clean import CleanPolicy
+from lakehouse.spec.options.compaction import CompactionPolicy
 
 #: Pending, these hold the archive back.
 _WRITING = WRITE_ACTIONS | {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING}

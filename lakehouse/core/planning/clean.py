@@ -24,7 +24,7 @@ from lakehouse.model.clean import CleanMetadata, CleanPlan
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
-from lakehouse.spec.options import CleanPolicy
+from lakehouse.spec.options.clean import CleanPolicy
 
 #: Under this key Hudi's plans tell the savepoints that they heeded; pins are a thing of ours.
 SAVEPOINTS_KEY = "savepointed_timestamps"

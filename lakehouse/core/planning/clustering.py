@@ -15,8 +15,8 @@ from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, Clusteri
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.clustering_options import LAYOUTS, SORT_COLUMNS, ClusteringFilter, ClusteringPolicy
-from lakehouse.spec.options import WritePolicy
+from lakehouse.spec.options.clustering import LAYOUTS, SORT_COLUMNS, ClusteringFilter, ClusteringPolicy
+from lakehouse.spec.options.write import WritePolicy
 
 _MB = 1024 * 1024
 _HOURS = 24

@@ -17,7 +17,8 @@ from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.pattern import compile_pattern
-from lakehouse.spec.options import PARTITION_REGEX, CompactionPolicy, WritePolicy
+from lakehouse.spec.options.compaction import PARTITION_REGEX, CompactionPolicy
+from lakehouse.spec.options.write import WritePolicy
 
 _MB = 1024 * 1024
 _MAX_FILE_BYTES = WritePolicy().max_file_bytes

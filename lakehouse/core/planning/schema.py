@@ -18,7 +18,7 @@ import pyarrow as pa
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.drift import ColumnDrift, Drift
-from lakehouse.spec.schema_options import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
+from lakehouse.spec.options.schema import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
 
 _WIDENING = [pa.int32(), pa.int64(), pa.float32(), pa.float64()]
 _ROUNDING = [(pa.int32(), pa.float32()), (pa.int64(), pa.float32()), (pa.int64(), pa.float64())]

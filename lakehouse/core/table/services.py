@@ -30,8 +30,8 @@ from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.instant import Instant
 from lakehouse.model.texts import text_list
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
-from lakehouse.spec.options import Policies
-from lakehouse.spec.ttl_options import TtlLimits, ttl_rule
+from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.ttl import TtlLimits, ttl_rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,8 +56,9 @@ from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
 from lakehouse.model.validation import ValidationReport
-from lakehouse.spec.options import Policies, check_known, parse_options
-from lakehouse.spec.schema_options import SchemaPolicy
+from lakehouse.spec.options.parser import check_known, parse_options
+from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.schema import SchemaPolicy
 
 Outcome = Committed | NothingToDo
 

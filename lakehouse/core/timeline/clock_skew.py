@@ -19,7 +19,7 @@ import logging
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
     except RetryableError as error:
         logger.info("%s: the time of what keeps the lock is not known: %s", lock.name, error)
         return
-    allowed_ms = allowed_skew_ms(policy, lock)
+    allowed_ms = allowed_skew_ms(lock)
     if skew_ms is not None and abs(skew_ms) * 2 > allowed_ms:
         text = (
             f"the clock of this host is {abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} that of "
@@ -54,7 +54,6 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
     _measured[lock.name] = now_ms
 
 
-def allowed_skew_ms(policy: TransactionPolicy, lock: Lock) -> int:
+def allowed_skew_ms(lock: Lock) -> int:
     """Return by how much the clock of one host may be off, in milliseconds."""
-    lease_ms = policy.lock_validity_s * 1000 if policy.lock_provider == "storage" else policy.lock_lease_ms
-    return (lease_ms - lock.renew_ms) // 2
+    return (lock.lease_ms - lock.renew_ms) // 2

@@ -22,13 +22,11 @@ from lakehouse.core.timeline.expiry import note
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
 from lakehouse.model.document import parse_json
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
 SHARED_LOCK = ".hoodie/shared_lock.json"
-#: Providers that keep the lock by conditional writes to the store of the table.
-_IN_FILES = ("filesystem", "storage")
 #: Stores that are no services: create and swap are ours there, under locks of the operating system or of memory.
 _OURS = ("/", "memory://")
 _PROBE_LEASE_MS = 60_000
@@ -46,12 +44,12 @@ def agree(env: Env, policy: TransactionPolicy, name: str) -> None:
     Raises UserError for a store that cannot keep it, and for a table whose writers take another lock.
     """
     root = env.storage.root
-    if policy.many_writers and policy.lock_provider in _IN_FILES and not root.startswith(_OURS):
+    if policy.many_writers and policy.lock.registered.in_table_storage and not root.startswith(_OURS):
         if root not in _proved:
-            _prove_conditions(env, policy.lock_provider)
+            _prove_conditions(env, policy.lock.provider)
         _proved[root] = True
     # In the table itself the lock is the same one wherever the table is mounted.
-    ours = f"{policy.lock_provider} {name.removeprefix(f'{root}/')}"
+    ours = f"{policy.lock.provider} {name.removeprefix(f'{root}/')}"
     now_ms, key = env.clock.now_ms(), f"{root} {ours}"
     if key in _agreed and 0 <= now_ms - _agreed[key] < _AGREED_MS:
         return

@@ -20,7 +20,9 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.lock_compatibility import agree
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.errors import LakehouseError, RetryableError, TableBusyError, UserError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.lock_providers import PROVIDER_KEY
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +30,9 @@ logger = logging.getLogger(__name__)
 #: servers, where it is a request.
 _NEAR_POLL_SECONDS = (0.02, 0.06)
 _FAR_POLL_SECONDS = (0.05, 0.5)
-_NEAR_PROVIDERS = ("filesystem", "storage")
 _POLL_GROWTH = 1.1
 #: A renewal may come between two looks at the lock, and is rare.
 _GUARDED_TRIES = 3
-#: Providers that need packages which the core does not bring: the extra that does.
-_EXTRAS = {"zookeeper": "zookeeper", "hivemetastore": "hive"}
 _in_process: dict[str, threading.Lock] = {}
 _registry = threading.Lock()
 
@@ -47,8 +46,8 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
     with _registry:
         local = _in_process.setdefault(env.storage.root, threading.Lock())
     # One wait time for both queues.
-    deadline_ms = env.clock.now_ms() + policy.lock_wait_ms
-    if not local.acquire(timeout=policy.lock_wait_ms / 1000):
+    deadline_ms = env.clock.now_ms() + policy.lock.wait_ms
+    if not local.acquire(timeout=policy.lock.wait_ms / 1000):
         raise RetryableError(
             f"{env.storage.root}: another thread of this process holds the table lock; try again later"
         )
@@ -70,7 +69,7 @@ class TableLock:
 
     def __init__(self, env: Env, policy: TransactionPolicy) -> None:
         self._env, self._policy = env, policy
-        self._lock = open_lock(env, policy)
+        self._lock = open_lock(env, policy.lock)
         self._stop = threading.Event()
         self._renewal: threading.Thread | None = None
         self.token = 0
@@ -85,8 +84,8 @@ class TableLock:
 
         A lock whose holder died is taken over. A fault of what keeps the lock, such as a full disk, is raised at once.
         """
-        deadline = deadline_ms or self._env.clock.now_ms() + self._policy.lock_wait_ms
-        is_near = self._policy.lock_provider in _NEAR_PROVIDERS and "://" not in self._env.storage.root
+        deadline = deadline_ms or self._env.clock.now_ms() + self._policy.lock.wait_ms
+        is_near = self._policy.lock.registered.in_table_storage and "://" not in self._env.storage.root
         pause, longest = _NEAR_POLL_SECONDS if is_near else _FAR_POLL_SECONDS
         # A clock that is set back must not prolong the wait, so what was slept counts, too.
         left_s = (deadline - self._env.clock.now_ms()) / 1000
@@ -94,7 +93,7 @@ class TableLock:
             if self._env.clock.now_ms() > deadline or left_s < 0:
                 raise RetryableError(
                     f"{self._env.storage.root}: the table lock {self._lock.name} is held by {answer.by} for more than "
-                    f"{self._policy.lock_wait_ms} ms; try again later"
+                    f"{self._policy.lock.wait_ms} ms; try again later"
                 )
             self._env.clock.sleep(pause)
             left_s -= pause
@@ -181,18 +180,18 @@ class TableLock:
                 logger.warning("%s: the lock was not renewed: %s", self._lock.name, error)
 
 
-def open_lock(env: Env, policy: TransactionPolicy) -> Lock:
+def open_lock(env: Env, policy: LockPolicy) -> Lock:
     """Return the lock of the provider that the policy names; raise UserError if its package is not installed."""
-    name = policy.lock_provider
+    extra = policy.registered.extra
     try:
-        # Databases and coordinators are imported by those who use them: that takes longer than a commit.
-        provider = import_module(f"lakehouse.core.timeline.locks.{name}")
+        # A provider's client takes longer to import than a commit takes, so only the chosen one is imported.
+        module = import_module(f"lakehouse.core.timeline.locks.{policy.provider}")
     except ModuleNotFoundError as error:
-        if name not in _EXTRAS or str(error.name).startswith("lakehouse"):
+        if not extra or str(error.name).startswith("lakehouse"):
             raise
         raise UserError(
-            f"option hoodie.write.lock.provider={name} needs the package {error.name!r}: pip install "
-            f"'lakehouse[{_EXTRAS[name]}]'",
-            option="hoodie.write.lock.provider",
+            f"option {PROVIDER_KEY}={policy.provider} needs the package {error.name!r}: pip install "
+            f"'lakehouse[{extra}]'",
+            option=PROVIDER_KEY,
         ) from error
-    return cast(Lock, provider.open_lock(env, policy))
+    return cast(Lock, module.open_lock(env, policy.options, policy.timing))

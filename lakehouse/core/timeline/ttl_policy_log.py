@@ -30,7 +30,7 @@ from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import LakehouseError, UserError, nearest
 from lakehouse.model.ttl import TtlRule
-from lakehouse.spec.ttl_options import TABLE_RULE
+from lakehouse.spec.options.ttl import TABLE_RULE
 
 logger = logging.getLogger(__name__)
 

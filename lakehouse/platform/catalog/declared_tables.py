@@ -10,7 +10,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError
 from lakehouse.model.keys import TimestampFormat
-from lakehouse.spec.options import CREATE_OPTIONS
+from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.table import TableSpec
 
 

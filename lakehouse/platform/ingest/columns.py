@@ -36,7 +36,7 @@ from lakehouse.spark.sources import (
     schema_of,
 )
 from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.schema_options import NEW_COLUMN, SchemaPolicy
+from lakehouse.spec.options.schema import NEW_COLUMN, SchemaPolicy
 from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)

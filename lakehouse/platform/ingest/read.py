@@ -45,7 +45,7 @@ from lakehouse.spark.sources import (
     read_files,
 )
 from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.schema_options import SchemaPolicy
+from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)

@@ -61,7 +61,8 @@ from lakehouse.spark.sources import (
 )
 from lakehouse.spec.job import JobCommand, JobReport, JobStatus, interval_text
 from lakehouse.spec.location import location_of, resolve
-from lakehouse.spec.options import CREATE_OPTIONS, parse_options
+from lakehouse.spec.options.creation import CREATE_OPTIONS
+from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)

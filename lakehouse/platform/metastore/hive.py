@@ -27,7 +27,7 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.metastore.hive_values import Said, of_partition, of_table, to_partition, to_table
 from lakehouse.platform.metastore.names import partition_name, partition_values
 from lakehouse.platform.metastore.protocol import Column, HivePartition, HiveTable
-from lakehouse.spec.sync_options import METASTORE_URIS
+from lakehouse.spec.options.sync import METASTORE_URIS
 
 PAGE = 1000
 _ALL = -1

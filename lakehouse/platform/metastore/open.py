@@ -7,7 +7,7 @@ from importlib import import_module
 
 from lakehouse.errors import UserError
 from lakehouse.platform.metastore.protocol import Metastore
-from lakehouse.spec.sync_options import METASTORE_URIS, METASTORE_VARIABLE, SyncPolicy
+from lakehouse.spec.options.sync import METASTORE_URIS, METASTORE_VARIABLE, SyncPolicy
 
 
 def open_metastore(policy: SyncPolicy, *, what: str = "metastore sync", also: str = "") -> Metastore:

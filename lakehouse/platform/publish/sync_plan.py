@@ -24,7 +24,7 @@ from lakehouse.model.keys import KeyConfig
 from lakehouse.platform.metastore.names import partition_name, same_location
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
 from lakehouse.platform.publish.column_types import hive_columns, is_widening, spark_json
-from lakehouse.spec.sync_options import ALL, RO, SyncPolicy
+from lakehouse.spec.options.sync import ALL, RO, SyncPolicy
 
 #: Hudi's sync goes on from here, so they are written when all partitions are there.
 LAST_COMMIT = "last_commit_time_sync"

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
-from lakehouse.spec.clustering_options import PARTITIONS
 from lakehouse.spec.job import JobCommand
-from lakehouse.spec.options import COMPACTED_PARTITIONS
+from lakehouse.spec.options.clustering import PARTITIONS
+from lakehouse.spec.options.compaction import COMPACTED_PARTITIONS
 
 #: The services that can be narrowed, and the option that does it.
 BY_PARTITION = {"compaction": COMPACTED_PARTITIONS, "clustering": PARTITIONS}

@@ -13,8 +13,8 @@ from lakehouse.model.pattern import MAX_PATTERN, Pattern, compile_pattern, escap
 from lakehouse.model.ttl import TtlRule
 from lakehouse.platform.catalog.policies import ServicePolicy
 from lakehouse.spec.bucket_rules import BucketRules, parse_rules
-from lakehouse.spec.clustering_options import ClusteringPolicy
-from lakehouse.spec.options import CompactionPolicy
+from lakehouse.spec.options.clustering import ClusteringPolicy
+from lakehouse.spec.options.compaction import CompactionPolicy
 
 # An engine that backtracks takes 2^5000 steps for this text.
 SLOW, TEXT = "(a|a|aa)+$", "a" * 5000 + "!"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import UserError
-from lakehouse.spec.options import STRATEGIES, CompactionPolicy, LogPolicy, parse_options
+from lakehouse.spec.options.compaction import STRATEGIES, CompactionPolicy
+from lakehouse.spec.options.logs import LogPolicy
+from lakehouse.spec.options.parser import parse_options
 
 STRATEGY = "hoodie.compaction.strategy"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import UserError
-from lakehouse.spec.options import Policies, declarations, options_markdown, parse_options
+from lakehouse.spec.options.declarations import declarations, options_markdown
+from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.options.policies import Policies
 
 
 def test_no_options_give_the_defaults() -> None:

@@ -14,7 +14,9 @@ from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.jobs.run import write_report
 from lakehouse.spec.job import JobReport, JobStatus
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.lock_providers import SqlAlchemyLockOptions
+from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.private_files import own_folder, private_file, private_folder, read_own_file
 from tests.support.tables import make_env
 
@@ -163,6 +165,6 @@ def test_an_older_catalog_is_closed_to_others_and_one_behind_a_link_is_refused(t
 
 
 def test_the_embedded_database_of_locks_is_private(tmp_path: Path) -> None:
-    policy = TransactionPolicy(lock_provider="sqlalchemy", lock_database_url=f"sqlite:///{tmp_path}/locks.db")
+    policy = TransactionPolicy(lock=LockPolicy.of(SqlAlchemyLockOptions(url=f"sqlite:///{tmp_path}/locks.db")))
     with table_lock(make_env(), policy):
         assert mode(tmp_path / "locks.db") == 0o600

@@ -19,7 +19,11 @@ from lakehouse.platform.catalog.connect import Database, catalog_url
 from lakehouse.platform.catalog.run_history import Decision, _decision_row
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.spec.job import JobCommand, JobError, JobReport
-from lakehouse.spec.options import TransactionPolicy, declarations, parse_options
+from lakehouse.spec.options.declarations import declarations
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.lock_providers import SqlAlchemyLockOptions
+from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.secrets import holds_secret, is_secret, redact, redact_text, resolve_secret
 from lakehouse.spec.table import parse_spec
 from tests.support.tables import make_env
@@ -224,7 +228,7 @@ def test_a_reference_is_resolved_from_the_environment_a_file_or_a_connection(tmp
 
 
 def test_the_lock_resolves_its_url_when_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = TransactionPolicy(lock_provider="sqlalchemy", lock_database_url="${LOCK_URL}")
+    policy = TransactionPolicy(lock=LockPolicy.of(SqlAlchemyLockOptions(url="${LOCK_URL}")))
     with pytest.raises(UserError, match="LOCK_URL, which is not set"), table_lock(make_env(), policy):
         pass
     monkeypatch.setenv("LOCK_URL", f"sqlite:///{tmp_path}/locks.db")
@@ -234,7 +238,7 @@ def test_the_lock_resolves_its_url_when_it_is_taken(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("url", [f"{lead}://me:{PASSWORD}@db{rest}" for lead, rest in URLS])
 def test_a_url_that_does_not_parse_is_not_repeated(url: str) -> None:
-    policy = TransactionPolicy(lock_provider="sqlalchemy", lock_database_url=url)
+    policy = TransactionPolicy(lock=LockPolicy.of(SqlAlchemyLockOptions(url=url)))
     calls = (lambda: Database(url), lambda: table_lock(make_env(), policy).__enter__())
     for call in calls:
         with pytest.raises(LakehouseError) as error:

@@ -23,7 +23,7 @@ from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.instant import Action, Instant
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, REGEX, BucketRules, parse_rules
-from lakehouse.spec.options import IndexPolicy
+from lakehouse.spec.options.index import IndexPolicy
 
 # A uuid that looks like this is one in some hundred thousand; no table has as many buckets.
 _BUCKET_ID = re.compile(r"0000\d{4}-")

@@ -29,7 +29,7 @@ from lakehouse.core.timeline.heartbeat import living_writes, remove_heartbeat
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import RollbackPlan, WriteStat
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def sweep(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:
     delete_leftovers(storage, [f.path for f in found if is_temporary(f.name) and _is_dead(table, policy, f)])
     # Files of the timeline are made under the lock, so one that is older than its lease is of a dead process.
     now_ms = table.env.clock.now_ms()
-    aged = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock_lease_ms]
+    aged = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock.lease_ms]
     delete_leftovers(storage, aged)
     left: set[str] = set()
     unfinished: list[str] = []
@@ -208,7 +208,7 @@ def _is_dead(table: LoadedTable, policy: TransactionPolicy, file: FileInfo) -> b
         data = table.env.storage.get(file.path)
     except NotFoundError:
         return False
-    return not is_alive(table.env, data, expires_ms=file.modified_ms + policy.lock_lease_ms)
+    return not is_alive(table.env, data, expires_ms=file.modified_ms + policy.lock.lease_ms)
 
 
 def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:

@@ -22,7 +22,7 @@ from lakehouse.core.timeline.heartbeat import living_writes
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 #: What changes file groups that its inflight file does not name.
 _WIPING = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION)

@@ -30,7 +30,7 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import REWRITES, CommitMetadata
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from lakehouse.core.format.file_names import MARKERS_TYPE
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import LakehouseError
-from lakehouse.spec.options import WritePolicy
+from lakehouse.spec.options.write import WritePolicy
 
 #: The object, beside its markers, by which a write says that it lost and excludes nobody any more.
 GIVEN_UP = "GIVEN_UP"

@@ -27,7 +27,7 @@ from lakehouse.core.timeline.publications import pin_id, pinned_paths, read_mani
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import UserError
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

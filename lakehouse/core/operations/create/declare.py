@@ -23,8 +23,9 @@ from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGenera
 from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
 from lakehouse.model.texts import text_list
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, parse_rules
-from lakehouse.spec.delete_options import DELETE_RETENTION
-from lakehouse.spec.options import CREATE_OPTIONS, parse_options
+from lakehouse.spec.options.creation import CREATE_OPTIONS
+from lakehouse.spec.options.deletes import DELETE_RETENTION
+from lakehouse.spec.options.parser import parse_options
 
 _VERSION = "hoodie.write.table.version"
 _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"

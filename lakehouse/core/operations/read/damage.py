@@ -32,7 +32,7 @@ from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant
-from lakehouse.spec.options import WritePolicy
+from lakehouse.spec.options.write import WritePolicy
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.instant import Instant
 from lakehouse.model.publication import EventSpan
-from lakehouse.spec.event_time_options import EVENT_TIME_FIELD, EventTimePolicy
+from lakehouse.spec.options.event_time import EVENT_TIME_FIELD, EventTimePolicy
 
 logger = logging.getLogger(__name__)
 

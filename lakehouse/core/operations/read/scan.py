@@ -37,7 +37,7 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
-from lakehouse.spec.options import WritePolicy
+from lakehouse.spec.options.write import WritePolicy
 
 EARLIEST = "earliest"
 _TRIES = 3

@@ -38,7 +38,7 @@ from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.archive import ArchivedAction, ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.spec.options import Policies
+from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 

@@ -60,7 +60,8 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.clean import CleanedPartition, CleanMetadata, CleanPlan
 from lakehouse.model.files import LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
-from lakehouse.spec.options import CleanPolicy, Policies
+from lakehouse.spec.options.clean import CleanPolicy
+from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 

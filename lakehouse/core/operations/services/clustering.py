@@ -80,8 +80,8 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.spec.clustering_options import SORT_COLUMNS
-from lakehouse.spec.options import Policies
+from lakehouse.spec.options.clustering import SORT_COLUMNS
+from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 

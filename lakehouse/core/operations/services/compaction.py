@@ -60,7 +60,7 @@ from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.spec.options import Policies
+from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 

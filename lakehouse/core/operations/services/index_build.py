@@ -25,7 +25,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.files import FileSlice
-from lakehouse.spec.options import Policies
+from lakehouse.spec.options.policies import Policies
 
 _BLOOM = "hoodie.parquet.bloom.filter.enabled"
 

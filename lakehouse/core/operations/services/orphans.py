@@ -20,7 +20,7 @@ from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.storage.nested_tables import HOODIE
 from lakehouse.core.storage.protocol import FileInfo, is_temporary
 from lakehouse.core.timeline.file_deletions import delete_data_files, foreign_directories
-from lakehouse.spec.options import CleanPolicy
+from lakehouse.spec.options.clean import CleanPolicy
 
 logger = logging.getLogger(__name__)
 _LISTERS = 8

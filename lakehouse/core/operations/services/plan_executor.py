@@ -24,7 +24,7 @@ from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 

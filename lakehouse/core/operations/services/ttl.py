@@ -40,7 +40,8 @@ from lakehouse.model.commit import Operation
 from lakehouse.model.instant import State
 from lakehouse.model.statistics import PartitionStatistics
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
-from lakehouse.spec.options import Policies, TransactionPolicy
+from lakehouse.spec.options.policies import Policies
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.restore import RestoreMetadata, RestorePlan
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 #: Instant -> the files that bear it.

@@ -41,7 +41,7 @@ from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 

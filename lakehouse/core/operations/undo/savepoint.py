@@ -19,7 +19,7 @@ from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.restore import Savepoint, SavepointMetadata
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 

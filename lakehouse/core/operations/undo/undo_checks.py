@@ -19,7 +19,7 @@ from lakehouse.core.timeline.heartbeat import living_writes
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import Operation, RollbackPlan, RollbackRequest
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 _PENDING_NAMES = {
     Operation.COMPACT: Action.COMPACTION,

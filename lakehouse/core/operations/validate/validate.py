@@ -42,7 +42,7 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant, Timeline
 from lakehouse.model.validation import Finding, KeyScope, ValidationReport, worst_first
 from lakehouse.spec.bucket_rules import BucketRules
-from lakehouse.spec.options import Policies
+from lakehouse.spec.options.policies import Policies
 
 _LEFT_IN = (".staging", ".temp", ".heartbeat")
 _EVERY_AGE = 1 << 62
@@ -236,7 +236,7 @@ def _leftovers(table: LoadedTable, policies: Policies, listed: Iterable[FileInfo
     pending = {instant.requested for instant in table.timeline.where(pending=True)}
     for requested in sorted(left.keys() - living - pending):
         yield Finding(invariant="leftover", problem="the write is over", path=left[requested], instant=requested)
-    oldest = table.env.clock.now_ms() - policy.lock_lease_ms
+    oldest = table.env.clock.now_ms() - policy.lock.lease_ms
     for file in (*files, *table.store.unfinished, *listed):
         if is_temporary(file.name) and file.modified_ms < oldest:
             yield Finding(invariant="leftover", problem="its writer died before it had a name", path=file.path)

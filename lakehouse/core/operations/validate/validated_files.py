@@ -30,7 +30,7 @@ from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Instant
 from lakehouse.model.validation import Finding
 from lakehouse.spec.bucket_rules import BucketRules
-from lakehouse.spec.options import Policies
+from lakehouse.spec.options.policies import Policies
 
 _SHOWN = 3
 

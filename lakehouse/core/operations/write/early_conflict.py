@@ -30,7 +30,7 @@ from lakehouse.core.timeline.heartbeat import living_writes
 from lakehouse.errors import LakehouseError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Instant
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 

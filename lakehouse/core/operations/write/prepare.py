@@ -35,7 +35,8 @@ from lakehouse.model.drift import BatchColumns, ColumnDrift, Drift, encode_drift
 from lakehouse.model.index_type import GLOBAL_SIMPLE, IndexType
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding
 from lakehouse.model.merge import MergeRule
-from lakehouse.spec.options import IndexPolicy, Policies
+from lakehouse.spec.options.index import IndexPolicy
+from lakehouse.spec.options.policies import Policies
 
 _KEY = META_COLUMNS[2]
 _SIZED_FILE_SHARE = 0.1

@@ -56,7 +56,7 @@ from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.merge import MergeRule
-from lakehouse.spec.delete_options import DELETE_RETENTION, DeletePolicy
+from lakehouse.spec.options.deletes import DELETE_RETENTION, DeletePolicy
 
 logger = logging.getLogger(__name__)
 

@@ -68,7 +68,7 @@ from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.drift import BatchColumns
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.instant import Action, Instant
-from lakehouse.spec.options import Policies
+from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.expiry import is_alive, note, owner_of
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import LakehouseError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from lakehouse.core.timeline.expiry import is_alive, owner_of
 from lakehouse.core.timeline.locks.lease import FileRegister, Lease, LeaseLock, swap_once
 from lakehouse.core.timeline.locks.lease_files import NoteCodec
 from lakehouse.core.timeline.locks.protocol import CLOCK_DRIFT_MS, Held, lost
-from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.options.lock_providers import FilesystemLockOptions, LockTiming
 
 DIRECTORY = ".hoodie"
 HOLDER, SIGN = "holder.json", "lock"
@@ -27,17 +27,17 @@ _RENEWALS_PER_LEASE = 3
 _HUDI_LOCKS_IN = ("/", "memory://")
 
 
-def open_lock(env: Env, policy: LockPolicy) -> FilesystemLock:
-    """Return the lock of the table, or of the directory that the policy names."""
-    storage, directory = _place(env, policy.lock_directory)
-    return FilesystemLock(env, policy, storage, directory)
+def open_lock(env: Env, options: FilesystemLockOptions, timing: LockTiming) -> FilesystemLock:
+    """Return the lock of the table, or of the directory that the options name."""
+    storage, directory = _place(env, options.directory)
+    lead = f"{directory}/" if directory else ""
+    return FilesystemLock(env, storage, lead, lease_ms=timing.lease_ms, hudi_expire_ms=options.expire_minutes * 60_000)
 
 
 class FilesystemLock:
     """See `Lock`."""
 
-    def __init__(self, env: Env, policy: LockPolicy, storage: Storage, directory: str) -> None:
-        lead = f"{directory}/" if directory else ""
+    def __init__(self, env: Env, storage: Storage, lead: str, *, lease_ms: int, hudi_expire_ms: int) -> None:
         self._env, self._storage = env, storage
         self._codec = NoteCodec(env)
         self._lease = LeaseLock(
@@ -45,11 +45,11 @@ class FilesystemLock:
             FileRegister(storage, lead + HOLDER),
             self._codec,
             name=f"{storage.root}/{lead}{SIGN}",
-            lease_ms=policy.lock_lease_ms,
-            renew_ms=policy.lock_lease_ms // _RENEWALS_PER_LEASE,
+            lease_ms=lease_ms,
+            renew_ms=lease_ms // _RENEWALS_PER_LEASE,
         )
-        self._lease_ms = policy.lock_lease_ms
-        self._hudis_expire_ms = policy.lock_expire_minutes * 60_000
+        self.lease_ms = lease_ms
+        self._hudis_expire_ms = hudi_expire_ms
         # What Hudi sees of us: bytes and tag of `lock`, once it may be there.
         self._sign = FileRegister(storage, lead + SIGN) if storage.root.startswith(_HUDI_LOCKS_IN) else None
         self._signed: tuple[bytes, str | None] | None = None
@@ -157,7 +157,7 @@ class FilesystemLock:
 
     def _note(self, lease: Lease | None) -> bytes:
         assert lease is not None, "our own note must be readable, and nothing else is ever signed"
-        until_ms = self._env.clock.now_ms() + self._lease_ms
+        until_ms = self._env.clock.now_ms() + self.lease_ms
         return self._codec.encode(Lease(owner=lease.owner, token=lease.token, until_ms=until_ms))
 
 

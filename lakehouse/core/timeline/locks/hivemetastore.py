@@ -30,7 +30,7 @@ from pymetastore.hive_metastore.ttypes import (
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
 from lakehouse.core.timeline.locks.protocol import Held, lost
-from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.options.lock_providers import HiveMetastoreLockOptions, LockTiming
 
 _KEY = "hoodie.write.lock.hivemetastore.uris"
 _PATIENCE_S = 60
@@ -40,18 +40,19 @@ _RENEWALS_PER_LEASE = 3
 _GONE = (NoSuchLockException, TxnAbortedException)
 
 
-def open_lock(env: Env, policy: LockPolicy) -> HiveMetastoreLock:
-    """Return the lock of the table that the policy names."""
-    return HiveMetastoreLock(env, policy)
+def open_lock(env: Env, options: HiveMetastoreLockOptions, timing: LockTiming) -> HiveMetastoreLock:
+    """Return the lock of the table that the options name."""
+    return HiveMetastoreLock(env, options, timing)
 
 
 class HiveMetastoreLock:
     """See `Lock`. The connection lasts from the first question to the release."""
 
-    def __init__(self, env: Env, policy: LockPolicy) -> None:
-        self._database, self._table = policy.hive_database, policy.hive_table
-        self._name = f"{policy.hive_uris} {self._database}.{self._table}"
-        self.renew_ms = policy.lock_lease_ms // _RENEWALS_PER_LEASE
+    def __init__(self, env: Env, options: HiveMetastoreLockOptions, timing: LockTiming) -> None:
+        self._database, self._table = options.database, options.table
+        self._name = f"{options.uris} {self._database}.{self._table}"
+        self.lease_ms = timing.lease_ms
+        self.renew_ms = timing.lease_ms // _RENEWALS_PER_LEASE
         me = env.processes.me()
         self._host, self._pid = me.host, me.pid
         self._owner = env.ids.uuid()
@@ -59,8 +60,8 @@ class HiveMetastoreLock:
         self._asked = False
         self._mutex = threading.Lock()
         # No request outlasts the wait for the lock.
-        patience_s = min(_PATIENCE_S, max(policy.lock_wait_ms / 1000, _LEAST_PATIENCE_S))
-        self._client = MetastoreClient(policy.hive_uris, option=_KEY, timeout_s=patience_s, name=self._name)
+        patience_s = min(_PATIENCE_S, max(timing.wait_ms / 1000, _LEAST_PATIENCE_S))
+        self._client = MetastoreClient(options.uris, option=_KEY, timeout_s=patience_s, name=self._name)
 
     @property
     def name(self) -> str:

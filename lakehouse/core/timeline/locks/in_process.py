@@ -10,14 +10,14 @@ import threading
 
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.protocol import Held, lost
-from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.options.lock_providers import InProcessLockOptions, LockTiming
 
 _mutex = threading.Lock()
 _tokens = itertools.count(1)
 _holders: dict[str, int] = {}
 
 
-def open_lock(env: Env, policy: LockPolicy) -> InProcessLock:
+def open_lock(env: Env, options: InProcessLockOptions, timing: LockTiming) -> InProcessLock:
     """Return the lock of the table in this process."""
     return InProcessLock(env.storage.root)
 
@@ -25,6 +25,7 @@ def open_lock(env: Env, policy: LockPolicy) -> InProcessLock:
 class InProcessLock:
     """See `Lock`."""
 
+    lease_ms = 0
     renew_ms = 0
 
     def __init__(self, root: str) -> None:

@@ -112,6 +112,11 @@ class LeaseLock:
         return self._name
 
     @property
+    def lease_ms(self) -> int:
+        """Return how long an acquisition or a renewal lasts, in milliseconds."""
+        return self._lease_ms
+
+    @property
     def renew_ms(self) -> int:
         """Return how often the lease is prolonged."""
         return self._renew_ms

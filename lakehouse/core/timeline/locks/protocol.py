@@ -32,6 +32,11 @@ class Lock(Protocol):
         ...
 
     @property
+    def lease_ms(self) -> int:
+        """How long an acquisition or a renewal lasts, in milliseconds; 0: a server or the process decides."""
+        ...
+
+    @property
     def renew_ms(self) -> int:
         """How often `renew` must be called while the lock is held, in milliseconds; 0: never."""
         ...

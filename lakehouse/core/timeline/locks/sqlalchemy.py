@@ -23,7 +23,7 @@ from lakehouse.core.timeline.locks.lease import LeaseLock
 from lakehouse.core.timeline.locks.lease_files import NoteCodec
 from lakehouse.core.timeline.locks.protocol import skew_of
 from lakehouse.errors import LakehouseError, RetryableError, TableBusyError, UserError
-from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.options.lock_providers import LockTiming, SqlAlchemyLockOptions
 from lakehouse.spec.private_files import private_file
 from lakehouse.spec.secrets import redact_text, resolve_secret
 
@@ -45,11 +45,11 @@ _LOCKS = Table(
 )
 
 
-def open_lock(env: Env, policy: LockPolicy) -> DatabaseLock:
-    """Return the lock of the table in the database that the policy names."""
+def open_lock(env: Env, options: SqlAlchemyLockOptions, timing: LockTiming) -> DatabaseLock:
+    """Return the lock of the table in the database that the options name."""
     # Resolved here and never stored: options travel to workers, and are logged.
-    row = RowRegister(resolve_secret(policy.lock_database_url, os.environ, key=_KEY), env.storage.root)
-    return DatabaseLock(env, row, policy.lock_lease_ms)
+    row = RowRegister(resolve_secret(options.url, os.environ, key=_KEY), env.storage.root)
+    return DatabaseLock(env, row, timing.lease_ms)
 
 
 class RowRegister:

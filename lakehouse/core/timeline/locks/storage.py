@@ -15,20 +15,20 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.lease import FileRegister, Lease, LeaseLock
 from lakehouse.core.timeline.locks.protocol import CLOCK_DRIFT_MS
 from lakehouse.model.document import parse_json
-from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.options.lock_providers import LockTiming, StorageLockOptions
 
 LOCK_PATH = ".hoodie/.locks/table_lock.json"
 
 
-def open_lock(env: Env, policy: LockPolicy) -> LeaseLock:
+def open_lock(env: Env, options: StorageLockOptions, timing: LockTiming) -> LeaseLock:
     """Return the lock of the table."""
     return LeaseLock(
         env,
         FileRegister(env.storage, LOCK_PATH),
         StorageLockCodec(env),
         name=f"{env.storage.root}/{LOCK_PATH}",
-        lease_ms=policy.lock_validity_s * 1000,
-        renew_ms=policy.lock_renew_s * 1000,
+        lease_ms=options.validity_s * 1000,
+        renew_ms=options.renew_s * 1000,
     )
 
 

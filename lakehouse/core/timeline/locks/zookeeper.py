@@ -27,7 +27,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.protocol import Held, lost
 from lakehouse.errors import LakehouseError, RetryableError, UserError
-from lakehouse.spec.lock_options import LockPolicy
+from lakehouse.spec.options.lock_providers import LockTiming, ZookeeperLockOptions
 
 logger = logging.getLogger(__name__)
 
@@ -39,23 +39,24 @@ _LEAST_PATIENCE_MS = 6_000
 _FAULTS = (KazooException, KazooTimeoutError, OSError)
 
 
-def open_lock(env: Env, policy: LockPolicy) -> ZookeeperLock:
-    """Return the lock of the node that the policy names."""
-    return ZookeeperLock(env, policy)
+def open_lock(env: Env, options: ZookeeperLockOptions, timing: LockTiming) -> ZookeeperLock:
+    """Return the lock of the node that the options name."""
+    return ZookeeperLock(env, options, timing)
 
 
 class ZookeeperLock:
     """See `Lock`. The session lasts from the first question to the release."""
 
+    lease_ms = 0
     renew_ms = 0
 
-    def __init__(self, env: Env, policy: LockPolicy) -> None:
-        hosts = [host.strip() for host in policy.zookeeper_url.split(",")]
-        self._hosts = ",".join(host if ":" in host else f"{host}:{policy.zookeeper_port}" for host in hosts)
-        self._queue = f"/{policy.zookeeper_base_path.strip('/')}/{policy.zookeeper_lock_key.strip('/')}"
-        self._session_s = policy.zookeeper_session_ms / 1000
+    def __init__(self, env: Env, options: ZookeeperLockOptions, timing: LockTiming) -> None:
+        hosts = [host.strip() for host in options.url.split(",")]
+        self._hosts = ",".join(host if ":" in host else f"{host}:{options.port}" for host in hosts)
+        self._queue = f"/{options.base_path.strip('/')}/{options.lock_key.strip('/')}"
+        self._session_s = options.session_ms / 1000
         # No request outlasts the wait for the lock.
-        self._patience_s = min(policy.zookeeper_connection_ms, max(policy.lock_wait_ms, _LEAST_PATIENCE_MS)) / 1000
+        self._patience_s = min(options.connection_ms, max(timing.wait_ms, _LEAST_PATIENCE_MS)) / 1000
         me = env.processes.me()
         self._owner = env.ids.uuid()
         self._note = json.dumps({"owner": self._owner, **me.facts, "table": env.storage.root}).encode()

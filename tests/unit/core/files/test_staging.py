@@ -19,7 +19,7 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
 from lakehouse.model.merge import MergeMode, MergeRule
 from lakehouse.spec.bucket_rules import BucketRules
-from lakehouse.spec.options import WritePolicy
+from lakehouse.spec.options.write import WritePolicy
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("_hoodie_is_deleted", pa.bool_())])
 KEYS = KeyConfig(

@@ -23,7 +23,7 @@ from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError, UserError
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.instant import Action, Instant
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.spec.services import service_settings
 from tests.support.archived import assert_same, eager, every_write, seen
 from tests.support.fixture_tables import load_fixture_tables

@@ -23,7 +23,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.commit import WriteStat
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import DELETED, Shape, batch, make_env, row
 
 MODES = [mode.value for mode in CdcMode]

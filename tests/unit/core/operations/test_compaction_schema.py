@@ -12,7 +12,7 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.services import compaction
 from lakehouse.core.table.table import Table
-from lakehouse.spec.options import Policies
+from lakehouse.spec.options.policies import Policies
 from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, row
 
 

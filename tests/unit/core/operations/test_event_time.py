@@ -18,7 +18,7 @@ from lakehouse.core.rows.event_time import check_event_time, event_time_range
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.instant import State
-from lakehouse.spec.options import parse_options
+from lakehouse.spec.options.parser import parse_options
 from tests.support.archived import EAGERLY
 from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, make_table, row
 

@@ -11,7 +11,7 @@ from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import RollbackPlan
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import Shape, base_files, batch, check_storage, data_rows, log_files, make_table, row
 
 TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")

@@ -11,7 +11,7 @@ from lakehouse.core.format.file_names import marker_name, parse_base_file
 from lakehouse.core.operations.commit.cleanup import sweep
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.spec.options import parse_options
+from lakehouse.spec.options.parser import parse_options
 from tests.support.archived import eager
 from tests.support.tables import Shape, batch, data_rows, make_table, row
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakehouse.core.operations.write.writer_priority import PATH, Turn
 from lakehouse.core.storage.memory import MemoryStorage
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import make_env
 
 OPTIMISTIC = TransactionPolicy(concurrency="OPTIMISTIC_CONCURRENCY_CONTROL")

@@ -10,7 +10,10 @@ from lakehouse.errors import UserError
 from lakehouse.model.archive import HistoryFile
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import ArchivePolicy, CleanPolicy, CompactionPolicy, parse_options
+from lakehouse.spec.options.archive import ArchivePolicy
+from lakehouse.spec.options.clean import CleanPolicy
+from lakehouse.spec.options.compaction import CompactionPolicy
+from lakehouse.spec.options.parser import parse_options
 
 POLICY = ArchivePolicy(min_commits=2, max_commits=4)
 CLEAN = CleanPolicy(commits_retained=1)

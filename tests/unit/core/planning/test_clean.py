@@ -21,7 +21,7 @@ from lakehouse.model.clean import CleanedPartition, CleanMetadata
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import CleanPolicy
+from lakehouse.spec.options.clean import CleanPolicy
 
 VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
 HOURS = "KEEP_LATEST_BY_HOURS"

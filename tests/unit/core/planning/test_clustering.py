@@ -10,8 +10,8 @@ from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.clustering_options import ClusteringPolicy
-from lakehouse.spec.options import Policies
+from lakehouse.spec.options.clustering import ClusteringPolicy
+from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.table import parse_spec
 
 MB = 1024 * 1024

@@ -9,7 +9,7 @@ from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
-from lakehouse.spec.options import CompactionPolicy
+from lakehouse.spec.options.compaction import CompactionPolicy
 
 MB = 1024 * 1024
 NOW = "20260110120000000"

@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.core.planning.schema import Role, evolve, normalise, plan_schema
 from lakehouse.errors import UserError
-from lakehouse.spec.schema_options import SchemaPolicy
+from lakehouse.spec.options.schema import SchemaPolicy
 
 TABLE = pa.schema([("id", pa.string()), ("n", pa.int32())])
 STRICT, FILLING = SchemaPolicy(), SchemaPolicy(fill_missing_columns=True)

@@ -8,7 +8,7 @@ from lakehouse.core.planning.ttl import Now, plan_ttl
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
 from lakehouse.model.statistics import PartitionStatistics
 from lakehouse.model.ttl import TtlPlan, TtlRule
-from lakehouse.spec.ttl_options import TtlLimits, ttl_rule
+from lakehouse.spec.options.ttl import TtlLimits, ttl_rule
 
 KEYS = KeyConfig(generator=KeyGeneratorType.SIMPLE, record_key_fields=("id",), partition_fields=("day",))
 TODAY = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.lease import swap_once
 from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.errors import CommitStateUnknownError, RetryableError
-from lakehouse.spec.options import parse_options
+from lakehouse.spec.options.parser import parse_options
 from tests.support.tables import make_env
 
 INSTANT = "20260101000000000"
@@ -35,13 +35,13 @@ def test_claim_does_not_take_the_number_of_another_executor_that_is_gone() -> No
 
 def test_lease_that_another_owner_holds_fails_the_check_although_its_time_is_not_over() -> None:
     env = make_env()
-    first = open_lock(env, STORAGE)
+    first = open_lock(env, STORAGE.lock)
     first.try_acquire()
     first.check()
     (path,) = [file.path for file in env.storage.list(".hoodie") if file.name.endswith(".json")]
     mine = env.storage.get(path)
     env.storage.delete(path)
-    other = open_lock(Env(storage=env.storage, clock=env.clock), STORAGE)
+    other = open_lock(Env(storage=env.storage, clock=env.clock), STORAGE.lock)
     other.try_acquire()
     assert env.storage.get(path) != mine
     with pytest.raises(RetryableError):

@@ -10,7 +10,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes, remove_heartbeat
 from lakehouse.errors import RetryableError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import Shape, batch, data_rows, make_env, make_table, row
 from tests.unit.core.timeline.test_table_lock import Neighbours
 

@@ -10,7 +10,10 @@ import pytest
 
 from lakehouse.core.timeline.table_lock import open_lock, table_lock
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.spec.options import TransactionPolicy, parse_options
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.lock_providers import SqlAlchemyLockOptions, StorageLockOptions
+from lakehouse.spec.options.parser import parse_options
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import make_env
 
 KEY = "hoodie.write.lock.provider"
@@ -42,7 +45,7 @@ DATABASE = {"lakehouse.lock.sqlalchemy.url": "sqlite://"}
     ],
 )
 def test_hudis_names_and_ours_mean_the_same_provider(given: str, meant: str, needs: dict[str, str]) -> None:
-    assert parse_options({KEY: given, **needs}).transaction.lock_provider == meant
+    assert parse_options({KEY: given, **needs}).transaction.lock.provider == meant
 
 
 @pytest.mark.parametrize(
@@ -83,12 +86,13 @@ def test_a_validity_that_renewals_may_miss_is_refused_as_by_hudi(validity: str, 
     }
     with pytest.raises(UserError, match="at least ten times"):
         parse_options(options)
-    assert parse_options({**options, KEY: "filesystem"}).transaction.lock_validity_s == int(validity)
+    lock = parse_options({**options, KEY: "filesystem"}).transaction.lock
+    assert StorageLockOptions(validity_s=int(validity), renew_s=int(renew)) in lock.provider_options
 
 
 def test_hudis_old_key_of_the_renewals_is_known() -> None:
     options = {KEY: "storage", "hoodie.write.lock.storage.heartbeat.poll.secs": "7"}
-    lock = open_lock(make_env(), parse_options(options).transaction)
+    lock = open_lock(make_env(), parse_options(options).transaction.lock)
     assert lock.renew_ms == 7_000
 
 
@@ -104,21 +108,21 @@ def test_a_provider_whose_package_is_missing_says_which_extra_brings_it(
     monkeypatch.delitem(sys.modules, f"lakehouse.core.timeline.locks.{name}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=rf"lakehouse\[{extra}\]"):
-        open_lock(make_env(), parse_options({KEY: name, **needs}).transaction)
+        open_lock(make_env(), parse_options({KEY: name, **needs}).transaction.lock)
 
 
 def test_hosts_without_a_port_get_the_one_of_the_option() -> None:
     policy = parse_options({KEY: "zookeeper", **ZOOKEEPER, "hoodie.write.lock.zookeeper.port": "2999"}).transaction
-    assert open_lock(make_env(), policy).name == "zookeeper://one:2999,two:2182/locks/orders"
+    assert open_lock(make_env(), policy.lock).name == "zookeeper://one:2999,two:2182/locks/orders"
 
 
 def database(url: str) -> TransactionPolicy:
     """Return the policy of a lock in a database."""
-    return TransactionPolicy(lock_provider="sqlalchemy", lock_database_url=url, lock_wait_ms=100)
+    return TransactionPolicy(lock=LockPolicy.of(SqlAlchemyLockOptions(url=url), wait_ms=100))
 
 
 def test_the_password_of_a_database_is_in_no_message() -> None:
-    lock = open_lock(make_env(), database("postgresql+psycopg://me:hidden@127.0.0.1:1/none?connect_timeout=2"))
+    lock = open_lock(make_env(), database("postgresql+psycopg://me:hidden@127.0.0.1:1/none?connect_timeout=2").lock)
     assert "hidden" not in lock.name
     with pytest.raises(RetryableError) as raised:
         lock.try_acquire()
@@ -129,7 +133,7 @@ def test_the_password_of_a_database_is_in_no_message() -> None:
 @pytest.mark.parametrize("url", ["no url", "nosuch://host/db", "mysql+nosuch://host/db"])
 def test_a_database_that_cannot_be_spoken_to_is_refused_by_the_option(url: str) -> None:
     with pytest.raises(UserError, match=r"lakehouse.lock.sqlalchemy.url"):
-        open_lock(make_env(), database(url))
+        open_lock(make_env(), database(url).lock)
 
 
 def test_tables_in_one_database_have_locks_of_their_own(tmp_path: Path) -> None:
@@ -139,6 +143,8 @@ def test_tables_in_one_database_have_locks_of_their_own(tmp_path: Path) -> None:
         other.check()
     with (
         pytest.raises(RetryableError, match="unable to open"),
-        table_lock(make_env(), replace(policy, lock_database_url="sqlite:////no/such/directory/locks.db")),
+        table_lock(
+            make_env(), replace(policy, lock=policy.lock.with_options(url="sqlite:////no/such/directory/locks.db"))
+        ),
     ):
         pass

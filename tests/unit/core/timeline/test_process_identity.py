@@ -18,7 +18,9 @@ from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes
 from lakehouse.core.timeline.process_identity import ProcessId, SystemProcesses
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import RetryableError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.lock_providers import FilesystemLockOptions, SqlAlchemyLockOptions
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import make_env
 from tests.unit.core.timeline.test_table_lock import POLICY, Neighbours
 
@@ -91,7 +93,11 @@ def test_own_number_of_an_earlier_process_is_dead() -> None:
 @pytest.mark.parametrize("provider", ["filesystem", "sqlalchemy"])
 def test_lock_and_heartbeat_of_another_container_are_respected(provider: str, tmp_path: Path) -> None:
     env = make_env()
-    policy = replace(POLICY, lock_provider=provider, lock_database_url=f"sqlite:///{tmp_path}/locks.db")
+    options = {
+        "filesystem": FilesystemLockOptions(),
+        "sqlalchemy": SqlAlchemyLockOptions(url=f"sqlite:///{tmp_path}/locks.db"),
+    }[provider]
+    policy = replace(POLICY, lock=LockPolicy.of(options, wait_ms=POLICY.lock.wait_ms, lease_ms=POLICY.lock.lease_ms))
     container = replace(env, processes=Neighbours(pid=7, namespace="pid:[2]"))
     here = replace(env, processes=Neighbours(pid=1))
     TableLock(container, policy).acquire()
@@ -105,7 +111,7 @@ def test_lock_and_heartbeat_of_another_container_are_respected(provider: str, tm
 
 HOLD = """
 import sys
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.table_lock import table_lock
@@ -128,9 +134,9 @@ def test_lock_held_in_another_pid_namespace_of_this_host_is_not_taken(tmp_path: 
         env = Env(storage=LocalStorage(str(tmp_path)))
         with (
             pytest.raises(RetryableError, match="is held by"),
-            table_lock(env, TransactionPolicy(lock_wait_ms=1)),
+            table_lock(env, TransactionPolicy(lock=LockPolicy(wait_ms=1))),
         ):
             pass
         holder.communicate("")
-    with table_lock(env, TransactionPolicy(lock_wait_ms=1)) as lock:
+    with table_lock(env, TransactionPolicy(lock=LockPolicy(wait_ms=1))) as lock:
         lock.check()

@@ -7,6 +7,7 @@ import threading
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,18 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.process_identity import ProcessId
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.spec.options import TransactionPolicy
+from lakehouse.spec.options.lock import LockPolicy
+from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import SeededIds, SteadyClock, make_env
 
 LOCK_PATH, HOLDER_PATH = ".hoodie/lock", ".hoodie/holder.json"
 STORAGE_PATH = ".hoodie/.locks/table_lock.json"
-POLICY = TransactionPolicy(lock_wait_ms=1_000, lock_lease_ms=10_000)
+POLICY = TransactionPolicy(lock=LockPolicy(wait_ms=1_000, lease_ms=10_000))
+
+
+def with_filesystem_options(**options: Any) -> TransactionPolicy:
+    """Return POLICY with options of the filesystem provider."""
+    return replace(POLICY, lock=POLICY.lock.with_options(**options))
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def test_a_second_holder_waits_and_then_names_the_first() -> None:
     with pytest.raises(RetryableError, match="elsewhere") as raised, table_lock(env, POLICY):
         pass
     assert raised.value.retryable
-    assert env.clock.now - before >= POLICY.lock_wait_ms
+    assert env.clock.now - before >= POLICY.lock.wait_ms
     assert env.storage.get(LOCK_PATH), "the lock of another is not ours to release"
 
 
@@ -90,7 +97,7 @@ class SetBackClock(SteadyClock):
 
 @pytest.mark.parametrize("provider", ["filesystem", "storage"])
 def test_a_wait_ends_although_the_clock_is_set_back(provider: str) -> None:
-    env, policy = make_env(), replace(POLICY, lock_provider=provider)
+    env, policy = make_env(), replace(POLICY, lock=replace(POLICY.lock, provider=provider))
     TableLock(other(env, host="elsewhere", pid=7), policy).acquire()
     clock = SetBackClock()
     with pytest.raises(RetryableError, match=r"elsewhere|owner"):
@@ -115,7 +122,7 @@ def test_a_lock_of_a_living_process_of_this_host_is_not() -> None:
 def test_a_lock_whose_lease_is_over_is_taken_over_wherever_its_holder_is() -> None:
     env = make_env()
     held_by(env, host="elsewhere")
-    env.clock.sleep(POLICY.lock_lease_ms / 1000)
+    env.clock.sleep(POLICY.lock.lease_ms / 1000)
     with table_lock(env, POLICY) as lock:
         lock.check()
 
@@ -130,7 +137,7 @@ def test_a_lock_that_hudi_left_is_respected() -> None:
 def test_a_holder_that_was_too_slow_notices_before_it_commits() -> None:
     env = make_env()
     with pytest.raises(RetryableError, match="lock was lost"), table_lock(env, POLICY) as lock:
-        env.clock.sleep(POLICY.lock_lease_ms / 1000)
+        env.clock.sleep(POLICY.lock.lease_ms / 1000)
         lock.check()
     env.storage.put(LOCK_PATH, b"")
     with pytest.raises(RetryableError, match="held by"), table_lock(env, POLICY):
@@ -140,7 +147,7 @@ def test_a_holder_that_was_too_slow_notices_before_it_commits() -> None:
 def test_a_lock_that_was_taken_over_is_not_released_by_its_old_holder() -> None:
     env = make_env()
     with table_lock(env, POLICY):
-        env.clock.sleep(POLICY.lock_lease_ms / 1000)
+        env.clock.sleep(POLICY.lock.lease_ms / 1000)
         held_by(env, host="elsewhere")
     assert b"elsewhere" in env.storage.get(LOCK_PATH)
 
@@ -166,7 +173,7 @@ def test_threads_of_one_process_take_turns() -> None:
     most: list[int] = []
 
     def work(number: int) -> None:
-        with table_lock(env, replace(POLICY, lock_wait_ms=60_000)):
+        with table_lock(env, replace(POLICY, lock=replace(POLICY.lock, wait_ms=60_000))):
             inside.append(number)
             most.append(len(inside))
             inside.remove(number)
@@ -181,7 +188,7 @@ def test_threads_of_one_process_take_turns() -> None:
 
 def test_a_thread_that_waits_too_long_for_another_is_told_so() -> None:
     env = make_env()
-    policy = replace(POLICY, lock_wait_ms=50)
+    policy = replace(POLICY, lock=replace(POLICY.lock, wait_ms=50))
     with (
         table_lock(env, policy),
         pytest.raises(RetryableError, match="another thread of this process"),
@@ -196,12 +203,15 @@ def test_a_lock_that_hudi_left_is_taken_when_it_is_as_old_as_the_option_says(con
     env.storage.put(LOCK_PATH, content)
     (file,) = env.storage.list_dir(".hoodie")[0]
     env.clock.now = file.modified_ms + 60_000
-    with pytest.raises(RetryableError, match="is held by"), table_lock(env, replace(POLICY, lock_expire_minutes=2)):
+    with (
+        pytest.raises(RetryableError, match="is held by"),
+        table_lock(env, with_filesystem_options(expire_minutes=2)),
+    ):
         pass
     env.clock.now = file.modified_ms + 10**12
     with pytest.raises(RetryableError, match="is held by"), table_lock(env, POLICY):
         pass
-    with table_lock(env, replace(POLICY, lock_expire_minutes=2)) as lock:
+    with table_lock(env, with_filesystem_options(expire_minutes=2)) as lock:
         lock.check()
         assert env.storage.get(LOCK_PATH) != content
     assert paths(env) == [HOLDER_PATH]
@@ -236,7 +246,7 @@ def test_the_lock_stands_where_the_option_says(where: str, tmp_path: Path) -> No
     root = tmp_path / "t"
     env = make_env(str(root))
     directory = where.format(root=root)
-    policy = replace(POLICY, lock_directory=directory)
+    policy = with_filesystem_options(directory=directory)
     place = root / "locks" if "aside" not in where else tmp_path / "aside"
     with table_lock(env, policy) as lock:
         assert sorted(path.name for path in place.iterdir()) == ["holder.json", "lock"]
@@ -246,13 +256,16 @@ def test_the_lock_stands_where_the_option_says(where: str, tmp_path: Path) -> No
 
 
 def test_a_relative_directory_outside_the_table_is_refused() -> None:
-    with pytest.raises(UserError, match="storage path"), table_lock(make_env(), replace(POLICY, lock_directory="../x")):
+    with (
+        pytest.raises(UserError, match="storage path"),
+        table_lock(make_env(), with_filesystem_options(directory="../x")),
+    ):
         pass
 
 
 def test_the_storage_lock_is_written_in_hudis_bytes() -> None:
     env = make_env()
-    policy = replace(POLICY, lock_provider="storage")
+    policy = replace(POLICY, lock=replace(POLICY.lock, provider="storage"))
     with table_lock(env, policy) as lock:
         held = env.storage.get(STORAGE_PATH)
         facts = json.loads(held)
@@ -282,7 +295,7 @@ def test_the_storage_lock_is_written_in_hudis_bytes() -> None:
 def test_a_storage_lock_that_hudi_wrote_is_read_as_hudi_does(content: bytes, free: bool) -> None:
     env = make_env()
     env.storage.put(STORAGE_PATH, content)
-    policy = replace(POLICY, lock_provider="storage")
+    policy = replace(POLICY, lock=replace(POLICY.lock, provider="storage"))
     if free:
         with table_lock(env, policy) as lock:
             lock.check()

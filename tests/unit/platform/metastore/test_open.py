@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.errors import UserError
 from lakehouse.platform.metastore.open import open_metastore
-from lakehouse.spec.sync_options import SyncPolicy
+from lakehouse.spec.options.sync import SyncPolicy
 
 SCRIPT = """
     import sys
@@ -19,7 +19,7 @@ SCRIPT = """
     import lakehouse.spark.source, lakehouse.core.table.table
     from lakehouse.errors import UserError
     from lakehouse.platform.metastore.open import open_metastore
-    from lakehouse.spec.sync_options import SyncPolicy
+    from lakehouse.spec.options.sync import SyncPolicy
     try:
         open_metastore(SyncPolicy(), also="thrift://127.0.0.1:1")
     except UserError as error:

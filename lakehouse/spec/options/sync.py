@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from lakehouse.errors import UserError
-from lakehouse.spec.option import option
+from lakehouse.spec.options.option import option
 
 METASTORE_URIS = "hoodie.datasource.hive_sync.metastore.uris"
 METASTORE_VARIABLE = "LAKEHOUSE_METASTORE"

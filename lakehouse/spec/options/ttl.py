@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.ttl import TtlRule
-from lakehouse.spec.option import option
+from lakehouse.spec.options.option import option
 from lakehouse.spec.quantities import parse_duration, parse_size
 
 TTL_STRATEGIES = ("KEEP_BY_TIME", "KEEP_BY_CREATION_TIME", "KEEP_BY_EVENT_TIME")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.errors import UserError
-from lakehouse.spec.option import option
+from lakehouse.spec.options.option import option
 
 NEW_COLUMN, MISSING_COLUMN = "lakehouse.schema.new.column", "lakehouse.schema.missing.column"
 TYPE_CHANGE = "lakehouse.schema.type.change"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.errors import UserError
-from lakehouse.spec.option import option
+from lakehouse.spec.options.option import option
 from lakehouse.spec.quantities import parse_duration
 
 EVENT_TIME_FIELD = "hoodie.payload.event.time.field"

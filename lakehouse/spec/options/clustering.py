@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.pattern import compile_pattern
-from lakehouse.spec.option import option
+from lakehouse.spec.options.option import option
 
 _MB = 1024 * 1024
 _PLAN = "hoodie.clustering.plan.strategy."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakehouse.spec.option import option
+from lakehouse.spec.options.option import option
 from lakehouse.spec.quantities import parse_duration
 
 DELETE_RETENTION = "lakehouse.delete_retention"

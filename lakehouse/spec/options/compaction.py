@@ -1,0 +1,97 @@
+"""Options of compaction and log compaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.errors import UserError, nearest
+from lakehouse.model.pattern import compile_pattern
+from lakehouse.spec.options.option import option
+
+PARTITION_REGEX = "hoodie.compaction.partition.path.regex"
+COMPACTED_PARTITIONS = "lakehouse.compaction.partitions"
+TRIGGERS = ("NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME")
+STRATEGIES = (
+    "LogFileSizeBased",
+    "LogFileNumBased",
+    "BoundedIO",
+    "UnBounded",
+    "DayBased",
+    "BoundedPartitionAware",
+    "UnBoundedPartitionAware",
+    "PartitionRegexBased",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """When a merge-on-read table is compacted, and which file groups a plan takes."""
+
+    max_delta_commits: int = option(
+        "hoodie.compact.inline.max.delta.commits", 5, "Delta commits that make a compaction due."
+    )
+    max_delta_seconds: int = option(
+        "hoodie.compact.inline.max.delta.seconds", 3600, "Seconds since the last compaction that make one due."
+    )
+    trigger: str = option(
+        "hoodie.compact.inline.trigger.strategy",
+        "NUM_COMMITS",
+        "What makes a compaction due: delta commits since the last one that completed (or was requested), or time.",
+        choices=TRIGGERS,
+    )
+    strategy: str = option(
+        "hoodie.compaction.strategy",
+        "LogFileSizeBased",
+        f"Which file groups a plan takes: {', '.join(STRATEGIES)}; several, comma separated, one after the other.",
+    )
+    target_io_mb: int = option(
+        "hoodie.compaction.target.io", 512_000, "Bounded strategies stop after the group that reaches this many MB."
+    )
+    log_bytes_threshold: int = option(
+        "hoodie.compaction.logfile.size.threshold", 0, "LogFileSizeBased: bytes of logs from which on a group is taken."
+    )
+    log_files_threshold: int = option(
+        "hoodie.compaction.logfile.num.threshold", 0, "LogFileNumBased: log files from which on a group is taken."
+    )
+    target_partitions: int = option(
+        "hoodie.compaction.daybased.target.partitions",
+        10,
+        "DayBased: newest partitions that are taken; the PartitionAware ones: days before now.",
+    )
+    partition_regex: str = option(PARTITION_REGEX, "", "PartitionRegexBased: found in the paths of partitions taken.")
+    partitions: str = option(
+        COMPACTED_PARTITIONS, "", "Partitions that are compacted, by their paths, comma separated; default all."
+    )
+    log_blocks_threshold: int = option(
+        "hoodie.log.compaction.blocks.threshold", 5, "Log files of a group that make it worth a log compaction."
+    )
+
+    def __post_init__(self) -> None:
+        """Bring Hudi's class names to our short ones; raise UserError for an unknown strategy and a bad regex."""
+        names = [_strategy(name.strip()) for name in self.strategy.split(",")]
+        object.__setattr__(self, "strategy", ",".join(names))
+        compile_pattern(self.partition_regex, f"option {PARTITION_REGEX}")
+        if "PartitionRegexBased" in names and not self.partition_regex:
+            raise UserError(
+                "option hoodie.compaction.strategy=PartitionRegexBased needs hoodie.compaction.partition.path.regex"
+            )
+
+    @property
+    def selected_partitions(self) -> tuple[str, ...]:
+        """The partitions that were selected by their paths; none stands for all."""
+        return tuple(name.strip().strip("/") for name in self.partitions.split(",") if name.strip())
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The strategies in the order in which they are applied, by their short names."""
+        return tuple(self.strategy.split(","))
+
+
+def _strategy(name: str) -> str:
+    short = name.rpartition(".")[2].removesuffix("CompactionStrategy")
+    for known in STRATEGIES:
+        if known.lower() == short.lower():
+            return known
+    raise UserError(
+        f"option hoodie.compaction.strategy: {name!r} is none of {', '.join(STRATEGIES)}.{nearest(short, STRATEGIES)}"
+    )

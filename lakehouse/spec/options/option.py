@@ -1,0 +1,31 @@
+"""Declare one option as a field of a policy."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+
+# parameters: the parts of a declaration; each policy names the ones that it needs
+def option(
+    key: str,
+    default: Any,
+    text: str,
+    *,
+    choices: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+    secret: bool = False,
+) -> Any:
+    """Declare a dataclass field that users set by an option key.
+
+    Args:
+        key: The key in options of a table or a call, such as `hoodie.index.type`.
+        default: The value if the key is not set. Its type is the type of the option.
+        text: One sentence for the documentation.
+        choices: The accepted values, in any case. Empty: any value of the type.
+        aliases: Other keys that set the same field.
+        secret: The value is not shown, logged or stored, except as a reference (`lakehouse.spec.secrets`).
+    """
+    # A failed assertion prints a policy with its fields, so a secret stays out of the repr.
+    metadata = {"key": key, "text": text, "choices": choices, "aliases": aliases, "secret": secret}
+    return field(default=default, repr=not secret, metadata=metadata)

@@ -1,0 +1,33 @@
+"""Parse options: `hoodie.*` and `lakehouse.*` keys with text values become typed policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakehouse.errors import UserError, nearest
+from lakehouse.spec.options.declarations import declared_keys
+from lakehouse.spec.options.policies import Policies
+
+
+def parse_options(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> Policies:
+    """Return the policies that `options` describe.
+
+    Pass all options of a table together: some need each other, such as a lock provider and its address.
+
+    Args:
+        options: Key -> text value.
+        also_known: Keys that another module parses; they are ignored here.
+
+    Raises:
+        UserError: A key is not declared, a value does not fit, or values contradict each other.
+    """
+    check_known(options, also_known=also_known)
+    return Policies().override({k: v for k, v in options.items() if k not in also_known})
+
+
+def check_known(options: Mapping[str, str], *, also_known: frozenset[str] = frozenset()) -> None:
+    """Raise UserError naming the nearest declared key if a key is not declared; values are not checked."""
+    known = declared_keys() | also_known
+    for key in options:
+        if key not in known:
+            raise UserError(f"unknown option {key!r}.{nearest(key, known)} `lakehouse options` lists all.", option=key)
