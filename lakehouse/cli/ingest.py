@@ -16,13 +16,14 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
 from lakehouse.platform.catalog.connect import is_configured
 from lakehouse.platform.ingest.run import run_ingest
-from lakehouse.platform.jobs.run import describe, run_job
+from lakehouse.platform.jobs.report import describe
+from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.services.metrics import Metrics, metrics
 from lakehouse.platform.services.run import record_end
 from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import Session, storage_options_of
-from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.location import location_of
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options

@@ -24,14 +24,15 @@ from lakehouse.core.table.services import engine_of
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
 from lakehouse.platform.catalog.catalog import load_catalog
-from lakehouse.platform.jobs.run import describe, run_job
+from lakehouse.platform.jobs.report import describe
+from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.publish.job import PublishJob
 from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import due, run, signal, withdraw
 from lakehouse.platform.publish.status import status
 from lakehouse.spark.session import job_session
-from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.location import resolve
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.policies import Policies

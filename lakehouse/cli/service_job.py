@@ -12,12 +12,13 @@ from lakehouse.cli.specs import specs_in_force, with_warning
 from lakehouse.cli.table import catalog_name, open_table
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import full_name, load_catalog
-from lakehouse.platform.jobs.run import describe, run_job
+from lakehouse.platform.jobs.report import describe
+from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.runners import run_service, runner
 from lakehouse.spark.session import job_session
-from lakehouse.spec.job import JobCommand, JobReport, JobStatus, combined
+from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus, combined
 
 logger = logging.getLogger(__name__)
 

@@ -30,8 +30,8 @@ from lakehouse.platform.catalog.spec_sync import (
     warnings_of,
 )
 from lakehouse.spec.changes import spec_changes
+from lakehouse.spec.contracts.job import JobReport
 from lakehouse.spec.folder import SpecFolder, read_specs, spec_paths
-from lakehouse.spec.job import JobReport
 
 logger = logging.getLogger(__name__)
 #: Directories whose specs a job puts in force before it opens a table by its name; set by Airflow's operators.

@@ -17,7 +17,7 @@ from lakehouse.errors import LakehouseError, UserError, nearest
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.publish.sync import plan, report_of, sync
 from lakehouse.platform.publish.sync_plan import TablePlan
-from lakehouse.spec.job import JobReport
+from lakehouse.spec.contracts.job import JobReport
 
 logger = logging.getLogger(__name__)
 _VERBS = ("plan", "run")

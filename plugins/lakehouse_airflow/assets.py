@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 
-from lakehouse.spec.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.table import TableSpec, asset_uri
 
 GROUP = "lakehouse"

@@ -30,9 +30,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from lakehouse.errors import CommitStateUnknownError, CorruptTableError, TableBusyError, UnsupportedError, UserError
+from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.texts import text_list
-from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobReport, JobStatus
 from lakehouse.spec.private_files import own_folder, private_folder, read_own_file
 from lakehouse.spec.table import load_spec
 from lakehouse_airflow.assets import drop_events, event_extra
@@ -212,7 +212,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         submit = self._submit()
         final = submit is not None and submit.returncode in FINAL_EXIT_CODES
         if report is not None and report.error is not None:
-            if report.error.kind == TableBusyError.__name__:
+            if report.error.code is ErrorCode.TABLE_BUSY:
                 return look_again(context, report.error.message, self.execution_timeout)
             if report.error.wait_for_s is not None:
                 return wait_for_data(context, report.error.message, timedelta(seconds=report.error.wait_for_s))

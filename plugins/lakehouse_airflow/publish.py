@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
-from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.publish import PublishSpec
 from lakehouse_airflow.assets import PUBLISHED, drop_events, published_asset
 from lakehouse_airflow.commands import run_command

@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
-from lakehouse.spec.job import JobCommand
+from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.services import SERVICES
 from lakehouse_airflow.assets import table_asset
 from lakehouse_airflow.commands import run_command

@@ -16,7 +16,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
-from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
 from tests.support.fake_submit import FakeSubmit
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,9 +23,16 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from lakehouse.errors import UserError
+from lakehouse.errors import (
+    CorruptTableError,
+    LakehouseError,
+    RetryableError,
+    SourceMissingError,
+    TableBusyError,
+    UserError,
+)
 from lakehouse.model.drift import ColumnDrift, Drift
-from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse_airflow.catalog import spec_variables
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
 from lakehouse_airflow.publish import PublishPartitionsOperator
@@ -65,8 +72,8 @@ def run_context(task: LakehouseOperator, **kwargs: Any) -> dict[str, Any]:
     return {"ti": instance, "params": {}, "outlet_events": OutletEventAccessors(), "pushed": pushed} | kwargs
 
 
-def error_report(kind: str, message: str, *, retryable: bool = False) -> str:
-    error = JobError(kind=kind, message=message, retryable=retryable)
+def error_report(kind: type[LakehouseError], message: str) -> str:
+    error = JobError.of(kind(message))
     return JobReport(status=JobStatus.FAILED, error=error).to_json()
 
 
@@ -267,7 +274,7 @@ def test_an_interval_for_a_table_read_by_checkpoint_is_refused(submit: FakeSubmi
 
 @pytest.mark.parametrize("code", sorted(FINAL_EXIT_CODES))
 def test_an_error_that_a_retry_cannot_help_fails_at_once_with_its_own_words(submit: FakeSubmit, code: int) -> None:
-    submit.plan(exit_code=code, report=error_report("CorruptTableError", "footer of part-7 is cut short"))
+    submit.plan(exit_code=code, report=error_report(CorruptTableError, "footer of part-7 is cut short"))
     task = operator()
     with pytest.raises(AirflowFailException, match=r"^CorruptTableError: footer of part-7 is cut short$"):
         task.execute(run_context(task))
@@ -279,7 +286,7 @@ def test_the_final_exit_codes_are_those_of_the_errors() -> None:
 
 @pytest.mark.parametrize("code", [1, 70, 75, 137])
 def test_any_other_error_is_retried_with_its_own_words(submit: FakeSubmit, code: int) -> None:
-    submit.plan(exit_code=code, report=error_report("RetryableError", "the lock is held", retryable=True))
+    submit.plan(exit_code=code, report=error_report(RetryableError, "the lock is held"))
     task = operator()
     with pytest.raises(AirflowException, match=r"^RetryableError: the lock is held$") as raised:
         task.execute(run_context(task))
@@ -287,7 +294,7 @@ def test_any_other_error_is_retried_with_its_own_words(submit: FakeSubmit, code:
 
 
 def test_a_table_that_another_run_is_at_is_waited_for_and_no_try_is_spent_on_it(submit: FakeSubmit) -> None:
-    submit.plan(exit_code=75, report=error_report("TableBusyError", "run x is at it", retryable=True))
+    submit.plan(exit_code=75, report=error_report(TableBusyError, "run x is at it"))
     task = operator(execution_timeout=timedelta(hours=1))
     context = run_context(task)
     now = datetime.now(UTC)
@@ -304,7 +311,7 @@ def test_a_table_that_another_run_is_at_is_waited_for_and_no_try_is_spent_on_it(
 
 
 def test_operator_reschedules_while_data_is_missing_and_fails_after_its_deadline(submit: FakeSubmit) -> None:
-    error = JobError(kind="SourceMissingError", message="no data files in 'x'", retryable=True, wait_for_s=3600)
+    error = JobError.of(SourceMissingError("no data files in 'x'", wait_for_s=3600))
     submit.plan(exit_code=75, report=JobReport(status=JobStatus.FAILED, error=error).to_json())
     task = operator(execution_timeout=timedelta(minutes=1))
     context = run_context(task)

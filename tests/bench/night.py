@@ -19,7 +19,7 @@ from lakehouse.platform.services.choose import batches
 from lakehouse.platform.services.run import run_tables
 from lakehouse.platform.services.runners import runner
 from lakehouse.platform.services.schedule import decide
-from lakehouse.spec.job import JobCommand, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobStatus
 from tests.bench.data import orders
 from tests.bench.decisions import register_copies
 from tests.bench.measure import Comparison, show_lines

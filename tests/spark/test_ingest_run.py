@@ -32,8 +32,8 @@ from lakehouse.platform.ingest.run import (
     run_ingest,
 )
 from lakehouse.platform.ingest.sample_data import generate
+from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.table import PartitionField, TableSpec, load_spec
 from tests.support.s3 import S3Server
 from tests.support.shared import shared_dir

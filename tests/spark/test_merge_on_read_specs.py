@@ -21,7 +21,7 @@ from lakehouse.errors import UserError
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.platform.ingest.sample_data import generate
 from lakehouse.spark.source import register
-from lakehouse.spec.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.table import load_spec
 
 pytestmark = pytest.mark.spark

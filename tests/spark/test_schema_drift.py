@@ -27,8 +27,8 @@ from lakehouse.errors import UserError
 from lakehouse.model.drift import decode_drift
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.ingest.run import run_ingest
+from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.job import JobCommand, JobReport
 from lakehouse.spec.table import TableSpec
 
 pytestmark = pytest.mark.spark

@@ -24,8 +24,8 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.platform.ingest.read import Batch, DeadLetterBox
 from lakehouse.platform.ingest.run import DEAD_LETTERS, IngestContext, ingest
 from lakehouse.platform.sources.file_checkpoint import SourceFile
+from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.job import JobCommand, JobReport
 from lakehouse.spec.table import PartitionField, TableSpec
 from tests.support.killed import Host
 

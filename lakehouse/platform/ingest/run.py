@@ -59,7 +59,7 @@ from lakehouse.spark.sources import (
     storage_options_of,
     utc,
 )
-from lakehouse.spec.job import JobCommand, JobReport, JobStatus, interval_text
+from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus, interval_text
 from lakehouse.spec.location import location_of, resolve
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
@@ -172,10 +172,10 @@ def _run_once(run: IngestContext) -> JobReport:
     table = open_declared_table(run.spec, run.options, run.env)
     plan, premise, listing = _plan(run, table)
     if listing is None:
-        return _nothing(run, plan.reason, instant=_own_commit(run, table))
+        return _nothing(run, plan.reason, plan.code, instant=_own_commit(run, table))
     missing = tuple(folder.path for folder in listing.missing)
     if not plan.files:
-        return replace(_nothing(run, plan.reason, instant=_own_commit(run, table)), missing=missing)
+        return replace(_nothing(run, plan.reason, plan.code, instant=_own_commit(run, table)), missing=missing)
     read = tuple(folder.path for folder in listing.folders if folder.files)
     return replace(_ingested(run, table, plan, premise, listing), folders=read, missing=missing)
 
@@ -322,7 +322,14 @@ def _own_commit(run: IngestContext, table: Table | None) -> str | None:
     return None if instant is None else instant.requested
 
 
-def _nothing(run: IngestContext, reason: str, *, bad_records: int = 0, instant: str | None = None) -> JobReport:
+def _nothing(
+    run: IngestContext,
+    reason: str,
+    code: JobReason = JobReason.NO_NEW_DATA,
+    *,
+    bad_records: int = 0,
+    instant: str | None = None,
+) -> JobReport:
     log.info("table %s: nothing to do: %s", run.spec.table, reason)
     return JobReport(
         status=JobStatus.NOTHING_TO_DO,
@@ -330,6 +337,7 @@ def _nothing(run: IngestContext, reason: str, *, bad_records: int = 0, instant: 
         bad_records=bad_records,
         instant=instant,
         reason=reason,
+        code=code,
     )
 
 

@@ -29,7 +29,7 @@ from typing import Any
 from lakehouse.core.operations.read.health import TableHealth
 from lakehouse.errors import UserError
 from lakehouse.platform.services.choose import Choice
-from lakehouse.spec.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
-from lakehouse.spec.job import JobCommand
+from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.options.clustering import PARTITIONS
 from lakehouse.spec.options.compaction import COMPACTED_PARTITIONS
 

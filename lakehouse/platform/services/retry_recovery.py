@@ -15,7 +15,7 @@ from lakehouse.errors import RetryableError
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Action, Instant
 from lakehouse.platform.catalog.run_history import Run, RunState
-from lakehouse.spec.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus
 
 #: What the commits of services say they are. A clean says so by its action; an archive completes nothing.
 _OPERATIONS = {
@@ -51,7 +51,8 @@ def with_earlier(
     # An instant stands there if some try committed, and stays when a later try fails.
     found = before.instant or _made_since(table, service, after, others)
     if found is not None:
-        return replace(report, instant=found, reason=f"an earlier try of this run made it; now {report.reason}")
+        reason = f"an earlier try of this run made it; now {report.reason}"
+        return replace(report, instant=found, reason=reason, code=JobReason.COMMITTED_BY_EARLIER_TRY)
     held = _living_plan(table, service)
     if held is not None:
         raise RetryableError(

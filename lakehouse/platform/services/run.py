@@ -22,7 +22,7 @@ from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, Run, RunState
 from lakehouse.platform.catalog.run_leases import RunLease
 from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.retry_recovery import newest_completion, with_earlier
-from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobError, JobReason, JobReport, JobStatus
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,12 @@ def _run_one(catalog: Catalog, service: str, name: str, command: JobCommand, run
                 if command.force or command.partitions or command.interval is not None:
                     # The other run does not do what was asked of this one, such as another day of a backfill.
                     raise TableBusyError(f"{entry.identifier}: {reason}; what was asked for is to be tried again")
-                return JobReport(status=JobStatus.NOTHING_TO_DO, table=entry.identifier, reason=reason)
+                return JobReport(
+                    status=JobStatus.NOTHING_TO_DO,
+                    table=entry.identifier,
+                    reason=reason,
+                    code=JobReason.OTHER_RUN_ACTIVE,
+                )
             return _recorded(catalog, service, entry, lease, command, runner, spark)
     except JobStoppedError:
         # The other tables are not for this process any more.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
@@ -12,7 +13,7 @@ from lakehouse.core.operations.services.clean import Cleaned
 from lakehouse.core.table.table import Table
 from lakehouse.platform.services.partition_selection import narrowing
 from lakehouse.platform.services.run import Runner
-from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
 
 
 def run_service(service: str, table: Table, command: JobCommand, spark: Any = None) -> JobReport:
@@ -24,7 +25,8 @@ def run_service(service: str, table: Table, command: JobCommand, spark: Any = No
         if isinstance(narrow, str)
         else _RUNNERS[service](table.with_options(narrow), command, spark)
     )
-    return _report(table.name, outcome, time.perf_counter() - started)
+    report = _report(table.name, outcome, time.perf_counter() - started)
+    return replace(report, code=JobReason.NO_MATCHING_PARTITION) if isinstance(narrow, str) else report
 
 
 def runner(service: str) -> Runner:
@@ -70,7 +72,13 @@ _RUNNERS: dict[str, Callable[[Table, JobCommand, Any], object]] = {
 
 def _report(table: str, outcome: object, seconds: float) -> JobReport:
     if isinstance(outcome, NothingToDo):
-        return JobReport(status=JobStatus.NOTHING_TO_DO, table=table, reason=outcome.reason, seconds=seconds)
+        return JobReport(
+            status=JobStatus.NOTHING_TO_DO,
+            table=table,
+            reason=outcome.reason,
+            code=JobReason.NOT_DUE,
+            seconds=seconds,
+        )
     if isinstance(outcome, Cleaned):
         return JobReport(
             status=JobStatus.COMMITTED,

@@ -20,7 +20,7 @@ from lakehouse.core.storage.protocol import FileInfo, Storage
 from lakehouse.errors import SourceChangedError, UserError
 from lakehouse.platform.sources.file_checkpoint import Checkpoint, SourceFile
 from lakehouse.platform.sources.file_paths import Interval, has_wildcard, split_path
-from lakehouse.spec.job import interval_text
+from lakehouse.spec.contracts.job import JobReason, interval_text
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +59,13 @@ class SourceListing:
 class IngestPlan:
     """What a run takes, and what its commit will say about it.
 
-    `files` is empty when there is nothing to do, and `reason` tells why. `checkpoint` is what the commit must carry,
-    None for a run by interval; `interval` is the interval as commits carry it.
+    `files` is empty when there is nothing to do; `reason` and `code` say why. `checkpoint` is what the commit must
+    carry, None for a run by interval; `interval` is the interval as commits carry it.
     """
 
     files: tuple[SourceFile, ...]
     reason: str
+    code: JobReason = JobReason.NONE
     checkpoint: Checkpoint | None = None
     interval: str | None = None
 
@@ -98,12 +99,13 @@ def plan_ingest(
     """
     name = None if interval is None else interval_text(interval)
     if committed_at is not None and not (repeat or full_refresh):
-        return IngestPlan(files=(), reason=f"interval {name} is in commit {committed_at} already", interval=name)
+        reason = f"interval {name} is in commit {committed_at} already"
+        return IngestPlan(files=(), reason=reason, code=JobReason.INTERVAL_INGESTED, interval=name)
     ordered = sorted(files, key=lambda file: (file.modified_ms, file.url))
     chosen = tuple(file for file in ordered if by_interval or full_refresh or not checkpoint.has(file))
     if not chosen:
         reason = f"all {len(files)} files are ingested already" if files else "there are no files"
-        return IngestPlan(files=(), reason=reason, interval=name)
+        return IngestPlan(files=(), reason=reason, code=JobReason.NO_NEW_DATA, interval=name)
     return IngestPlan(
         files=chosen,
         reason=f"{len(chosen)} of {len(files)} files are to ingest",

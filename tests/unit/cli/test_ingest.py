@@ -13,7 +13,7 @@ from lakehouse.cli.main import main
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.metastore.memory import MemoryMetastore
-from lakehouse.spec.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import load_catalog
-from lakehouse.platform.jobs.run import write_report
-from lakehouse.spec.job import JobReport, JobStatus
+from lakehouse.platform.jobs.report import write_report
+from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.options.lock import LockPolicy
 from lakehouse.spec.options.lock_providers import SqlAlchemyLockOptions
 from lakehouse.spec.options.transaction import TransactionPolicy

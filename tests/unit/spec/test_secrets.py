@@ -18,7 +18,7 @@ from lakehouse.platform.catalog.catalog import document_of
 from lakehouse.platform.catalog.connect import Database, catalog_url
 from lakehouse.platform.catalog.run_history import Decision, _decision_row
 from lakehouse.platform.jobs.run import run_job
-from lakehouse.spec.job import JobCommand, JobError, JobReport
+from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport
 from lakehouse.spec.options.declarations import declarations
 from lakehouse.spec.options.lock import LockPolicy
 from lakehouse.spec.options.lock_providers import SqlAlchemyLockOptions

@@ -21,7 +21,7 @@ from lakehouse.errors import CorruptTableError, LakehouseError, UnsupportedError
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.sources.file_checkpoint import Checkpoint
 from lakehouse.platform.sources.file_probe import _json_names
-from lakehouse.spec.job import JobCommand, JobReport
+from lakehouse.spec.contracts.job import JobCommand, JobReport
 from lakehouse.spec.table import parse_spec
 from lakehouse.spec.yaml_section import read_value
 from tests.support.archived import eager

@@ -23,7 +23,7 @@ from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunHistory
 from lakehouse.platform.publish.publication_plan import PublishRequest
-from lakehouse.spec.job import JobCommand
+from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.publish import parse_publish
 from lakehouse.spec.table import TableSpec, parse_spec
 from tests.support.publishing import make_job, rows_of

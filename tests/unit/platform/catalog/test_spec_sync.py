@@ -22,8 +22,8 @@ from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database, _config
 from lakehouse.platform.metastore.memory import MemoryMetastore
 from lakehouse.spec.changes import changes_text, spec_changes
+from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.folder import read_specs, spec_paths
-from lakehouse.spec.job import JobReport, JobStatus
 from lakehouse.spec.table import TableSpec
 
 CLEAN = "services: {clean: {commits_retained: %s}}\n"

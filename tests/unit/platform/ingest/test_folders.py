@@ -16,8 +16,8 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError, SourceMissingError, UserError
 from lakehouse.platform.ingest.run import MISSING, IngestContext, ingest
 from lakehouse.platform.sources.files import list_source
+from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse.spec.table import TableSpec, parse_spec
 from tests.support.ingested import read_lines
 

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from lakehouse import Table, load_catalog
 from lakehouse.cli.main import main
 from lakehouse.platform.services.metrics import metrics
-from lakehouse.spec.job import JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobReport, JobStatus
 
 
 class Collector:

@@ -21,7 +21,7 @@ from lakehouse.platform.services.partition_selection import days_of, narrowing
 from lakehouse.platform.services.run import Runner, run_tables
 from lakehouse.platform.services.runners import runner
 from lakehouse.platform.services.schedule import decide
-from lakehouse.spec.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.services import SERVICES
 
 BUSY = {"hoodie.parquet.small.file.limit": "0"}

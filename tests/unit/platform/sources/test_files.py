@@ -16,8 +16,8 @@ from lakehouse.platform.sources.file_checkpoint import Checkpoint, SourceFile
 from lakehouse.platform.sources.file_paths import interval_paths, split_path
 from lakehouse.platform.sources.files import list_source, plan_ingest
 from lakehouse.platform.sources.missing_folders import check_missing
+from lakehouse.spec.contracts.job import interval_text
 from lakehouse.spec.ingest import IngestSpec
-from lakehouse.spec.job import interval_text
 from lakehouse.spec.location import resolve
 
 JANUARY = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))

@@ -1,17 +1,26 @@
-"""The argv contract and the report: what one side writes, the other reads."""
+"""Arguments and reports of jobs: each is decoded to the value that was encoded."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.errors import CommitStateUnknownError, RetryableError, UserError
-from lakehouse.platform.jobs.run import exit_code
-from lakehouse.spec.job import JobCommand, JobError, JobReport, JobStatus, combined
+from lakehouse.errors import (
+    CommitStateUnknownError,
+    CorruptTableError,
+    JobStoppedError,
+    LakehouseError,
+    RetryableError,
+    SourceMissingError,
+    TableBusyError,
+    UnsupportedError,
+    UserError,
+)
+from lakehouse.model.drift import ColumnDrift, Drift
+from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobError, JobReason, JobReport, JobStatus, combined
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 nouns = st.from_regex(r"[a-z][a-z_]{0,10}", fullmatch=True)
@@ -43,13 +52,13 @@ def commands(draw: st.DrawFn) -> JobCommand:
 
 
 @given(command=commands())
-def test_a_command_read_from_its_own_argv_is_equal(command: JobCommand) -> None:
+def test_job_command_round_trips_through_argv(command: JobCommand) -> None:
     argv = command.to_argv()
     assert JobCommand.from_argv(argv) == command
     assert all(isinstance(word, str) for word in argv)
 
 
-def test_the_words_of_a_command_are_those_people_type() -> None:
+def test_job_command_argv_has_the_flags_of_the_command_line() -> None:
     command = JobCommand(
         verb="ingest",
         action="run",
@@ -89,13 +98,13 @@ def test_the_words_of_a_command_are_those_people_type() -> None:
         ("ingest run --table x --interval-start soon --interval-end 2026-01-01", "'soon' is not a time"),
     ],
 )
-def test_wrong_arguments_are_named(argv: str, message: str) -> None:
+def test_from_argv_names_the_wrong_argument(argv: str, message: str) -> None:
     with pytest.raises(UserError) as raised:
         JobCommand.from_argv(argv.split())
     assert message in raised.value.message
 
 
-def test_bounds_of_an_interval_without_a_zone_are_utc() -> None:
+def test_interval_bounds_without_time_zone_are_utc() -> None:
     command = JobCommand(
         verb="ingest", action="run", table="t", interval_start="2026-01-01", interval_end="2026-01-01T03:00:00+02:00"
     )
@@ -105,39 +114,39 @@ def test_bounds_of_an_interval_without_a_zone_are_utc() -> None:
     )
 
 
-def test_a_service_may_be_told_several_tables_and_partitions() -> None:
+def test_from_argv_accepts_several_tables_and_partitions_for_a_service() -> None:
     words = "clustering run --table a.b --table a.c --partition x --partition y"
     command = JobCommand.from_argv(words.split())
     assert command.tables == ("a.b", "a.c") and command.partitions == ("x", "y")
 
 
-def failed(table: str, kind: str, *, retryable: bool) -> JobReport:
-    error = JobError(kind=kind, message="because", retryable=retryable)
-    return JobReport(status=JobStatus.FAILED, table=table, error=error)
+def failed(table: str, error: Exception) -> JobReport:
+    return JobReport(status=JobStatus.FAILED, table=table, error=JobError.of(error))
 
 
-def test_a_batch_is_failed_if_one_table_is_and_worth_a_retry_if_one_failure_is() -> None:
+def test_batch_report_fails_if_one_table_fails_and_is_retryable_if_one_error_is() -> None:
     done = JobReport(status=JobStatus.COMMITTED, table="a.a", files=2, bytes=10)
     idle = JobReport(status=JobStatus.NOTHING_TO_DO, table="a.b", reason="too early")
     assert combined([done, idle]).status is JobStatus.COMMITTED
     assert combined([idle]).status is JobStatus.NOTHING_TO_DO
-    bad = combined([done, failed("a.c", "UserError", retryable=False), idle])
-    assert bad.error is not None and exit_code(bad.error) == 64 and not bad.error.retryable
+    bad = combined([done, failed("a.c", UserError("because")), idle])
+    assert bad.error is not None and bad.error.exit_code == 64 and not bad.error.retryable
     assert bad.error.message == "1 of 3 tables: a.c: UserError: because"
-    both = combined([failed("a.c", "UserError", retryable=False), failed("a.d", "RetryableError", retryable=True)])
-    assert both.error is not None and exit_code(both.error) == 75 and both.error.retryable
-    # That a table is busy, and only that, spends no try: nothing else may hide behind it.
-    busy = failed("a.e", "TableBusyError", retryable=True)
-    waits = combined([done, busy, failed("a.c", "UserError", retryable=False)])
-    assert waits.error is not None and waits.error.kind == "TableBusyError" and exit_code(waits.error) == 75
-    again = combined([busy, failed("a.d", "RetryableError", retryable=True)])
-    assert again.error is not None and again.error.kind == "RetryableError"
+    both = combined([failed("a.c", UserError("because")), failed("a.d", RetryableError("because"))])
+    assert both.error is not None and both.error.exit_code == 75 and both.error.retryable
+    # The task waits without using a try for a busy table only. The error of another table must not be hidden.
+    busy = failed("a.e", TableBusyError("because"))
+    waits = combined([done, busy, failed("a.c", UserError("because"))])
+    assert waits.error is not None and waits.error.code is ErrorCode.TABLE_BUSY and waits.error.exit_code == 75
+    again = combined([busy, failed("a.d", RetryableError("because"))])
+    assert again.error is not None and again.error.code is ErrorCode.RETRYABLE
     assert (bad.files, bad.bytes, bad.parts[0]) == (2, 10, done)
-    assert exit_code(JobError(kind="MemoryError", message="", retryable=True)) == 70
+    assert JobError.of(MemoryError()).exit_code == 70
 
 
 counts = st.integers(0, 10**15)
-errors = st.builds(JobError, kind=nouns, message=st.text(), retryable=st.booleans())
+errors = st.builds(JobError, kind=nouns, message=st.text(), retryable=st.booleans(), code=st.sampled_from(ErrorCode))
+drifts = st.builds(ColumnDrift, column=st.text(), change=st.sampled_from(Drift), rows=counts)
 
 
 @st.composite
@@ -153,33 +162,67 @@ def reports(draw: st.DrawFn, inner: bool = False) -> JobReport:
         bad_records=draw(counts),
         seconds=draw(st.floats(0, 1e6)),
         reason=draw(st.text()),
+        code=draw(st.sampled_from(JobReason)),
+        drift=tuple(draw(st.lists(drifts, max_size=2))),
+        missing=tuple(draw(st.lists(st.text(), max_size=2))),
         error=draw(errors) if status is JobStatus.FAILED else None,
         parts=() if inner else tuple(draw(st.lists(reports(inner=True), max_size=2))),
     )
 
 
 @given(report=reports())
-def test_a_report_read_from_its_own_json_is_equal(report: JobReport) -> None:
+def test_job_report_round_trips_through_json(report: JobReport) -> None:
     assert JobReport.from_json(report.to_json()) == report
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "null", "[]", "{}", '{"status": "done"}', '{"status": "committed", "row": 1}', '{"status": "failed"}'],
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        '{"status": "done"}',
+        '{"status": "committed", "row": 1}',
+        '{"status": "failed"}',
+        '{"version": 1, "status": "done"}',
+        '{"version": 1, "status": "failed"}',
+        '{"version": 1, "status": "committed", "rows": "3"}',
+    ],
 )
-def test_what_is_no_report_is_refused(text: str) -> None:
+def test_from_json_refuses_a_text_that_is_no_report(text: str) -> None:
     with pytest.raises(UserError, match="report"):
         JobReport.from_json(text)
 
 
+class RaceError(RetryableError):
+    """A class of errors that has no code of its own."""
+
+
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "code", "retryable", "exit_code"),
     [
-        (UserError("no such column"), JobError(kind="UserError", message="no such column", retryable=False)),
-        (RetryableError("busy"), JobError(kind="RetryableError", message="busy", retryable=True)),
-        (CommitStateUnknownError("?"), JobError(kind="CommitStateUnknownError", message="?", retryable=False)),
-        (MemoryError(), JobError(kind="MemoryError", message="MemoryError", retryable=True)),
+        (UserError("no such column"), ErrorCode.USER, False, 64),
+        (UnsupportedError("no such type"), ErrorCode.UNSUPPORTED, False, 69),
+        (CorruptTableError("bad bytes"), ErrorCode.CORRUPT_TABLE, False, 65),
+        (RetryableError("busy"), ErrorCode.RETRYABLE, True, 75),
+        (RaceError("a class without a code has the code of its base class"), ErrorCode.RETRYABLE, True, 75),
+        (TableBusyError("another run"), ErrorCode.TABLE_BUSY, True, 75),
+        (JobStoppedError("SIGTERM"), ErrorCode.JOB_STOPPED, True, 75),
+        (CommitStateUnknownError("?"), ErrorCode.COMMIT_STATE_UNKNOWN, False, 76),
+        (LakehouseError("?"), ErrorCode.INTERNAL, False, 70),
+        (MemoryError(), ErrorCode.INTERNAL, True, 70),
     ],
 )
-def test_an_error_becomes_a_value_that_says_whether_to_try_again(error: Any, expected: JobError) -> None:
-    assert JobError.of(error) == expected
+def test_job_error_has_the_code_and_exit_code_of_the_exception(
+    error: Exception, code: ErrorCode, retryable: bool, exit_code: int
+) -> None:
+    found = JobError.of(error)
+    message = str(error) or type(error).__name__
+    assert found == JobError(kind=type(error).__name__, message=message, retryable=retryable, code=code)
+    assert found.exit_code == exit_code
+
+
+def test_job_error_of_a_missing_source_says_how_long_to_wait() -> None:
+    found = JobError.of(SourceMissingError("no files yet", wait_for_s=60))
+    assert (found.code, found.retryable, found.wait_for_s) == (ErrorCode.SOURCE_MISSING, True, 60)

@@ -1,21 +1,31 @@
-"""The contract between who starts a job and the job: its arguments, and the report that it leaves.
+"""Arguments and report of a job: the contract between a job and the process that starts it.
 
-Both directions of both live in this file, so the Airflow operator and the command line cannot drift apart.
+Encoders and decoders of both are in this module, so that the Airflow operator and the command line always agree.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from lakehouse.errors import LakehouseError, SourceMissingError, TableBusyError, UserError, nearest
-from lakehouse.model.document import parse_json
+from lakehouse.errors import (
+    CommitStateUnknownError,
+    CorruptTableError,
+    JobStoppedError,
+    LakehouseError,
+    RetryableError,
+    SourceMissingError,
+    TableBusyError,
+    UnsupportedError,
+    UserError,
+    nearest,
+)
 from lakehouse.model.drift import ColumnDrift
 from lakehouse.model.texts import text_list
+from lakehouse.spec.contracts.document import Document
 from lakehouse.spec.secrets import redact_text, refuse_secrets
 
 _VALUED = {
@@ -26,7 +36,7 @@ _VALUED = {
     "--instant": "instant",
 }
 _OPTION = "--option"
-#: May be given several times.
+#: Flags that can be repeated.
 _REPEATED = {"--table": "tables", "--partition": "partitions"}
 _FLAGS = {"--full-refresh": "full_refresh", "--force": "force"}
 _KNOWN = (*_REPEATED, *_VALUED, _OPTION, *_FLAGS)
@@ -34,13 +44,22 @@ _KNOWN = (*_REPEATED, *_VALUED, _OPTION, *_FLAGS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCommand:
-    """One run of one job.
+    """The arguments of one run of a job.
 
-    `table` is the path of a table spec, a table's location, or its name in a catalog; `also` are further tables of a
-    catalog that the same process serves. `partitions` narrow a table service to some of them. The interval is half
-    open, in ISO 8601; both bounds or none. `run_id` is the same for every try of a run. `report` names the file for the
-    JobReport. `full_refresh` makes the run ignore what earlier commits say was ingested. `instant` names a plan of a
-    table service to be run, `force` makes one where none is due. `options` are options of this run only.
+    Attributes:
+        verb: Noun of the command line, such as `ingest` or `clean`.
+        action: Verb of the command line, such as `run`.
+        table: Path of a table spec, location of a table, or its name in a catalog.
+        interval_start: Start of the data interval in ISO 8601, inclusive; both bounds or none.
+        interval_end: End of the data interval, exclusive.
+        run_id: Identity of the run; every try of a run has the same one.
+        report: Path of the file for the JobReport.
+        full_refresh: Ingest again what earlier commits contain.
+        instant: Instant of the plan that a table service executes.
+        force: Run a table service that is not due.
+        also: More tables of the catalog for the same process.
+        partitions: The only partitions that a table service works on; empty for all.
+        options: Options of this run only, by their keys.
     """
 
     verb: str
@@ -59,7 +78,7 @@ class JobCommand:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """All tables."""
+        """The tables of the run, `table` first."""
         return (self.table, *self.also)
 
     def __post_init__(self) -> None:
@@ -79,18 +98,18 @@ class JobCommand:
 
     @property
     def interval(self) -> tuple[datetime, datetime] | None:
-        """The data interval with time zones; a bound without one is UTC."""
+        """The data interval with time zones; a bound without a time zone is in UTC."""
         if self.interval_start is None or self.interval_end is None:
             return None
         return _moment("--interval-start", self.interval_start), _moment("--interval-end", self.interval_end)
 
     @property
     def interval_name(self) -> str:
-        """The data interval as reports and commits carry it, empty for none."""
+        """The text of the data interval in reports and commits, empty for none."""
         return "" if self.interval is None else interval_text(self.interval)
 
     def to_argv(self) -> tuple[str, ...]:
-        """Return the words that `from_argv` reads back into an equal command."""
+        """Return command line arguments from which `from_argv` builds an equal command."""
         words = [self.verb, self.action]
         for flag, name in _REPEATED.items():
             words += [word for value in getattr(self, name) for word in (flag, value)]
@@ -105,11 +124,11 @@ class JobCommand:
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> JobCommand:
-        """Parse `verb action --flag value ...`; raise UserError for what is unknown, missing or said twice."""
+        """Parse `verb action --flag value ...`; raise UserError for unknown, missing and repeated arguments."""
         verb, action, *rest = (*argv, "", "")[: max(2, len(argv))]
         if not verb or not action or verb.startswith("--") or action.startswith("--"):
             raise UserError(f"expected a verb and an action, as in 'ingest run', not {' '.join(argv[:2])!r}")
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         options: dict[str, str] = {}
         lists: dict[str, list[str]] = {name: [] for name in _REPEATED.values()}
         for flag, value in _flags(rest):
@@ -123,15 +142,15 @@ class JobCommand:
                 lists[_REPEATED[flag]].append(value)
                 continue
             name = _FLAGS.get(flag) or _VALUED[flag]
-            if name in given:
+            if name in values:
                 raise UserError(f"{flag} was given twice", flag=flag)
-            given[name] = True if flag in _FLAGS else value
+            values[name] = True if flag in _FLAGS else value
         if not lists["tables"]:
             raise UserError(f"{verb} {action} needs --table: a table spec, a table's location, or namespace.table")
         table, *also = lists["tables"]
         partitions = tuple(lists["partitions"])
         return cls(
-            verb=verb, action=action, table=table, also=tuple(also), partitions=partitions, options=options, **given
+            verb=verb, action=action, table=table, also=tuple(also), partitions=partitions, options=options, **values
         )
 
 
@@ -147,48 +166,116 @@ _SUMMED = (
     "conflicts",
     "seconds",
 )
-_LISTS = ("partitions", "folders", "missing")
 
 
 class JobStatus(StrEnum):
-    """How a job ended."""
+    """The outcome of a job."""
 
     COMMITTED = "committed"
     NOTHING_TO_DO = "nothing_to_do"
     FAILED = "failed"
 
 
+class JobReason(StrEnum):
+    """Why a job had nothing to do."""
+
+    #: The job did something, or failed.
+    NONE = "none"
+    NOT_DUE = "not_due"
+    NO_MATCHING_PARTITION = "no_matching_partition"
+    #: Another run of the service holds the table's lease.
+    OTHER_RUN_ACTIVE = "other_run_active"
+    #: An earlier try of this run has committed; `instant` is its commit.
+    COMMITTED_BY_EARLIER_TRY = "committed_by_earlier_try"
+    #: A commit contains the data interval of the run already.
+    INTERVAL_INGESTED = "interval_ingested"
+    NO_NEW_DATA = "no_new_data"
+    NOTHING_READY = "nothing_ready"
+
+
+class ErrorCode(StrEnum):
+    """The class of a job's error."""
+
+    USER = "user"
+    UNSUPPORTED = "unsupported"
+    CORRUPT_TABLE = "corrupt_table"
+    RETRYABLE = "retryable"
+    TABLE_BUSY = "table_busy"
+    SOURCE_MISSING = "source_missing"
+    JOB_STOPPED = "job_stopped"
+    COMMIT_STATE_UNKNOWN = "commit_state_unknown"
+    INTERNAL = "internal"
+
+
+_ERRORS: dict[ErrorCode, type[LakehouseError]] = {
+    ErrorCode.USER: UserError,
+    ErrorCode.UNSUPPORTED: UnsupportedError,
+    ErrorCode.CORRUPT_TABLE: CorruptTableError,
+    ErrorCode.RETRYABLE: RetryableError,
+    ErrorCode.TABLE_BUSY: TableBusyError,
+    ErrorCode.SOURCE_MISSING: SourceMissingError,
+    ErrorCode.JOB_STOPPED: JobStoppedError,
+    ErrorCode.COMMIT_STATE_UNKNOWN: CommitStateUnknownError,
+    ErrorCode.INTERNAL: LakehouseError,
+}
+_CODES = {kind: code for code, kind in _ERRORS.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobError:
-    """Why a job failed: the class of the error, its message, and whether the same run may succeed later.
+    """The error of a failed job.
 
-    `wait_for_s` is how long, in all, it is worth waiting for what is missing; None where the job waits for nothing.
+    `kind` is the name of the exception's class, for people; programs use `code`. `retryable` says whether the same run
+    may succeed later. `wait_for_s` is the maximum total time to wait for missing data, None if no data is missing.
     """
 
     kind: str
     message: str
     retryable: bool
     wait_for_s: float | None = None
+    code: ErrorCode = ErrorCode.INTERNAL
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the process."""
+        return _ERRORS[self.code].exit_code
 
     @classmethod
     def of(cls, error: BaseException) -> JobError:
-        """Return an exception as a value; one that is not of this package may be a passing fault."""
-        retryable = error.retryable if isinstance(error, LakehouseError) else True
-        wait_for_s = error.wait_for_s if isinstance(error, SourceMissingError) else None
-        message = redact_text(str(error)) or type(error).__name__
-        return cls(kind=type(error).__name__, message=message, retryable=retryable, wait_for_s=wait_for_s)
+        """Return an exception as a value. An exception of another package is retryable, as it may be transient."""
+        code = next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), ErrorCode.INTERNAL)
+        return cls(
+            kind=type(error).__name__,
+            message=redact_text(str(error)) or type(error).__name__,
+            retryable=error.retryable if isinstance(error, LakehouseError) else True,
+            wait_for_s=error.wait_for_s if isinstance(error, SourceMissingError) else None,
+            code=code,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobReport:
-    """What a job did: rows written by the commit, files and their bytes, bad records set aside, seconds it took.
+class JobReport(Document):
+    """The outcome of a job: a file that the job writes, and the XCom value of its Airflow task.
 
-    `late_rows_dropped` are rows older than a remembered delete of their key. `conflicts` is how often it lost to
-    another writer and tried again. `reason` says why there was nothing to do. `partitions` are the names of those that
-    were published or archived. `parts` are the reports of the tables of a batch; numbers are their sums. `warning` is
-    what went wrong beside the work, which is done. `interval` is the data interval that the run took, empty for none;
-    `folders` are the folders and files of the source that an ingestion read, `missing` those that had nothing to read
-    and were skipped. `drift` are the columns in which its rows differed from the table.
+    Attributes:
+        status: Outcome of the job.
+        table: Name of the table; of a batch, all names.
+        instant: Instant of the commit, None without a commit.
+        rows: Rows that the commit wrote; `inserts`, `updates` and `deletes` are their kinds.
+        files: Files that the commit wrote; `bytes` is their size.
+        bad_records: Records that were written to the dead letters.
+        late_rows_dropped: Rows that are older than a tombstone of their key.
+        conflicts: Number of retries after a conflict with another writer.
+        seconds: Duration of the job.
+        reason: Text for people: why there was nothing to do. `code` is the same for programs.
+        error: Error of a failed job.
+        partitions: Names of the partitions that were published or archived.
+        parts: Reports of the tables of a batch; the numbers of the batch are their sums.
+        warning: A problem that did not affect the commit.
+        interval: Data interval of the run, empty for none.
+        folders: Folders and files of the source that were ingested.
+        missing: Folders of the source that had no data and were skipped.
+        drift: Columns in which the rows differed from the table.
     """
 
     status: JobStatus
@@ -205,6 +292,7 @@ class JobReport:
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
+    code: JobReason = JobReason.NONE
     error: JobError | None = None
     partitions: tuple[str, ...] = ()
     parts: tuple[JobReport, ...] = ()
@@ -220,76 +308,40 @@ class JobReport:
                 f"a report of status {self.status} with error {self.error!r}: only a failed one has an error"
             )
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the report as JSON would hold it."""
-        parts = [part.to_mapping() for part in self.parts]
-        lists = {name: list(getattr(self, name)) for name in _LISTS}
-        return {
-            **asdict(self),
-            **lists,
-            "status": str(self.status),
-            "parts": parts,
-            "drift": [one.to_mapping() for one in self.drift],
-        }
-
-    def to_json(self) -> str:
-        """Return the report as one line of JSON."""
-        return json.dumps(self.to_mapping(), ensure_ascii=False)
-
-    @classmethod
-    def _of(cls, mapping: dict[str, Any]) -> JobReport:
-        error, parts = mapping.pop("error", None), mapping.pop("parts", None) or ()
-        return cls(
-            status=JobStatus(mapping.pop("status")),
-            error=None if error is None else JobError(**error),
-            partitions=tuple(mapping.pop("partitions", ())),
-            folders=tuple(mapping.pop("folders", ())),
-            missing=tuple(mapping.pop("missing", ())),
-            drift=tuple(ColumnDrift.of(one) for one in mapping.pop("drift", ())),
-            parts=tuple(cls._of(part) for part in parts),
-            **mapping,
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> JobReport:
-        """Parse what `to_json` wrote; raise UserError if it is something else."""
-        try:
-            return cls._of(parse_json(text))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            known = ", ".join(declared.name for declared in fields(cls))
-            raise UserError(f"not a job report: {error}; expected JSON with {known}: {text[:200]!r}") from error
-
 
 def interval_text(interval: tuple[datetime, datetime]) -> str:
-    """Return the interval as commits carry it: `2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."""
+    """Return the text of an interval in reports and commits: `2026-01-01T00:00:00Z/2026-01-02T00:00:00Z`."""
     return "/".join(bound.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z" for bound in interval)
 
 
 def combined(reports: Sequence[JobReport]) -> JobReport:
-    """Return the report of a batch: failed if one table failed, and worth a retry if one of those failures is.
+    """Return the report of a batch of tables.
 
-    Its error is that of the first table worth a retry; that a table was busy is told of a batch with no other failure.
+    The batch failed if one table failed. Its error is the first retryable one, so that Airflow retries the batch.
+    `TABLE_BUSY` is the error of the batch only if no table failed for another reason.
     """
     failed = [report for report in reports if report.error is not None]
     committed = any(report.status is JobStatus.COMMITTED for report in reports)
     status = JobStatus.FAILED if failed else JobStatus.COMMITTED if committed else JobStatus.NOTHING_TO_DO
-    error = None
-    if failed:
-        errors = [report.error for report in failed if report.error is not None]
-        first = min(errors, key=lambda error: (not error.retryable, error.kind == TableBusyError.__name__))
-        told = "; ".join(f"{r.table}: {r.error.kind}: {r.error.message}" for r in failed if r.error)
-        error = JobError(
-            kind=first.kind, message=f"{len(failed)} of {len(reports)} tables: {told}", retryable=first.retryable
-        )
+    codes = {report.code for report in reports}
     sums: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in _SUMMED}
     return JobReport(
         status=status,
         table=", ".join(report.table for report in reports),
-        error=error,
+        code=codes.pop() if status is JobStatus.NOTHING_TO_DO and len(codes) == 1 else JobReason.NONE,
+        error=_combined_error(reports) if failed else None,
         parts=tuple(reports),
         warning="; ".join(report.warning for report in reports if report.warning),
         **sums,
     )
+
+
+def _combined_error(reports: Sequence[JobReport]) -> JobError:
+    errors = [(report.table, report.error) for report in reports if report.error is not None]
+    _, first = min(errors, key=lambda pair: (not pair[1].retryable, pair[1].code is ErrorCode.TABLE_BUSY))
+    messages = "; ".join(f"{table}: {error.kind}: {error.message}" for table, error in errors)
+    message = f"{len(errors)} of {len(reports)} tables: {messages}"
+    return replace(first, message=message, wait_for_s=None)
 
 
 def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:

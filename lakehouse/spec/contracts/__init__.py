@@ -1,0 +1,1 @@
+"""Versioned values that processes exchange as JSON: reports of jobs, decisions, publications."""
