@@ -60,7 +60,7 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.model.files import FileSlice
 from lakehouse.model.predicate import And, Comparison, In, Not, Predicate, StartsWith
 from lakehouse.model.predicate import IsNull as IsNullPredicate
-from lakehouse.spark.published import PUBLISHED, PublishedReader, published_schema
+from lakehouse.spark.file_sources import PlannedFilesReader, file_source
 from lakehouse.spark.scan import spark_schema
 from lakehouse.spec.options.parser import parse_options
 
@@ -125,19 +125,20 @@ class LakehouseDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         """Return meta and data columns (of changes theirs), or those that option `columns` names."""
-        if _is_published(self.options):
-            return published_schema(self.options)
+        source = file_source(self.options)
+        if source is not None:
+            return source.schema_ddl(self.options)
         return spark_schema(_schema(_open(self.options), self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader."""
-        if _is_published(self.options):
-            return PublishedReader(self.options, schema, _predicate)
+        if file_source(self.options) is not None:
+            return PlannedFilesReader(self.options, schema, _predicate)
         return LakehouseReader(dict(self.options), tuple(schema.names))
 
     def streamReader(self, schema: StructType) -> LakehouseStreamReader:
         """Return the stream reader."""
-        if _is_published(self.options):
+        if file_source(self.options) is not None:
             raise UserError("a published table is read as it is, not as a stream; stream the table that it shows")
         return LakehouseStreamReader(dict(self.options), tuple(schema.names))
 
@@ -217,10 +218,6 @@ class LakehouseStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
         return _read(partition)
-
-
-def _is_published(options: Mapping[str, str]) -> bool:
-    return any(key.lower() == PUBLISHED for key in options)
 
 
 def _open(options: Mapping[str, str]) -> LoadedTable:

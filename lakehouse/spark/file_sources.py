@@ -1,0 +1,134 @@
+"""Reads Parquet files that another package plans; an option of `spark.read.format("lakehouse")` names that package.
+
+`.option("published", "database.table")` reads a published table: its module finds the partitions and their files in the
+metastore. Conditions on partition columns reduce the partitions. Spark applies all conditions to the rows.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.model.predicate import Predicate
+
+#: Module that implements `FileSource`, by the option that selects it (lower case).
+FILE_SOURCES = {"published": "lakehouse.platform.publish.spark_source"}
+_FILES_PER_TASK = 4
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePartition:
+    """Files (URLs) of one partition, and the values of its partition columns by name."""
+
+    files: tuple[str, ...]
+    values: Mapping[str, str]
+
+
+class FileSource(Protocol):
+    """Functions of a module that plans which files the data source reads."""
+
+    def schema_ddl(self, options: Mapping[str, str]) -> str:
+        """Return the columns as DDL of Spark, partition columns last."""
+        ...
+
+    def plan(self, options: Mapping[str, str], conditions: Sequence[Predicate]) -> Sequence[FilePartition]:
+        """Return the partitions whose values meet the conditions on partition columns."""
+        ...
+
+    def storage_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        """Return the options with which the files' storage is opened."""
+        ...
+
+
+def file_source(options: Mapping[str, str]) -> FileSource | None:
+    """Return the source that an option selects, or None if the options name the location of a table."""
+    for key in options:
+        module = FILE_SOURCES.get(key.lower())
+        if module is not None:
+            return cast(FileSource, importlib.import_module(module))
+    return None
+
+
+@dataclass(frozen=True)
+class _FileTask(InputPartition):
+    """Some files of one partition, read by one task; `values` are those of its partition columns."""
+
+    files: tuple[str, ...]
+    values: Mapping[str, str]
+
+
+class PlannedFilesReader(DataSourceReader):
+    """Reads the files that a `FileSource` plans, in one batch query."""
+
+    def __init__(
+        self, options: Mapping[str, str], schema: StructType, to_predicate: Callable[[Filter], Predicate | None]
+    ) -> None:
+        """Prepare a query.
+
+        Args:
+            options: Options of the data source; one of them selects the file source.
+            schema: Columns of the result.
+            to_predicate: Translates a filter of Spark; None for filters that have no translation.
+        """
+        source = file_source(options)
+        assert source is not None, "the data source checks that an option selects a file source"
+        self._options, self._schema, self._to_predicate = dict(options), to_arrow_schema(schema), to_predicate
+        self._storage_options = source.storage_options(options)
+        self._conditions: tuple[Predicate, ...] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep the conditions for planning and return all filters: Spark applies them to the rows."""
+        self._conditions = tuple(p for p in map(self._to_predicate, filters) if p is not None)
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the files and divide them into tasks."""
+        source = file_source(self._options)
+        assert source is not None
+        tasks: list[InputPartition] = [
+            _FileTask(files=partition.files[start : start + _FILES_PER_TASK], values=partition.values)
+            for partition in source.plan(self._options, self._conditions)
+            for start in range(0, len(partition.files), _FILES_PER_TASK)
+        ]
+        # Without any partition, Spark would start one task and pass no partition to it.
+        return tasks or [_FileTask(files=(), values={})]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task's files."""
+        assert isinstance(partition, _FileTask)
+        for url in partition.files:
+            folder, _, name = url.rpartition("/")
+            with open_storage(folder, self._storage_options).open_input(name) as source:
+                file = pq.ParquetFile(source)
+                stored = {name.lower(): name for name in file.schema_arrow.names}
+                data = [f.name for f in self._schema if f.name not in partition.values]
+                columns = [stored[name.lower()] for name in data if name.lower() in stored]
+                for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
+                    yield _with_table_columns(batch, self._schema, partition.values)
+
+
+def _with_table_columns(batch: pa.RecordBatch, schema: pa.Schema, values: Mapping[str, str]) -> pa.RecordBatch:
+    """Return a batch with the columns of the table.
+
+    Partition columns have the values of the partition. Columns that the file lacks are null.
+    """
+    stored = {name.lower(): batch.column(name) for name in batch.schema.names}
+    columns = []
+    for field in schema:
+        if field.name in values:
+            columns.append(pa.repeat(pa.scalar(values[field.name], field.type), batch.num_rows))
+        elif field.name.lower() in stored:
+            columns.append(stored[field.name.lower()].cast(field.type))
+        else:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+    return pa.record_batch(columns, schema=schema)
