@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.files.key_lookup import entry_parts
-from lakehouse.core.files.key_matches import IN_PLACE, LOST, MOVED_OUT, FoundHits, Hits, read_hits, stream_hits
+from lakehouse.core.files.key_matches import (
+    IN_PLACE,
+    LOST,
+    MOVED_OUT,
+    MatchCollector,
+    Matches,
+    read_matches,
+    stream_matches,
+)
 from lakehouse.core.index.write_tasks import StagedEntry
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.model.attempt import Attempt
@@ -47,7 +55,7 @@ def test_parts_and_pieces_change_nothing(sizes: list[tuple[int, int]], budget: i
     base_row = rng.permutation(3 * len(staged))[: len(touched)]
     kind = rng.choice([IN_PLACE, MOVED_OUT, LOST], len(touched))
     told = context(storage=MemoryStorage(), policy=WritePolicy(memory_budget_bytes=budget))
-    with FoundHits(told, entries) as found:
+    with MatchCollector(told, entries) as found:
         for part in entry_parts(entries, budget):
             mine = [
                 n
@@ -56,7 +64,7 @@ def test_parts_and_pieces_change_nothing(sizes: list[tuple[int, int]], budget: i
             ]
             mine.sort(key=lambda n: base_row[n])
             found.add(
-                Hits(
+                Matches(
                     base_row=base_row[mine].astype(np.int64),
                     run=np.array([("b", "a").index(touched[n][0].run) for n in mine], np.int64),
                     row=np.array([touched[n][1] for n in mine], np.int64),
@@ -65,21 +73,23 @@ def test_parts_and_pieces_change_nothing(sizes: list[tuple[int, int]], budget: i
                 )
             )
         result = found.write(ATTEMPT, BASE)
-    assert result.hit_rows == sum(k != LOST for k in kind)
+    assert result.matched_rows == sum(k != LOST for k in kind)
     wanted: dict[str, int] = {}
     for (entry, row), k in zip(touched, kind, strict=True):
         if k != MOVED_OUT and row < entry.offset + entry.upserts:
             wanted[entry.partition] = wanted.get(entry.partition, 0) + 1
     assert (result.consumed or {}) == wanted
     if not touched:
-        assert result.hits is None
+        assert result.matches_file is None
         return
-    assert result.hits is not None
-    hits = read_hits(told, result.hits)
+    assert result.matches_file is not None
+    matches = read_matches(told, result.matches_file)
     expected = sorted((int(b), e.run, r, int(k)) for b, (e, r), k in zip(base_row, touched, kind, strict=True))
-    runs = [hits.runs[n] for n in hits.run]
-    assert list(zip(hits.base_row.tolist(), runs, hits.row.tolist(), hits.kind.tolist(), strict=True)) == expected
-    assert sum(len(piece) for piece in stream_hits(told, result.hits)) == len(touched)
+    runs = [matches.runs[n] for n in matches.run]
+    assert (
+        list(zip(matches.base_row.tolist(), runs, matches.row.tolist(), matches.kind.tolist(), strict=True)) == expected
+    )
+    assert sum(len(piece) for piece in stream_matches(told, result.matches_file)) == len(touched)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), min_size=1, max_size=6), st.integers(1, 5_000))

@@ -82,12 +82,12 @@ def found(draw: st.DrawFn, entries: list[StagedEntry], slices: list[FileSlice]) 
                 continue
             used = draw(st.integers(0, left))
             left -= used
-            hits = used + draw(st.integers(0, 2))
+            matches = used + draw(st.integers(0, 2))
             tags.append(
                 TagResult(
                     base=file_slice.base,
-                    hits=f"hits/{file_slice.file_id}" if hits else None,
-                    hit_rows=hits,
+                    matches_file=f"matches/{file_slice.file_id}" if matches else None,
+                    matched_rows=matches,
                     consumed={partition: used} if used else None,
                 )
             )
@@ -204,11 +204,11 @@ def test_a_bucket_is_one_group_whoever_writes_it(data: st.DataObject, looks_up: 
 
 @examples(30)
 @given(data=st.data())
-def test_hits_always_rewrite_their_file(data: st.DataObject) -> None:
+def test_matches_always_rewrite_their_file(data: st.DataObject) -> None:
     entries, slices, sizing = data.draw(staged()), data.draw(stored()), data.draw(sizings())
     tags = data.draw(found(entries, slices))
     tasks = {(task.partition, task.file_id): task for task in groups(entries, slices, tags, sizing)}
     for tag in tags:
         task = tasks.get((tag.base.partition, tag.base.file_id))
-        assert (task is not None and task.hits == tag.hits) or not tag.hit_rows
-    assert all(task.hits is not None or task.insert_range is not None for task in tasks.values())
+        assert (task is not None and task.matches_file == tag.matches_file) or not tag.matched_rows
+    assert all(task.matches_file is not None or task.insert_range is not None for task in tasks.values())

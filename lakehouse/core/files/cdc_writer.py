@@ -71,7 +71,7 @@ class ChangeLog:
     ) -> None:
         """Log hits on stored rows: those `replaced` by the rows of `fresh`, in order, and those `dropped`.
 
-        `position` holds the row of each hit; `replaced` and `dropped` are masks over the hits.
+        `position` holds the row of each hit; `replaced` and `dropped` are masks over the matches.
         """
         if self._previous is None:
             return

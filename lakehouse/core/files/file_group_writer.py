@@ -18,7 +18,15 @@ from lakehouse.core.files.base_reader import BaseFileReader
 from lakehouse.core.files.base_writer import BaseFileWriter, kept_schema
 from lakehouse.core.files.cdc_writer import ChangeLog
 from lakehouse.core.files.key_lookup import KEY, match_file
-from lakehouse.core.files.key_matches import IN_PLACE, LOST, MOVED_OUT, EntryIndex, FoundHits, Hits, stream_hits
+from lakehouse.core.files.key_matches import (
+    IN_PLACE,
+    LOST,
+    MOVED_OUT,
+    EntryIndex,
+    MatchCollector,
+    Matches,
+    stream_matches,
+)
 from lakehouse.core.files.markers import TaskMarkers, group_markers
 from lakehouse.core.files.partial_update_rows import Nulled
 from lakehouse.core.files.staging import StagedReader
@@ -32,7 +40,7 @@ from lakehouse.core.rows.record_merge import incoming_wins, says_deleted
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 
-Pieces = Callable[[], Iterator[Hits]]
+Pieces = Callable[[], Iterator[Matches]]
 
 
 def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> WriteStat | None:
@@ -42,9 +50,9 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
         if task.base is not None:
             reader = BaseFileReader(context.storage, task.base.path)
             stack.callback(reader.close)
-        hits = _hits(context, task, reader, stack)
-        inserts = _Inserts(context, task, hits)
-        if not inserts.rows and not any(True for _ in hits()):
+        matches = _matches(context, task, reader, stack)
+        inserts = _Inserts(context, task, matches)
+        if not inserts.rows and not any(True for _ in matches()):
             return None
         names = group_markers(context, attempt, task)
         markers = TaskMarkers(context, attempt, names)
@@ -59,7 +67,7 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
             if reader is not None:
                 if writer.bloom.enabled:
                     writer.bloom.inherit(reader.bloom_filter(), inserts.rows)
-                updates, deletes = _merge(context, writer, changes, reader, hits())
+                updates, deletes = _merge(context, writer, changes, reader, matches())
             inserted = 0
             for rows in inserts.windows():
                 writer.events.add(rows)
@@ -71,22 +79,26 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
         return replace(stat, cdc_files=changes.files, nulled=nulled.rows)
 
 
-def _hits(context: WriteContext, task: GroupTask, reader: BaseFileReader | None, stack: ExitStack) -> Pieces:
+def _matches(context: WriteContext, task: GroupTask, reader: BaseFileReader | None, stack: ExitStack) -> Pieces:
     """Return what yields the matches with the base file, as often as it is called."""
     if task.base is not None and reader is not None and task.finds_matches:
-        found = stack.enter_context(FoundHits(context, task.entries))
+        found = stack.enter_context(MatchCollector(context, task.entries))
         match_file(context, task.base, reader, task.entries, found)
         return found.ordered
-    path = task.hits
-    return lambda: iter(()) if path is None or reader is None else stream_hits(context, path)
+    path = task.matches_file
+    return lambda: iter(()) if path is None or reader is None else stream_matches(context, path)
 
 
 def _merge(
-    context: WriteContext, writer: BaseFileWriter, changes: ChangeLog, reader: BaseFileReader, hits: Iterator[Hits]
+    context: WriteContext,
+    writer: BaseFileWriter,
+    changes: ChangeLog,
+    reader: BaseFileReader,
+    matches: Iterator[Matches],
 ) -> tuple[int, int]:
     """Stream the stored rows into `writer`, replaced or dropped where a hit says so; return (updates, deletes)."""
     updates = deletes = start = 0
-    window = _HitWindow(context, hits)
+    window = _MatchWindow(context, matches)
     for stored in reader.batches(kept_schema(context.schema), reader.rows_within(context.budget.decoded_bytes)):
         stop = start + stored.num_rows
         gone = np.zeros(stored.num_rows, bool)
@@ -108,7 +120,7 @@ def _merge(
 def _meet(
     context: WriteContext, stored: pa.Table, position: np.ndarray, kind: np.ndarray, incoming: pa.Table
 ) -> tuple[np.ndarray, np.ndarray, pa.Table]:
-    """Return which hits replace their stored row, which remove it, and the replacing rows in order."""
+    """Return which matches replace their stored row, which remove it, and the replacing rows in order."""
     rule, at = context.rule, pa.array(position)
     if context.deletes_only:
         dropped = np.ones(len(position), bool)
@@ -148,20 +160,20 @@ def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, positio
     return fresh
 
 
-class _HitWindow:
-    """The staged rows of the next hits, gathered a window at a time."""
+class _MatchWindow:
+    """The staged rows of the next matches, gathered a window at a time."""
 
-    def __init__(self, context: WriteContext, hits: Iterator[Hits]) -> None:
-        self._context, self._pieces = context, hits
-        self._hits: Hits | None = None
+    def __init__(self, context: WriteContext, matches: Iterator[Matches]) -> None:
+        self._context, self._pieces = context, matches
+        self._matches: Matches | None = None
         self._next = self._start = self._stop = 0
         self._rows = pa.table({})
 
     def upto(self, base_row: int) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:
         """Yield (base rows, kinds, incoming rows) of the hits before `base_row` not yielded yet."""
         while self._has_more():
-            assert self._hits is not None
-            end = int(np.searchsorted(self._hits.base_row, base_row))
+            assert self._matches is not None
+            end = int(np.searchsorted(self._matches.base_row, base_row))
             if end == self._next:
                 return
             if self._next >= self._stop:
@@ -169,31 +181,31 @@ class _HitWindow:
             start, stop = self._next, min(end, self._stop)
             self._next = stop
             rows = self._rows.slice(start - self._start, stop - start)
-            yield self._hits.base_row[start:stop], self._hits.kind[start:stop], rows
+            yield self._matches.base_row[start:stop], self._matches.kind[start:stop], rows
 
     def _has_more(self) -> bool:
-        while self._hits is None or self._next == len(self._hits):
+        while self._matches is None or self._next == len(self._matches):
             piece = next(self._pieces, None)
             if piece is None:
                 return False
             # A stored row that is newer stays as it is.
-            self._hits = piece if (piece.kind != LOST).all() else piece.take(piece.kind != LOST)
+            self._matches = piece if (piece.kind != LOST).all() else piece.take(piece.kind != LOST)
             self._next = self._start = self._stop = 0
         return True
 
     def _gather(self) -> None:
-        assert self._hits is not None
+        assert self._matches is not None
         # Before the next window there is none: both at once would be twice the share.
         self._rows = pa.table({})
         self._start, size = self._next, 0
         tables, order = [], []
-        with StagedReader(self._context, self._hits.runs[int(self._hits.run[self._start])]) as reader:
+        with StagedReader(self._context, self._matches.runs[int(self._matches.run[self._start])]) as reader:
             size = self._context.budget.window_rows(reader.bytes_per_row)
-        self._stop = min(self._start + size, len(self._hits))
-        run, row = self._hits.run[self._start : self._stop], self._hits.row[self._start : self._stop]
+        self._stop = min(self._start + size, len(self._matches))
+        run, row = self._matches.run[self._start : self._stop], self._matches.row[self._start : self._stop]
         for number in np.unique(run):
             chosen = np.flatnonzero(run == number)
-            with StagedReader(self._context, self._hits.runs[number]) as reader:
+            with StagedReader(self._context, self._matches.runs[number]) as reader:
                 tables.append(reader.take(row[chosen]))
             order.append(chosen)
         if len(tables) == 1:
@@ -209,13 +221,13 @@ class _Inserts:
     One bit per staged row says whether it is used; the rows themselves are found window by window.
     """
 
-    def __init__(self, context: WriteContext, task: GroupTask, hits: Pieces) -> None:
+    def __init__(self, context: WriteContext, task: GroupTask, matches: Pieces) -> None:
         self._context = context
         self._first, last = task.insert_range or (0, 0)
         self._index = EntryIndex(task.entries if task.insert_range else ())
         self._used = [np.zeros((entry.upserts + 7) // 8, np.uint8) for entry in self._index.entries]
         if self._used:
-            for piece in hits() if task.finds_matches else _consumed_hits(context, task):
+            for piece in matches() if task.finds_matches else _consumed_matches(context, task):
                 self._mark(piece)
         taken = [int(np.bitwise_count(used).sum(dtype=np.int64)) for used in self._used]
         self._free = [entry.upserts - used for entry, used in zip(self._index.entries, taken, strict=True)]
@@ -247,13 +259,13 @@ class _Inserts:
                 else:
                     yield reader.take(chosen)
 
-    def _mark(self, piece: Hits) -> None:
+    def _mark(self, piece: Matches) -> None:
         entry, position = self._index.used_upserts(self._index.renamed(piece))
         for number in np.unique(entry).tolist():
             rows = position[entry == number]
             np.bitwise_or.at(self._used[number], rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
 
 
-def _consumed_hits(context: WriteContext, task: GroupTask) -> Iterator[Hits]:
+def _consumed_matches(context: WriteContext, task: GroupTask) -> Iterator[Matches]:
     for path in task.consumed_by:
-        yield from stream_hits(context, path)
+        yield from stream_matches(context, path)

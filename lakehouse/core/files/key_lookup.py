@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.files.base_reader import BaseFileReader, convert
-from lakehouse.core.files.key_matches import IN_PLACE, LOST, MOVED_OUT, FoundHits, Hits, read_hits
+from lakehouse.core.files.key_matches import IN_PLACE, LOST, MOVED_OUT, MatchCollector, Matches, read_matches
 from lakehouse.core.files.memory_budget import Budget, give_back
 from lakehouse.core.files.staging import StagedReader
 from lakehouse.core.files.write_context import WriteContext
@@ -26,7 +26,7 @@ from lakehouse.errors import UnsupportedError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, FileSlice
 
-__all__ = ["IN_PLACE", "KEY", "LOST", "MOVED_OUT", "Hits", "read_hits"]
+__all__ = ["IN_PLACE", "KEY", "LOST", "MOVED_OUT", "Matches", "read_matches"]
 
 KEY = META_COLUMNS[2]
 _KEY_BYTES = 64
@@ -41,37 +41,37 @@ def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[Ta
         readers = [BaseFileReader(context.storage, base.path) for base in task.bases]
         for reader in readers:
             stack.callback(reader.close)
-        found = [stack.enter_context(FoundHits(context, task.entries)) for _ in task.bases]
+        found = [stack.enter_context(MatchCollector(context, task.entries)) for _ in task.bases]
         for part in _parts(context, task.entries):
             keys = staged_keys(context, part)
             bounds = pc.min_max(keys)
-            for base, reader, hits in zip(task.bases, readers, found, strict=True):
+            for base, reader, matches in zip(task.bases, readers, found, strict=True):
                 if _may_hold(reader, bounds):
-                    hits.add(find(context, base, reader, part, keys))
-        return [hits.write(attempt, base) for base, hits in zip(task.bases, found, strict=True)]
+                    matches.add(find(context, base, reader, part, keys))
+        return [matches.write(attempt, base) for base, matches in zip(task.bases, found, strict=True)]
 
 
 def match_file(
-    context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, hits: FoundHits
+    context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, matches: MatchCollector
 ) -> None:
-    """Look the keys of `entries` up in one open base file and add what is found to `hits`."""
+    """Look the keys of `entries` up in one open base file and add what is found to `matches`."""
     for part in _parts(context, entries):
-        hits.add(find(context, base, reader, part, staged_keys(context, part)))
+        matches.add(find(context, base, reader, part, staged_keys(context, part)))
 
 
-def write_hits(
-    context: WriteContext, attempt: Attempt, base: BaseFile | FileSlice, entries: Entries, parts: Iterable[Hits]
+def write_matches(
+    context: WriteContext, attempt: Attempt, base: BaseFile | FileSlice, entries: Entries, parts: Iterable[Matches]
 ) -> TagResult:
     """Write what was found of a file, or of a slice with logs, part by part of the batch, beside the staged rows."""
-    with FoundHits(context, entries) as found:
-        for hits in parts:
-            found.add(hits)
+    with MatchCollector(context, entries) as found:
+        for matches in parts:
+            found.add(matches)
         return found.write(attempt, base)
 
 
 def find(
     context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, keys: pa.ChunkedArray
-) -> Hits:
+) -> Matches:
     """Return which rows of `base` carry one of `keys`, the keys of `entries` in order."""
     base_row, staged = _positions(context, reader, keys)
     starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
@@ -83,7 +83,7 @@ def find(
     kind = np.full(len(base_row), IN_PLACE, np.int8)
     if context.move_partitions and len(base_row):
         kind = _kinds(context, base, reader, entries, entry, position, base_row)
-    return Hits(base_row=base_row, run=run_of_entry[entry], row=position + offsets[entry], kind=kind, runs=runs)
+    return Matches(base_row=base_row, run=run_of_entry[entry], row=position + offsets[entry], kind=kind, runs=runs)
 
 
 def _positions(context: WriteContext, reader: BaseFileReader, keys: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

@@ -32,7 +32,7 @@ _SEGMENT = pa.schema([("base_row", pa.int64()), ("run", pa.int32()), ("row", pa.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hits:
+class Matches:
     """Matches between one base file and staged rows, ordered by `base_row`; arrays of one length."""
 
     base_row: np.ndarray
@@ -44,9 +44,9 @@ class Hits:
     def __len__(self) -> int:
         return len(self.base_row)
 
-    def take(self, chosen: np.ndarray | slice) -> Hits:
+    def take(self, chosen: np.ndarray | slice) -> Matches:
         """Return some of the matches, in the order given."""
-        return Hits(
+        return Matches(
             base_row=self.base_row[chosen],
             run=self.run[chosen],
             row=self.row[chosen],
@@ -55,7 +55,7 @@ class Hits:
         )
 
 
-class FoundHits:
+class MatchCollector:
     """The matches of one base file, added for one part of the batch after the other; use as a context manager.
 
     They stay in memory if there is one part; those of several parts go to a local file, because their number grows
@@ -66,14 +66,14 @@ class FoundHits:
         self._context = context
         self._index = EntryIndex(entries)
         self._stack = ExitStack()
-        self._first: Hits | None = None
+        self._first: Matches | None = None
         self._spill = ""
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
-        self._segments: list[Hits] | None = None
+        self._segments: list[Matches] | None = None
         self._rows = 0
         self._consumed: dict[str, int] = {}
 
-    def __enter__(self) -> FoundHits:
+    def __enter__(self) -> MatchCollector:
         return self
 
     def __exit__(
@@ -81,50 +81,50 @@ class FoundHits:
     ) -> None:
         self._stack.close()
 
-    def add(self, hits: Hits) -> None:
+    def add(self, matches: Matches) -> None:
         """Keep the matches with one part."""
-        if not len(hits):
+        if not len(matches):
             return
-        hits = self._index.renamed(hits)
+        matches = self._index.renamed(matches)
         # A stored row that is newer stays: it is no reason to write the file anew.
-        self._rows += int((hits.kind != LOST).sum())
-        for number, used in self._index.consumed(hits):
+        self._rows += int((matches.kind != LOST).sum())
+        for number, used in self._index.consumed(matches):
             partition = self._index.entries[number].partition
             self._consumed[partition] = self._consumed.get(partition, 0) + used
         if self._first is None and self._writer is None:
-            self._first = hits
+            self._first = matches
             return
         if self._writer is None:
-            directory = self._stack.enter_context(scratch_directory("lakehouse-hits-"))
+            directory = self._stack.enter_context(scratch_directory("lakehouse-matches-"))
             self._spill = f"{directory}/segments.arrow"
             self._writer = self._stack.enter_context(pa.ipc.new_file(self._spill, _SEGMENT))
-        for segment in [hits] if self._first is None else [self._first, hits]:
+        for segment in [matches] if self._first is None else [self._first, matches]:
             arrays = [pa.array(a) for a in (segment.base_row, segment.run, segment.row, segment.kind)]
             self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SEGMENT))
         self._first = None
 
-    def ordered(self) -> Iterator[Hits]:
+    def ordered(self) -> Iterator[Matches]:
         """Yield all matches in the order of the stored rows, piece by piece; call when nothing more is added."""
         if self._first is not None:
             yield self._first
         elif self._writer is not None:
-            yield from _merged(self._spilled(self._writer), self._context.budget.hits)
+            yield from _merged(self._spilled(self._writer), self._context.budget.matches)
 
     def write(self, attempt: Attempt, base: BaseFile | FileSlice) -> TagResult:
         """Write the hits file, unless there are no matches, and return what the plan is told of `base`."""
         if self._first is None and self._writer is None:
             return TagResult(base=base)
-        path = f"{self._context.staging}/hits/{base.file_id}_{attempt.token}.arrow"
+        path = f"{self._context.staging}/matches/{base.file_id}_{attempt.token}.arrow"
         names = pa.array(self._index.runs, pa.string())
         schema = _SEGMENT.set(1, pa.field("run", pa.dictionary(pa.int32(), pa.string())))
         with self._context.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
-            for hits in self.ordered():
-                run = pa.DictionaryArray.from_arrays(pa.array(hits.run, pa.int32()), names)
-                columns = [pa.array(hits.base_row), run, pa.array(hits.row), pa.array(hits.kind)]
+            for matches in self.ordered():
+                run = pa.DictionaryArray.from_arrays(pa.array(matches.run, pa.int32()), names)
+                columns = [pa.array(matches.base_row), run, pa.array(matches.row), pa.array(matches.kind)]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        return TagResult(base=base, hits=path, hit_rows=self._rows, consumed=self._consumed)
+        return TagResult(base=base, matches_file=path, matched_rows=self._rows, consumed=self._consumed)
 
-    def _spilled(self, writer: pa.ipc.RecordBatchFileWriter) -> list[Hits]:
+    def _spilled(self, writer: pa.ipc.RecordBatchFileWriter) -> list[Matches]:
         if self._segments is None:
             writer.close()
             reader = pa.ipc.open_file(self._stack.enter_context(pa.memory_map(self._spill)))
@@ -143,33 +143,33 @@ class EntryIndex:
         self._starts = np.array([_code(number[e.run], e.offset) for e in self.entries], np.int64)
         self._upserts = np.array([e.upserts for e in self.entries], np.int64)
 
-    def renamed(self, hits: Hits) -> Hits:
+    def renamed(self, matches: Matches) -> Matches:
         """Return the matches with the runs of this index, without those of other runs."""
-        if hits.runs == self.runs:
-            return hits
+        if matches.runs == self.runs:
+            return matches
         known = {run: n for n, run in enumerate(self.runs)}
-        number = np.array([known.get(run, -1) for run in hits.runs], np.int32)[hits.run]
-        hits = Hits(base_row=hits.base_row, run=number, row=hits.row, kind=hits.kind, runs=self.runs)
-        return hits if (number >= 0).all() else hits.take(number >= 0)
+        number = np.array([known.get(run, -1) for run in matches.runs], np.int32)[matches.run]
+        matches = Matches(base_row=matches.base_row, run=number, row=matches.row, kind=matches.kind, runs=self.runs)
+        return matches if (number >= 0).all() else matches.take(number >= 0)
 
-    def used_upserts(self, hits: Hits) -> tuple[np.ndarray, np.ndarray]:
+    def used_upserts(self, matches: Matches) -> tuple[np.ndarray, np.ndarray]:
         """Return entry and position in it of the upserts that matches, renamed, use up: they will not be inserted."""
-        code = _code(hits.run[hits.kind != MOVED_OUT].astype(np.int64), hits.row[hits.kind != MOVED_OUT])
+        code = _code(matches.run[matches.kind != MOVED_OUT].astype(np.int64), matches.row[matches.kind != MOVED_OUT])
         entry = np.searchsorted(self._starts, code, side="right") - 1
         position = code - self._starts[entry]
         mine = (entry >= 0) & (position < self._upserts[entry])
         return entry[mine], position[mine]
 
-    def consumed(self, hits: Hits) -> Iterator[tuple[int, int]]:
+    def consumed(self, matches: Matches) -> Iterator[tuple[int, int]]:
         """Yield entries and the number of their upserts, each counted once, that matches use up."""
-        entry, position = self.used_upserts(hits)
+        entry, position = self.used_upserts(matches)
         if len(entry):
             distinct = np.unique(_code(entry, position)) >> _ROW_BITS
             numbers, counts = np.unique(distinct, return_counts=True)
             yield from zip(numbers.tolist(), counts.tolist(), strict=True)
 
 
-def stream_hits(context: WriteContext, path: str) -> Iterator[Hits]:
+def stream_matches(context: WriteContext, path: str) -> Iterator[Matches]:
     """Yield the matches of a hits file, in order, as they were written: piece by piece."""
     with context.storage.open_input(path) as source, pa.ipc.open_file(source) as reader:
         for number in range(reader.num_record_batches):
@@ -178,35 +178,35 @@ def stream_hits(context: WriteContext, path: str) -> Iterator[Hits]:
             yield _of_batch(batch.set_column(1, "run", run.indices), tuple(run.dictionary.to_pylist()))
 
 
-def without_held(context: WriteContext, hits: Hits, others: Sequence[tuple[str, bool]]) -> Hits:
-    """Return the matches without those of kind DELETED whose row has a better place in another file's hits.
+def without_held(context: WriteContext, matches: Matches, others: Sequence[tuple[str, bool]]) -> Matches:
+    """Return the matches without those of kind DELETED whose row has a better place in another file's matches.
 
     `others` are (hits file, whether it has priority): a stored row is a better place than a delete, and of two deletes
     the first is.
     """
-    keep = np.ones(len(hits), bool)
-    deleted = np.flatnonzero(hits.kind == DELETED)
-    codes = _code(hits.run[deleted].astype(np.int64), hits.row[deleted])
+    keep = np.ones(len(matches), bool)
+    deleted = np.flatnonzero(matches.kind == DELETED)
+    codes = _code(matches.run[deleted].astype(np.int64), matches.row[deleted])
     for path, goes_first in others if len(deleted) else ():
-        for piece in stream_hits(context, path):
-            number = np.array([hits.runs.index(run) if run in hits.runs else -1 for run in piece.runs], np.int64)
+        for piece in stream_matches(context, path):
+            number = np.array([matches.runs.index(run) if run in matches.runs else -1 for run in piece.runs], np.int64)
             better = (piece.kind == IN_PLACE) | (goes_first & (piece.kind == DELETED))
             better &= number[piece.run] >= 0
             taken = _code(number[piece.run[better]], piece.row[better])
             keep[deleted[np.isin(codes, taken)]] = False
-    return hits if keep.all() else hits.take(keep)
+    return matches if keep.all() else matches.take(keep)
 
 
-def read_hits(context: WriteContext, path: str) -> Hits:
+def read_matches(context: WriteContext, path: str) -> Matches:
     """Return all matches of one hits file at once."""
-    pieces = list(stream_hits(context, path))
+    pieces = list(stream_matches(context, path))
     if not pieces:
         empty = np.array([], np.int64)
-        return Hits(base_row=empty, run=empty, row=empty, kind=empty, runs=())
+        return Matches(base_row=empty, run=empty, row=empty, kind=empty, runs=())
     return _joined(pieces)
 
 
-def _merged(segments: Sequence[Hits], limit: int) -> Iterator[Hits]:
+def _merged(segments: Sequence[Matches], limit: int) -> Iterator[Matches]:
     """Merge ordered pieces; the matches of a range of stored rows are in memory at once."""
     start = min(int(segment.base_row[0]) for segment in segments)
     stop = max(int(segment.base_row[-1]) for segment in segments) + 1
@@ -219,10 +219,10 @@ def _merged(segments: Sequence[Hits], limit: int) -> Iterator[Hits]:
         start = end
 
 
-def _joined(pieces: Sequence[Hits]) -> Hits:
+def _joined(pieces: Sequence[Matches]) -> Matches:
     if len(pieces) == 1:
         return pieces[0]
-    return Hits(
+    return Matches(
         base_row=np.concatenate([piece.base_row for piece in pieces]),
         run=np.concatenate([piece.run for piece in pieces]),
         row=np.concatenate([piece.row for piece in pieces]),
@@ -231,9 +231,9 @@ def _joined(pieces: Sequence[Hits]) -> Hits:
     )
 
 
-def _of_batch(batch: pa.RecordBatch, runs: tuple[str, ...]) -> Hits:
+def _of_batch(batch: pa.RecordBatch, runs: tuple[str, ...]) -> Matches:
     base_row, run, row, kind = (batch.column(i).to_numpy() for i in range(4))
-    return Hits(base_row=base_row, run=run, row=row, kind=kind, runs=runs)
+    return Matches(base_row=base_row, run=run, row=row, kind=kind, runs=runs)
 
 
 def _code(number: Number, row: Number) -> Number:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakehouse.core.files.base_writer import column_ranges, ensure_partition
-from lakehouse.core.files.key_lookup import LOST, MOVED_OUT, read_hits
+from lakehouse.core.files.key_lookup import LOST, MOVED_OUT, read_matches
 from lakehouse.core.files.key_matches import without_held
 from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.markers import TaskMarkers, group_markers, mark_log
@@ -76,25 +76,25 @@ def _over(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteSta
 
 def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
     """Yield staged rows, piece by piece, and which of them leave the group for another partition."""
-    if task.hits is None:
+    if task.matches_file is None:
         for entry in task.entries:
             with StagedReader(context, entry.run) as reader:
                 size = context.budget.window_rows(reader.bytes_per_row)
                 for start in range(0, entry.rows, size):
                     yield reader.slice(entry.offset + start, min(size, entry.rows - start)), None
         return
-    hits = without_held(context, read_hits(context, task.hits), task.other_hits)
-    effective = np.flatnonzero(hits.kind != LOST)
-    for number, run in enumerate(hits.runs):
-        of_run = effective[hits.run[effective] == number]
+    matches = without_held(context, read_matches(context, task.matches_file), task.other_matches)
+    effective = np.flatnonzero(matches.kind != LOST)
+    for number, run in enumerate(matches.runs):
+        of_run = effective[matches.run[effective] == number]
         # In the order of the run, so that it is read once from front to back.
-        of_run = of_run[np.argsort(hits.row[of_run], kind="stable")]
+        of_run = of_run[np.argsort(matches.row[of_run], kind="stable")]
         with StagedReader(context, run) as reader:
             size = context.budget.window_rows(reader.bytes_per_row)
             for start in range(0, len(of_run), size):
                 chosen = of_run[start : start + size]
-                row, first = np.unique(hits.row[chosen], return_index=True)
-                yield reader.take(row), hits.kind[chosen[first]] == MOVED_OUT
+                row, first = np.unique(matches.row[chosen], return_index=True)
+                yield reader.take(row), matches.kind[chosen[first]] == MOVED_OUT
 
 
 class LogWriter:

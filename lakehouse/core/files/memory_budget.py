@@ -5,7 +5,7 @@ it is for the batch being received, pages being read or written, footers, and th
 phase sum up to the rest:
 
     stage    pending rows 1/4, what combining keeps of them 1/4, the same in the order they are written 1/4
-    tag      staged keys and their hash table 3/8, stored keys looked up 1/8, hits found 1/8
+    tag      staged keys and their hash table 3/8, stored keys looked up 1/8, matches found 1/8
     write    rows read 1/16, kept of them 1/16, window of incoming rows 1/16 and its pieces 1/16, rows to encode
              1/4, keys to hash and the bits they set 3/16, filter as read 1/4 and as it will be written 1/16
     append   a window of incoming rows 1/16, and of the whole budget: a log's block before it goes to disk 1/16
@@ -107,7 +107,7 @@ class Budget:
         return max(int(self.shared_bytes / 8 / (bytes_per_key + 16)), _MIN_ROWS)
 
     @property
-    def hits(self) -> int:
+    def matches(self) -> int:
         """Matches that are put in order at once."""
         return max(self.shared_bytes // 8 // _HIT_BYTES, _MIN_ROWS)
 

@@ -108,7 +108,7 @@ def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> 
         read=read,
         file_slice=task.file_slice,
         lacking=tuple(name for name in context.schema.names if name in lacking),
-        all_stored=task.hits is not None and task.all_stored,
+        all_stored=task.matches_file is not None and task.all_stored,
         completes=completes_rows(context),
         context=context,
     )

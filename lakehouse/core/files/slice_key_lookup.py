@@ -1,9 +1,9 @@
-"""Finding incoming keys in slices with logs: what the logs left of the base file counts, and what they added.
+"""Look staged keys up in file slices with logs, after base file and logs are merged.
 
-Hits have the shape that io.match gives them; `base_row` numbers the rows of the merged slice, and behind them the keys
-that a log deletes as of an ordering value. An incoming row of such a key goes to the same group, where it is shown only
-if it is not older than the delete. Hudi's simple index does so too, because it finds the key in the base file; its
-global index asks whether the row is still there, and inserts it again if not.
+The matches have the form that `key_matches` describes. `base_row` numbers the rows of the merged slice, and after them
+the keys that a log deletes with an ordering value. An incoming row of such a key goes to the same file group, so that
+it is visible only if it is not older than the delete. Hudi's simple index does the same because it finds the key in the
+base file. Hudi's global index checks whether the row still exists, and inserts it again if not.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from lakehouse.core.files.key_lookup import (
     IN_PLACE,
     LOST,
     MOVED_OUT,
-    Hits,
+    Matches,
     entry_parts,
     refuse_moves,
     staged_keys,
     staged_ordering,
-    write_hits,
+    write_matches,
 )
 from lakehouse.core.files.key_matches import DELETED
 from lakehouse.core.files.log_reader import KEY, SliceContext
@@ -45,7 +45,7 @@ def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task
             _find(context, read, file_slice, columns, part)
             for part in entry_parts(task.entries, context.policy.memory_budget_bytes)
         ]
-        tagged = write_hits(context, attempt, file_slice, task.entries, [hits for hits, _ in found])
+        tagged = write_matches(context, attempt, file_slice, task.entries, [matches for matches, _ in found])
         results.append(replace(tagged, deleted_rows=sum(deleted for _, deleted in found)))
     return results
 
@@ -56,7 +56,7 @@ def _find(
     file_slice: FileSlice,
     columns: pa.Schema,
     entries: tuple[StagedEntry, ...],
-) -> tuple[Hits, int]:
+) -> tuple[Matches, int]:
     """Return the matches, and how many of them are with keys that the logs delete."""
     keys = staged_keys(context, entries).combine_chunks()
     starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
@@ -93,8 +93,8 @@ def _find(
             wins = incoming_wins(context.rule, stored_ordering, incoming, None)
             kind[moving[~wins]] = LOST
     kind[len(base_row) - len(gone) :] = DELETED
-    hits = Hits(base_row=base_row, run=run_of[entry], row=position + offsets[entry], kind=kind, runs=runs)
-    return hits, len(gone)
+    matches = Matches(base_row=base_row, run=run_of[entry], row=position + offsets[entry], kind=kind, runs=runs)
+    return matches, len(gone)
 
 
 def _positions(some: pa.ChunkedArray, keys: pa.Array) -> np.ndarray:

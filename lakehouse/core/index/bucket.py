@@ -1,9 +1,9 @@
-"""The simple bucket index: a record's file group follows from the hash of its key (DATA-7.3).
+"""Bucket numbers of record keys, and file ids of buckets, for the bucket index (DATA-7.3).
 
     record key --> values of the hash fields --> List.hashCode & 0x7fffffff --> modulo buckets --> file id 0000000b-...
 
-There is exactly one file group per partition and bucket, so no lookup is needed; in return the number of buckets of a
-partition and the hash fields of a table never change.
+There is exactly one file group per partition and bucket, so no lookup is needed. The number of buckets of a partition
+and the hash fields of a table must not change.
 """
 
 from __future__ import annotations

@@ -75,17 +75,19 @@ def plan_groups(
     """
     tasks: dict[tuple[str, str], GroupTask] = {}
     for tag in tags:
-        if tag.hit_rows:
+        if tag.matched_rows:
             group = (tag.base.partition, tag.base.file_id)
             base = tag.base.base if isinstance(tag.base, FileSlice) else tag.base
-            tasks[group] = GroupTask(partition=group[0], file_id=group[1], base=base, hits=tag.hits)
+            tasks[group] = GroupTask(partition=group[0], file_id=group[1], base=base, matches_file=tag.matches_file)
             if tag.deleted_rows:
-                tasks[group] = replace(tasks[group], all_stored=False, other_hits=_other_hits(tag, tags))
+                tasks[group] = replace(tasks[group], all_stored=False, other_matches=_other_matches(tag, tags))
     for partition, staged in sorted(_by_partition(entries).items()):
         used = sum((tag.consumed or {}).get(partition, 0) for tag in tags)
         inserts = sum(entry.upserts for entry in staged) - used
         consumed_by = (
-            tuple(tag.hits for tag in tags if tag.hits and (tag.consumed or {}).get(partition)) if used else ()
+            tuple(tag.matches_file for tag in tags if tag.matches_file and (tag.consumed or {}).get(partition))
+            if used
+            else ()
         )
         bases = [
             s.base for s in slices if s.base is not None and s.partition == partition and not (setup.appends and s.logs)
@@ -101,14 +103,18 @@ def plan_groups(
             )
     if setup.appends:
         slice_of = {(s.partition, s.file_id): s for s in slices}
-        logged = [group for group, task in tasks.items() if task.hits and task.insert_range is None]
+        logged = [group for group, task in tasks.items() if task.matches_file and task.insert_range is None]
         tasks |= {group: replace(tasks[group], appends=True, file_slice=slice_of.get(group)) for group in logged}
     return tuple(tasks[group] for group in sorted(tasks))
 
 
-def _other_hits(tag: TagResult, tags: Sequence[TagResult]) -> tuple[tuple[str, bool], ...]:
-    others = [t for t in tags if t.hits and t.hits != tag.hits and t.base.partition == tag.base.partition]
-    return tuple((t.hits or "", t.base.file_id < tag.base.file_id) for t in others)
+def _other_matches(tag: TagResult, tags: Sequence[TagResult]) -> tuple[tuple[str, bool], ...]:
+    others = [
+        t
+        for t in tags
+        if t.matches_file and t.matches_file != tag.matches_file and t.base.partition == tag.base.partition
+    ]
+    return tuple((t.matches_file or "", t.base.file_id < tag.base.file_id) for t in others)
 
 
 def _insert_tasks(

@@ -15,7 +15,10 @@ from lakehouse.spec.bucket_rules import BucketRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedEntry:
-    """Rows [offset, offset + rows) of a run belong to this partition (and bucket; -1 without); deletes come last."""
+    """Rows [offset, offset + rows) of a staged run that belong to one partition, and to one bucket if keys are hashed.
+
+    Upserts come first, then `deletes` rows that are deletes. `bucket` is -1 without the bucket index.
+    """
 
     run: str
     partition: str
@@ -26,13 +29,16 @@ class StagedEntry:
 
     @property
     def upserts(self) -> int:
-        """Rows that are not deletes; they stand first."""
+        """The number of rows that are not deletes."""
         return self.rows - self.deletes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRun:
-    """One staged file: its entries, by the `buckets` of that time, and its rows and bytes in memory."""
+    """One staged file: its entries, its number of rows and its size in memory.
+
+    `buckets` are the numbers of buckets by which the rows were assigned to entries.
+    """
 
     path: str
     entries: tuple[StagedEntry, ...]
@@ -43,7 +49,7 @@ class StagedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagTask:
-    """Look for the keys of these entries in these base files, and in these slices as their logs left them."""
+    """A look-up: search the keys of `entries` in base files, or in slices whose logs are merged first."""
 
     bases: tuple[BaseFile, ...]
     entries: tuple[StagedEntry, ...]
@@ -52,15 +58,19 @@ class TagTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagResult:
-    """What a base file, or a slice of base and logs, holds of the batch.
+    """The result of a look-up in one base file, or in one slice of a base file and logs.
 
-    `hit_rows` are stored rows hit, `consumed` the upserts used up per partition of the batch. `deleted_rows` of the
-    hits are no stored rows but keys that a log deletes.
+    Attributes:
+        base: The base file or slice that was searched.
+        matches_file: The file with the matches, beside the staged rows; None if there are none.
+        matched_rows: The number of stored rows with a key of the batch.
+        consumed: The number of upserts with a match, per partition of the batch.
+        deleted_rows: How many of the matches are no stored rows but keys that a log deletes.
     """
 
     base: BaseFile | FileSlice
-    hits: str | None = None
-    hit_rows: int = 0
+    matches_file: str | None = None
+    matched_rows: int = 0
     consumed: Mapping[str, int] | None = None
     deleted_rows: int = 0
 
@@ -69,17 +79,28 @@ class TagResult:
 class GroupTask:
     """Write the next base file of one file group, or append a log file to it (`appends`).
 
-    `hits` names the matches with `base`; `finds_matches` says that the task looks for them itself (bucket index).
-    `insert_range` counts over the partition's upserts that no file holds; an open end takes all that remain.
-    `consumed_by` are the hits files that tell which those are. A log takes the rows of `hits`, or all of `entries`;
-    `file_slice` is what it is appended to. `all_stored`: every key of `hits` is that of a stored row; else `other_hits`
-    are the hits files that may have a stored row for it, and whether each goes before this one.
+    Attributes:
+        partition: The partition path of the group.
+        file_id: The id of the group.
+        base: The newest base file of the group; None if it has none.
+        matches_file: The file with the matches between staged and stored rows; None if no look-up found any.
+        finds_matches: The task looks the keys of `entries` up in `base` itself (bucket index).
+        entries: The staged entries of the group's rows.
+        insert_range: The inserts that the task writes, as a range of the numbered inserts of the partition. Inserts
+            are the upserts without a match. An open end takes all inserts that remain.
+        consumed_by: The matches files that say which upserts of the partition have a match.
+        appends: Append a log file, with the rows of `matches_file`, or with all of `entries` if there is none.
+        is_new: The task creates the file group.
+        file_slice: The slice to which the log file is appended.
+        all_stored: Each match is a stored row; false if some are keys that a log deletes.
+        other_matches: Matches files that may have a stored row for such a deleted key. The flag says whether that file
+            has precedence over this one.
     """
 
     partition: str
     file_id: str
     base: BaseFile | None = None
-    hits: str | None = None
+    matches_file: str | None = None
     finds_matches: bool = False
     entries: tuple[StagedEntry, ...] = ()
     insert_range: tuple[int, int | None] | None = None
@@ -88,12 +109,12 @@ class GroupTask:
     is_new: bool = False
     file_slice: FileSlice | None = None
     all_stored: bool = True
-    other_hits: tuple[tuple[str, bool], ...] = ()
+    other_matches: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """File sizes as row counts: what fills a file, and the bytes below which a file is small."""
+    """Sizes of base files: the rows of a full file, and the size below which a file takes inserts."""
 
     rows_per_file: int
     bytes_per_row: float
@@ -101,7 +122,7 @@ class Sizing:
     small_file_bytes: int
 
     def room(self, base: BaseFile) -> int:
-        """Rows that still fit into a small file; 0 if it is not small."""
+        """Return how many rows a small file can still take; 0 for a file that is not small."""
         if base.size_bytes >= self.small_file_bytes:
             return 0
         return max(int((self.max_file_bytes - base.size_bytes) / self.bytes_per_row), 0)

@@ -419,7 +419,9 @@ def _find_keys(
     # A row that is newer where it is stored is in the way all the same.
     context = replace(context, move_partitions=False)
     found = engine.run(partial(tag_files, context), tasks, light=True)
-    return next((tag.base for tags in found for tag in tags if tag.hit_rows and isinstance(tag.base, BaseFile)), None)
+    return next(
+        (tag.base for tags in found for tag in tags if tag.matched_rows and isinstance(tag.base, BaseFile)), None
+    )
 
 
 def _deep(table: LoadedTable, context: WriteContext, slices: Sequence[FileSlice]) -> frozenset[tuple[str, str]]:

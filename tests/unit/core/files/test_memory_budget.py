@@ -16,7 +16,9 @@ def test_the_shares_of_a_phase_sum_up_to_less_than_the_budget(megabytes: int, wi
     window = budget.window_rows(width) * width
     phases = {
         "stage": 3 * budget.pending_bytes,
-        "tag": budget.hashed_keys(width) * (2 * width + 72) + budget.looked_up_keys(width) * width + budget.hits * 64,
+        "tag": budget.hashed_keys(width) * (2 * width + 72)
+        + budget.looked_up_keys(width) * width
+        + budget.matches * 64,
         "write": 2 * budget.decoded_bytes
         + 2 * window
         + budget.encode_bytes
@@ -37,7 +39,7 @@ def test_the_shares_of_a_phase_sum_up_to_less_than_the_budget(megabytes: int, wi
 def test_a_tiny_budget_still_makes_progress() -> None:
     budget = Budget(2_000)
     assert budget.hashed_keys(20) >= 1
-    assert budget.window_rows(100) == budget.looked_up_keys(20) == budget.hits == 1_024
+    assert budget.window_rows(100) == budget.looked_up_keys(20) == budget.matches == 1_024
     assert budget.keys_per_file(1e-9) == MIN_KEYS_PER_FILE
 
 

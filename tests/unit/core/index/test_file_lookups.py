@@ -60,31 +60,33 @@ def test_files_of_other_partitions_are_not_filled() -> None:
 
 def test_what_is_found_is_not_inserted() -> None:
     slices = [stored("a", 90)]
-    tag = TagResult(base=slices[0].base, hits="hits-a", hit_rows=3, consumed={"p": 3})
+    tag = TagResult(base=slices[0].base, matches_file="matches-a", matched_rows=3, consumed={"p": 3})
     assert ranges([entry(3)], slices, [tag]) == {"a": None}
     (update, insert) = plan_groups([entry(5)], slices, [tag], SETUP, lambda: "new")
-    assert (update.hits, update.insert_range) == ("hits-a", None)
-    assert (insert.file_id, insert.insert_range, insert.consumed_by) == ("new", (0, None), ("hits-a",))
+    assert (update.matches_file, update.insert_range) == ("matches-a", None)
+    assert (insert.file_id, insert.insert_range, insert.consumed_by) == ("new", (0, None), ("matches-a",))
 
 
 def test_a_row_that_two_files_hold_does_not_hide_a_row_that_none_holds() -> None:
     slices = [stored("a", 90), stored("b", 90)]
-    tags = [TagResult(base=s.base, hits=f"hits-{s.file_id}", hit_rows=1, consumed={"p": 1}) for s in slices]
+    tags = [
+        TagResult(base=s.base, matches_file=f"matches-{s.file_id}", matched_rows=1, consumed={"p": 1}) for s in slices
+    ]
     tasks = {task.file_id: task for task in plan_groups([entry(2)], slices, tags, SETUP, lambda: "new")}
     assert tasks["new"].insert_range == (0, None)
-    assert tasks["new"].consumed_by == ("hits-a", "hits-b")
+    assert tasks["new"].consumed_by == ("matches-a", "matches-b")
 
 
 def test_a_file_that_is_hit_and_small_does_both_in_one_task() -> None:
     slices = [stored("a", 10)]
-    tag = TagResult(base=slices[0].base, hits="hits-a", hit_rows=1, consumed={"p": 1})
+    tag = TagResult(base=slices[0].base, matches_file="matches-a", matched_rows=1, consumed={"p": 1})
     (task,) = plan_groups([entry(3)], slices, [tag], SETUP, lambda: "new")
-    assert (task.file_id, task.hits, task.insert_range) == ("a", "hits-a", (0, None))
+    assert (task.file_id, task.matches_file, task.insert_range) == ("a", "matches-a", (0, None))
 
 
 def test_a_hit_whose_rows_go_elsewhere_rewrites_its_file_without_inserts() -> None:
     slices = [stored("a", 10, partition="old")]
-    tag = TagResult(base=slices[0].base, hits="hits-a", hit_rows=1, consumed={})
+    tag = TagResult(base=slices[0].base, matches_file="matches-a", matched_rows=1, consumed={})
     tasks = plan_groups([entry(1)], slices, [tag], SETUP, lambda: "new")
     assert [(t.partition, t.file_id, t.insert_range) for t in tasks] == [("old", "a", None), ("p", "new", (0, None))]
 
