@@ -40,7 +40,8 @@ from pyspark.sql.types import StructType
 
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.operations.create.declare import require_merger
-from lakehouse.core.operations.load.table import LoadedTable, load_table, table_schema
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import LoadedTable, load_table
 from lakehouse.core.operations.read.cdc import (
     CDC,
     JSON_SCHEMA,

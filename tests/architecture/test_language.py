@@ -48,7 +48,6 @@ PENDING: tuple[str, ...] = (
     "lakehouse/core/index",
     "lakehouse/core/operations/commit",
     "lakehouse/core/operations/create",
-    "lakehouse/core/operations/load",
     "lakehouse/core/operations/read",
     "lakehouse/core/operations/services",
     "lakehouse/core/operations/undo",

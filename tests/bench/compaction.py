@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lakehouse.core.format.log.blocks import scan_blocks
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.table.table import Table
 from lakehouse.model.files import FileSlice
 from tests.bench.data import KEY

@@ -11,15 +11,10 @@ import pytest
 from hudi import HudiReadOptions, HudiTableBuilder
 
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
-from lakehouse.core.operations.load.table import (
-    LoadedTable,
-    list_data_files,
-    load_all_slices,
-    load_slices,
-    load_table,
-    load_visible,
-    pending_compactions,
-)
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.pending import pending_compactions
+from lakehouse.core.operations.load.slices import load_all_slices, load_slices, load_visible
+from lakehouse.core.operations.load.table import LoadedTable, load_table
 from lakehouse.core.planning.compaction import plan_compaction
 from lakehouse.core.state.file_system_view import read_optimized
 from lakehouse.core.storage.local import LocalStorage

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
-from lakehouse.core.operations.load.table import LoadedTable, load_slices, load_table
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import LoadedTable, load_table
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.state.partition_statistics import fold, partition_statistics
 from lakehouse.core.storage.local import LocalStorage

@@ -14,7 +14,7 @@ from lakehouse.core.format.hashing_config import (
     encode_hashing_config,
 )
 from lakehouse.core.index.bucket import bucket_of
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env

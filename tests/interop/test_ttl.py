@@ -15,7 +15,7 @@ import pyarrow.csv as csv
 import pytest
 
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env

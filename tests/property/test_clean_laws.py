@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.core.operations.load.table import LoadedTable, list_data_files
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.clean import last_clean
 from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.state.file_system_view import (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Instant, State
 from tests.support.merged_run import meeting_rows

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from lakehouse.core.format.partition_statistics import decode_statistics, encode_statistics
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.table import load_slices, load_table
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import load_table
 from lakehouse.core.operations.read.partition_statistics import STATISTICS, load_statistics
 from lakehouse.core.state.partition_statistics import partition_statistics
 from lakehouse.core.storage.counting import CountingStorage

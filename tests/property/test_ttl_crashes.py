@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.state.partition_statistics import partition_statistics
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash

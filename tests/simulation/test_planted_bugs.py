@@ -13,7 +13,8 @@ import pytest
 
 from lakehouse.core.operations.commit import complete as commit
 from lakehouse.core.operations.commit.cleanup import marked_files
-from lakehouse.core.operations.load.table import LoadedTable, load_slices
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read import damage
 from lakehouse.core.operations.services import clean, compaction
 from lakehouse.core.operations.services import plan_executor as executor

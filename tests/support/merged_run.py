@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lakehouse.core.files import slice_log_merge as slice_log
 from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.table import pending_compactions
+from lakehouse.core.operations.load.pending import pending_compactions
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.model.instant import Instant
 from tests.support.layers import BucketLogs

@@ -28,7 +28,7 @@ from lakehouse.core.format.hashing_config import INITIAL_INSTANT, hashing_config
 from lakehouse.core.format.log.blocks import BlockType, scan_blocks
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.planning.key_ranges import RANGES_KEY, decode_ranges
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage

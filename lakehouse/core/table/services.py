@@ -9,9 +9,7 @@ from typing import Any, Unpack
 from lakehouse.core.engine.adapters import session_engine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.table import (
-    LoadedTable,
-)
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services import archive, clean, clustering, compaction, index_build, ttl
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.services.clean import Cleaned

@@ -24,15 +24,10 @@ from lakehouse.core.operations.create.declare import (
     require_merger,
     stored_options,
 )
-from lakehouse.core.operations.load.table import (
-    LoadedTable,
-    archived_writes,
-    latest_commit,
-    latest_extra,
-    load_slices,
-    load_table,
-    table_schema,
-)
+from lakehouse.core.operations.load.commits import archived_writes, latest_commit, latest_extra
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import LoadedTable, load_table
 from lakehouse.core.operations.read.cdc import CDC, ChangeRequest, ChangeScan, check_format, plan_change_read
 from lakehouse.core.operations.read.describe import describe
 from lakehouse.core.operations.read.event_time import event_time_bound, version_at, watermark

@@ -37,7 +37,7 @@ from typing import Protocol
 
 from lakehouse.core.operations.commit.precondition import Premise
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.table import latest_commit
+from lakehouse.core.operations.load.commits import latest_commit
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table

@@ -9,7 +9,8 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.parquet_export import Copied, CopyContext, bins_of, copy_slices
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
-from lakehouse.core.operations.load.table import LoadedTable, table_schema
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.timeline.publications import read_manifest
 from lakehouse.errors import CorruptTableError

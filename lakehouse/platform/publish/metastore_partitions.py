@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lakehouse.core.format.publication import SUCCESS
-from lakehouse.core.operations.load.table import LoadedTable, table_schema
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.publications import change_publication, read_publications
 from lakehouse.errors import UserError
 from lakehouse.model.publication import Publication, PublishedPartition, Stage

@@ -8,7 +8,8 @@ from functools import partial
 
 from lakehouse.core.operations.commit.pins import listings_at, taken_since
 from lakehouse.core.operations.load.cleaned_files import require_uncleaned
-from lakehouse.core.operations.load.table import LoadedTable, load_visible
+from lakehouse.core.operations.load.slices import load_visible
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.event_time import watermark
 from lakehouse.core.planning.restore import slice_paths

@@ -17,7 +17,8 @@ from lakehouse.core.format.hashing_config import (
     hashing_config_path,
     hashing_instant,
 )
-from lakehouse.core.operations.load.table import LoadedTable, recent_metadata
+from lakehouse.core.operations.load.commits import recent_metadata
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError, UserError

@@ -15,7 +15,8 @@ from lakehouse.core.files.markers import is_marker_type, marker_directory, read_
 from lakehouse.core.format.file_names import marked_file, write_token_of
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan
-from lakehouse.core.operations.load.table import LoadedTable, list_data_files
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.core.timeline.expiry import is_alive
 from lakehouse.core.timeline.file_deletions import (

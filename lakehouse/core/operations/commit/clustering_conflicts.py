@@ -15,7 +15,9 @@ from dataclasses import replace
 
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
-from lakehouse.core.operations.load.table import LoadedTable, archived_writes, pending_clustering, pending_writes
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.pending import pending_clustering, pending_writes
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.clustering import gives_way, overtaken
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.timeline.heartbeat import living_writes

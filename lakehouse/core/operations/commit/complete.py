@@ -21,7 +21,9 @@ from lakehouse.core.operations.commit.cleanup import rollback_of
 from lakehouse.core.operations.commit.clustering_conflicts import refusing_clustering
 from lakehouse.core.operations.commit.precondition import Premise, refuted
 from lakehouse.core.operations.commit.results import Committed, Conflict
-from lakehouse.core.operations.load.table import LoadedTable, data_columns, writes_since
+from lakehouse.core.operations.load.commits import writes_since
+from lakehouse.core.operations.load.schema import data_columns
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.conflict import Strategy, WriteSummary, find_conflict, may_share_keys, write_summary
 from lakehouse.core.planning.schema import united
 from lakehouse.core.planning.tombstones import TOMBSTONES_KEY

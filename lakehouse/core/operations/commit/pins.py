@@ -13,15 +13,10 @@ from dataclasses import dataclass
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
-from lakehouse.core.operations.load.table import (
-    Listing,
-    LoadedTable,
-    archived_writes,
-    list_data_files,
-    load_visible,
-    placed,
-    slices_of,
-)
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.slices import Listing, load_visible, slices_of, with_archived_completions
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.publications import pin_id, pinned_paths, read_manifest, read_publications
 from lakehouse.core.timeline.table_lock import table_lock
@@ -61,7 +56,7 @@ def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequ
     sizes = {file.path: file.size_bytes for file in files}
     found = {}
     for completion in dict.fromkeys(completions):
-        visible = placed(table, files, load_visible(table, completed_up_to=completion))
+        visible = with_archived_completions(table, files, load_visible(table, completed_up_to=completion))
         groups = slices_of(table, files, visible)
         found[completion] = Listing(
             slices=tuple(slices[0] for group, slices in groups.items() if group not in visible.replaced),

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from lakehouse.core.operations.commit.results import Conflict
-from lakehouse.core.operations.load.table import LoadedTable, archived_writes, writes_since
+from lakehouse.core.operations.load.commits import archived_writes, writes_since
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.model.commit import REWRITES, CommitMetadata
 from lakehouse.model.instant import Instant, Timeline
 

@@ -1,8 +1,8 @@
-"""Reads of the past that would miss files: a clean took them, so they are refused and not answered wrongly.
+"""Refuse reads of an earlier time (time travel) if a clean removed files that they need.
 
-A clean says which files it removed, and a pending one which it may be removing, so what a reader of the past needs is
-known for sure: the slices as they were, made of the files that are there and of those that are gone. Files that a
-savepoint or a pin kept are there, whatever was retained.
+A completed clean names the files that it removed, a pending clean those that it may be removing. With these and the
+listed files, the slices of the earlier time are rebuilt. If one of them contains a removed file, the read is refused
+instead of returning fewer rows. Files that a savepoint or a pin keeps are still listed, so they are never missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import replace
 
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
-from lakehouse.core.operations.load.table import LoadedTable, archived_writes, placed
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.slices import with_archived_completions
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.restore import slice_paths
 from lakehouse.core.state.file_system_view import DataFile, VisibleTimeline, first_write, latest_slices, replacements
 from lakehouse.errors import UserError
@@ -24,17 +26,17 @@ _READERS = 8
 
 
 def cleaned_files(table: LoadedTable, after: str) -> tuple[DataFile, ...]:
-    """Return the base and log files that cleans planned later than `after` took away, or are about to.
+    """Return the base and log files that cleans requested later than `after` removed or may be removing.
 
-    An earlier clean took nothing that a view of this time needs: it left the newest slices of its own time.
+    An earlier clean removed nothing that a read as of `after` needs, because it kept the newest slices of its own time.
     """
     cleans = [clean for clean in table.timeline.where(action=Action.CLEAN) if clean.requested > after]
     with ThreadPoolExecutor(_READERS) as pool:
         contents = list(pool.map(lambda clean: _content(table, clean), cleans))
-    # What is archived is older than the writes that are on the timeline.
+    # Archived cleans are older than the first write of the active timeline.
     reaches_back = after < first_write(table.timeline)
-    old = table.store.archived_actions(Action.CLEAN, after) if reaches_back else []
-    contents += [(held.plan, held.metadata) for held in old]
+    archived = table.store.archived_actions(Action.CLEAN, after) if reaches_back else []
+    contents += [(action.plan, action.metadata) for action in archived]
     paths: dict[str, None] = {}
     emptied: set[str] = set()
     for plan, metadata in contents:
@@ -45,7 +47,7 @@ def cleaned_files(table: LoadedTable, after: str) -> tuple[DataFile, ...]:
         elif metadata:
             paths |= dict.fromkeys(decode_clean_metadata(metadata).deleted)
     if emptied:
-        # Hudi deletes the whole directory, with files that neither plan nor metadata name.
+        # Hudi deletes the whole directory, also files that neither the plan nor the metadata names.
         named = table.store.commits(table.timeline.writes())
         if reaches_back:
             named += table.store.archived_commits(archived_writes(table).instants)
@@ -61,42 +63,47 @@ def require_uncleaned(
     *,
     keep: Callable[[str], bool] | None = None,
 ) -> None:
-    """Raise UserError if the newest slices seen at `at` are not all there any more; `slices` are those found.
+    """Raise UserError if a clean removed a file of the newest slices as of `at`.
 
-    Partitions that `keep` says False of are not looked at.
+    Args:
+        table: The loaded table.
+        slices: The slices as of `at` that were built from the listed files.
+        visible: The part of the timeline that is visible at `at`.
+        at: The requested time of the read.
+        keep: Returns whether a partition is read; None reads all.
     """
     cleaned = [file for file in cleaned_files(table, at) if keep is None or not file.partition or keep(file.partition)]
     if not cleaned:
         return
     found = [file for file_slice in slices for file in _files(file_slice)]
-    there = {file.path for file in found}
-    gone = [file for file in cleaned if file.path not in there]
-    files = [*found, *gone]
-    whole = latest_slices(files, _with_archived(table, files, visible), layout=table.config.layout)
-    missing = {file.path for file in gone}.intersection(path for s in whole for path in slice_paths(s))
+    listed = {file.path for file in found}
+    removed = [file for file in cleaned if file.path not in listed]
+    files = [*found, *removed]
+    complete = latest_slices(files, _with_archived_replaces(table, files, visible), layout=table.config.layout)
+    missing = {file.path for file in removed}.intersection(path for s in complete for path in slice_paths(s))
     if missing:
         raise UserError(
             f"{table.env.storage.root} cannot be read as of {at} any more: cleans removed {len(missing)} of its "
-            f"files, such as {min(missing)}. {_way_out(table, at)}",
+            f"files, such as {min(missing)}. {_advice(table, at)}",
             as_of=at,
             missing=sorted(missing),
         )
 
 
-def _with_archived(table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline) -> VisibleTimeline:
-    """Return what is seen of files that are gone: groups that archived writes replaced are not."""
+def _with_archived_replaces(table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline) -> VisibleTimeline:
+    """Return `visible` with the file groups that archived replacecommits replaced: removed files may belong to them."""
     replacing = archived_writes(table).where(action=Action.REPLACECOMMIT)
     commits = table.store.commits(instant for instant in replacing if visible.shows(instant.requested))
     hidden = {(replaced.partition, replaced.file_id): replaced.instant for replaced in replacements(commits)}
-    return replace(placed(table, files, visible), replaced={**hidden, **visible.replaced})
+    return replace(with_archived_completions(table, files, visible), replaced={**hidden, **visible.replaced})
 
 
-def _way_out(table: LoadedTable, at: str) -> str:
+def _advice(table: LoadedTable, at: str) -> str:
     retained = [earliest for clean in _completed(table) if (earliest := decode_clean_metadata(clean).earliest) > at]
     kept = sorted(table.timeline.savepoints())
     ways = [f"read it as of {max(retained)} or later"] if retained else ["read it as of a later time"]
     ways += [f"as of a savepoint ({', '.join(kept)})"] if kept else []
-    return f"{', or '.join(ways).capitalize()}; hoodie.clean.commits.retained says how much is kept from now on"
+    return f"{', or '.join(ways).capitalize()}; hoodie.clean.commits.retained sets how much later cleans keep"
 
 
 def _completed(table: LoadedTable) -> list[bytes]:
@@ -105,7 +112,7 @@ def _completed(table: LoadedTable) -> list[bytes]:
 
 
 def _content(table: LoadedTable, clean: Instant) -> tuple[bytes | None, bytes | None]:
-    """Return the plan of a clean, or if that is gone what it did."""
+    """Return (plan, None) of a clean, or (None, metadata) if its plan is missing."""
     plan = table.store.read(clean, State.REQUESTED)
     return plan, table.store.read(clean, State.COMPLETED) if clean.is_completed and not plan else None
 

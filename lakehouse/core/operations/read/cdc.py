@@ -20,7 +20,10 @@ from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.format.json_rows import json_objects
 from lakehouse.core.format.log.cdc import AFTER, BEFORE, change_schema, image_type
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
-from lakehouse.core.operations.load.table import LoadedTable, list_data_files, load_visible, slices_of, table_schema
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.slices import load_visible, slices_of
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import (
     EARLIEST,
     READ_BUDGET,

@@ -22,7 +22,8 @@ from lakehouse.core.files.log_reader import GO_ON
 from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
-from lakehouse.core.operations.load.table import Listing, LoadedTable, load_listing
+from lakehouse.core.operations.load.slices import Listing, load_listing
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import UnusablePlanError, check_executor
 from lakehouse.core.planning.damage import Damage, find_damage
 from lakehouse.core.storage.protocol import NotFoundError

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lakehouse.core.operations.load.table import LoadedTable, archived_writes
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.event_time import (
     PAST_KEY,
     EventCommit,

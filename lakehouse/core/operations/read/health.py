@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lakehouse.core.operations.load.table import LoadedTable, load_slices, pending_writes
+from lakehouse.core.operations.load.pending import pending_writes
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.model.instant import Action
 
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.CLEAN)

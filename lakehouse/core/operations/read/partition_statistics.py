@@ -19,7 +19,9 @@ from dataclasses import replace
 from lakehouse.core.files.base_reader import BaseFileReader
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
 from lakehouse.core.format.partition_statistics import decode_statistics, encode_statistics
-from lakehouse.core.operations.load.table import LoadedTable, archived_writes, load_all_slices, load_visible
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.slices import load_all_slices, load_visible
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.state.file_system_view import VisibleTimeline, first_write
 from lakehouse.core.state.partition_statistics import commits_to_fold, fold
 from lakehouse.core.storage.protocol import NotFoundError, Storage

@@ -14,15 +14,10 @@ from lakehouse.core.files.slice_reader import read_slice
 from lakehouse.core.format.avro.schema import META_COLUMNS, avro_to_arrow, with_meta_fields
 from lakehouse.core.format.file_names import LAYOUT_V6
 from lakehouse.core.operations.load.cleaned_files import require_uncleaned
-from lakehouse.core.operations.load.table import (
-    LoadedTable,
-    archived_writes,
-    data_columns,
-    load_listing,
-    load_visible,
-    table_schema,
-    with_archived,
-)
+from lakehouse.core.operations.load.commits import archived_writes, with_archived_writes
+from lakehouse.core.operations.load.schema import data_columns, table_schema
+from lakehouse.core.operations.load.slices import load_listing, load_visible
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import ChangedWhileListedError, check_listing
 from lakehouse.core.planning.damage import Damage
 from lakehouse.core.planning.key_ranges import RANGES_KEY, decode_ranges
@@ -213,7 +208,7 @@ def reaching_back(table: LoadedTable, begin: str | None, end: str | None) -> Loa
     """Return the table with the archived writes on its timeline, where a read of (begin, end] has to do with them."""
     if begin is None and len(table.timeline.writes().where(completed_up_to=_bound(end))):
         return table
-    return with_archived(table, "" if begin is None or begin == EARLIEST else instant_text(begin))
+    return with_archived_writes(table, "" if begin is None or begin == EARLIEST else instant_text(begin))
 
 
 def read_rows(context: SliceContext, file_slice: FileSlice, plan: ScanPlan) -> Iterator[pa.RecordBatch]:

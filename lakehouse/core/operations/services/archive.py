@@ -21,7 +21,9 @@ from lakehouse.core.format.timeline.clean import decode_clean_plan
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.operations.commit.cleanup import delete_files, stored_plan, sweep
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.core.operations.load.table import LoadedTable, archived_writes, list_data_files
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.archive import (
     ArchiveDue,
     Bound,

@@ -31,7 +31,9 @@ from lakehouse.core.operations.commit.cleanup import tidy
 from lakehouse.core.operations.commit.pins import read_pins
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import drop_metadata_table
-from lakehouse.core.operations.load.table import LoadedTable, list_data_files, load_visible, slices_of
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.slices import load_visible, slices_of
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import pending_plan, still_pending
 from lakehouse.core.operations.undo.rollback import roll_back_dead_writes
 from lakehouse.core.operations.undo.savepoint import savepointed_paths

@@ -30,14 +30,10 @@ from lakehouse.core.operations.commit.clustering_conflicts import (
 )
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.table import (
-    LoadedTable,
-    archived_writes,
-    latest_extra,
-    pending_clustering,
-    pending_compactions,
-    table_schema,
-)
+from lakehouse.core.operations.load.commits import archived_writes, latest_extra
+from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices, planned_files_exist, with_stated_sizes
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.plan_executor import (

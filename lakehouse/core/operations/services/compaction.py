@@ -25,14 +25,10 @@ from lakehouse.core.format.timeline.compaction import decode_compaction_plan, en
 from lakehouse.core.operations.commit.cleanup import delete_unreported
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.table import (
-    LoadedTable,
-    latest_extra,
-    log_compactions,
-    pending_clustering,
-    pending_compactions,
-    table_schema,
-)
+from lakehouse.core.operations.load.commits import latest_extra
+from lakehouse.core.operations.load.pending import log_compactions, pending_clustering, pending_compactions
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices, planned_files_exist, with_stated_sizes
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.plan_executor import (

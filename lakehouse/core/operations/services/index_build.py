@@ -16,7 +16,9 @@ from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import groups_in_flight
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.table import LoadedTable, load_slices, pending_clustering, pending_compactions
+from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import clustering
 from lakehouse.core.planning.clustering import metrics_of

@@ -15,7 +15,8 @@ from lakehouse.core.files.markers import is_marker_type, read_markers
 from lakehouse.core.format.file_names import marked_file, write_token_of
 from lakehouse.core.operations.commit.cleanup import delete_files, tidy
 from lakehouse.core.operations.commit.results import NothingToDo
-from lakehouse.core.operations.load.table import LoadedTable, list_data_files
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import drop_plan
 from lakehouse.core.timeline.claims import check_claim, claim, holds_claim
 from lakehouse.core.timeline.file_deletions import delete_leftovers

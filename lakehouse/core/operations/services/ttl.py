@@ -25,7 +25,8 @@ from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.operations.commit.precondition import Premise
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
-from lakehouse.core.operations.load.table import LoadedTable, pending_clustering, pending_compactions, pending_writes
+from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.core.operations.write.write import WriteRequest, write

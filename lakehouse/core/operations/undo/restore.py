@@ -21,7 +21,9 @@ from lakehouse.core.operations.commit.cleanup import check_undone, delete_files,
 from lakehouse.core.operations.commit.pins import require_unpublished
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import drop_metadata_table
-from lakehouse.core.operations.load.table import LoadedTable, archived_writes, list_data_files
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import delete_written
 from lakehouse.core.operations.undo.undo_checks import (
     completed_write,

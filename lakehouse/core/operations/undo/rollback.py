@@ -26,7 +26,8 @@ from lakehouse.core.operations.commit.cleanup import (
 )
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import drop_metadata_table
-from lakehouse.core.operations.load.table import LoadedTable, pending_writes
+from lakehouse.core.operations.load.pending import pending_writes
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.undo_checks import (
     pending_action,
     plan_of_files,

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lakehouse.core.operations.commit.pins import require_unpublished
-from lakehouse.core.operations.load.table import (
-    LoadedTable,
-    archived_writes,
-    list_data_files,
-    pending_clustering,
-    pending_compactions,
-    pending_writes,
-)
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.restore import instants_to_roll_back, missing_files, without
 from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.core.timeline.heartbeat import living_writes

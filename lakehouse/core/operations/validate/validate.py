@@ -18,9 +18,11 @@ from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.commit.bucket_counts import known_rules
-from lakehouse.core.operations.load.archived_commits import check_archive
+from lakehouse.core.operations.load.archive_checks import check_archive
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
-from lakehouse.core.operations.load.table import PROPERTIES, LoadedTable, pending_writes, table_schema
+from lakehouse.core.operations.load.pending import pending_writes
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import PROPERTIES, LoadedTable
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
 from lakehouse.core.operations.undo.savepoint import savepointed_paths
 from lakehouse.core.operations.validate.planned import check_plans

@@ -14,8 +14,10 @@ from lakehouse.core.files.slice_validation import CheckContext, Checked, CheckTa
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_cdc_file
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
-from lakehouse.core.operations.load.archived_commits import read_archive
-from lakehouse.core.operations.load.table import LoadedTable, load_visible, slices_of, table_schema
+from lakehouse.core.operations.load.archive_checks import read_archive
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.slices import load_visible, slices_of
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
 from lakehouse.core.planning.key_ranges import RANGES_KEY, decode_ranges

@@ -23,7 +23,9 @@ from lakehouse.core.files.markers import MARKERS_ROOT, read_listed_markers
 from lakehouse.core.format.file_names import marked_file, parse_base_file, parse_cdc_file, parse_log_file
 from lakehouse.core.operations.commit.markers import GIVEN_UP
 from lakehouse.core.operations.commit.results import Conflict
-from lakehouse.core.operations.load.table import LoadedTable, pending_writes, writes_since
+from lakehouse.core.operations.load.commits import writes_since
+from lakehouse.core.operations.load.pending import pending_writes
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.write.prepare import Prepared
 from lakehouse.core.planning.conflict import WriteSummary, find_conflict, write_summary
 from lakehouse.core.timeline.heartbeat import living_writes

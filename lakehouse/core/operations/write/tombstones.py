@@ -34,7 +34,9 @@ from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.log.delete_values import written_as
 from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.write_tasks import StagedRun, TagTask
-from lakehouse.core.operations.load.table import LoadedTable, archived_writes, load_slices
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.planning.tombstones import (
     LATE_ROWS_KEY,

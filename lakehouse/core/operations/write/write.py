@@ -39,16 +39,11 @@ from lakehouse.core.operations.commit.complete import Candidate, complete
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.precondition import Premise
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
-from lakehouse.core.operations.load.table import (
-    LoadedTable,
-    list_data_files,
-    load_listing,
-    load_slices,
-    load_visible,
-    pending_clustering,
-    pending_writes,
-    writes_since,
-)
+from lakehouse.core.operations.load.commits import writes_since
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.pending import pending_clustering, pending_writes
+from lakehouse.core.operations.load.slices import load_listing, load_slices, load_visible
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.event_time import event_time_extra
 from lakehouse.core.operations.read.scan import slice_context

@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.core.format.log.blocks import BlockHeader, block_frame, scan_blocks
 from lakehouse.core.format.log.record_positions import encode_positions
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.table.table import Table
 from lakehouse.model.files import FileSlice
 from tests.support.commits import restate

@@ -25,7 +25,7 @@ from lakehouse.core.format.hashing_config import (
 from lakehouse.core.index.bucket import bucket_ids, bucket_of
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.create.create import create_table
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table

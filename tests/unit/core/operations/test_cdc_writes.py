@@ -14,7 +14,7 @@ from lakehouse.core.format.avro.schema import arrow_to_avro
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
 from lakehouse.core.format.log.cdc import CdcMode, cdc_avro_schema, image, image_type, rows_of
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
-from lakehouse.core.operations.load.table import list_data_files
+from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.core.state.table_config import parse_table_config
 from lakehouse.core.storage.fault_injection import FaultyStorage

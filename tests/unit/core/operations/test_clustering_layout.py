@@ -11,7 +11,7 @@ import pytest
 from lakehouse.core.format.timeline.clustering import decode_clustering_plan, encode_clustering_plan
 from lakehouse.core.format.timeline.commit_metadata import encode_inflight
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError, UnsupportedError

@@ -10,7 +10,8 @@ import pytest
 
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.load.table import load_listing, load_table
+from lakehouse.core.operations.load.slices import load_listing
+from lakehouse.core.operations.load.table import load_table
 from lakehouse.core.operations.read import damage
 from lakehouse.core.planning.damage import find_damage
 from lakehouse.core.state.file_system_view import Replaced, visible_timeline

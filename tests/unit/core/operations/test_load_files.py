@@ -7,17 +7,10 @@ import pytest
 from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.format.timeline.compaction import encode_compaction_plan
-from lakehouse.core.operations.load.table import (
-    PROPERTIES,
-    LoadedTable,
-    list_base_files,
-    list_data_files,
-    load_slices,
-    load_table,
-    log_compactions,
-    pending_compactions,
-    pending_writes,
-)
+from lakehouse.core.operations.load.listing import list_base_files, list_data_files
+from lakehouse.core.operations.load.pending import log_compactions, pending_compactions, pending_writes
+from lakehouse.core.operations.load.slices import load_slices
+from lakehouse.core.operations.load.table import PROPERTIES, LoadedTable, load_table
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.timeline.env import Env

@@ -22,7 +22,7 @@ from lakehouse.core.format.partition_metadata import render_partition_metadata
 from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.restore import decode_savepoint, encode_savepoint
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.planning.key_ranges import RANGES_KEY
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage

@@ -9,7 +9,7 @@ from typing import Any
 from lakehouse.core.files.key_uniqueness import KeyTask, check_keys
 from lakehouse.core.files.slice_validation import CheckContext
 from lakehouse.core.format.file_names import parse_instant
-from lakehouse.core.operations.load.table import load_slices
+from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.planning.validate import check_files, check_timeline
 from lakehouse.core.storage.memory import MemoryStorage

@@ -1,4 +1,4 @@
-"""The archived timeline, read for validation: its manifest, and the files that it names, are whole."""
+"""Check the archived timeline: its manifest, the files that the manifest names, and their contents."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from lakehouse.core.operations.load.table import LoadedTable, archived_writes
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.validation import Finding
 
 _HISTORY = "hoodie.timeline.history.path"
-
-
-_AT_ONCE = 64
+_BATCH = 64
 
 
 def check_archive(table: LoadedTable) -> Iterator[Finding]:
-    """Yield what is wrong with the archive; the times in it are read, not what its actions hold."""
+    """Yield findings about the manifest and its files; reads the instants, not the metadata of the actions."""
     history = table.store.history
     if history is None:
         return
@@ -36,8 +35,8 @@ def check_archive(table: LoadedTable) -> Iterator[Finding]:
         found = sizes.get(file.name)
         if found != file.size_bytes:
             whole = False
-            has = "is not there" if found is None else f"has {found} bytes"
-            problem = f"the manifest says that the file has {file.size_bytes} bytes, it {has}"
+            has = "is missing" if found is None else f"has {found} bytes"
+            problem = f"the manifest says that the file has {file.size_bytes} bytes, but it {has}"
             yield Finding(invariant="archive.readable", problem=problem, path=f"{directory}/{file.name}")
     if not whole:
         return
@@ -50,11 +49,11 @@ def check_archive(table: LoadedTable) -> Iterator[Finding]:
 
 
 def read_archive(table: LoadedTable) -> Iterator[Finding]:
-    """Yield the archived writes that do not say what they did: all of them are read, a few at a time."""
+    """Yield a finding if the metadata of an archived write cannot be read; reads all writes, a batch at a time."""
     try:
         writes = archived_writes(table).instants
-        for start in range(0, len(writes), _AT_ONCE):
-            table.store.archived_commits(writes[start : start + _AT_ONCE])
+        for start in range(0, len(writes), _BATCH):
+            table.store.archived_commits(writes[start : start + _BATCH])
     except (CorruptTableError, pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise

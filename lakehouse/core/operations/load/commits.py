@@ -1,0 +1,103 @@
+"""Find completed writes and their metadata, on the active and on the archived timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.file_system_view import first_write
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.instant import Instant, Timeline
+
+_ARCHIVED_BATCH = 64
+
+
+def latest_extra(table: LoadedTable, key: str) -> str | None:
+    """Return the value of `key` in the extra metadata of the newest completed write that has the key."""
+    found = latest_commit(table, key)
+    return None if found is None else found[1].extra[key]
+
+
+def latest_commit(
+    table: LoadedTable, key: str, value: str | None = None, *, archived: bool = True
+) -> tuple[Instant, CommitMetadata] | None:
+    """Return the newest completed write whose extra metadata has `key`.
+
+    Args:
+        table: The loaded table.
+        key: A key of the extra metadata.
+        value: The value that the key must have; None accepts any value that is not empty.
+        archived: Search the archived writes if no write of the active timeline matches.
+    """
+    for instant in reversed(table.timeline.writes().by_completion()):
+        metadata = table.store.commit(instant)
+        carried = metadata.extra.get(key)
+        if carried and value in (None, carried):
+            return instant, metadata
+    if not archived:
+        return None
+    # Commits that an upgrade from version 6 archived are JSON, which escapes some characters of a value.
+    is_plain = value is not None and value.isascii() and not set(value) & set('"\\')
+    for instant, metadata in archived_commits(table, containing=value if value and is_plain else key):
+        carried = metadata.extra.get(key)
+        if carried and value in (None, carried):
+            return instant, metadata
+    return None
+
+
+def recent_metadata(table: LoadedTable, count: int = 3) -> list[CommitMetadata]:
+    """Return the metadata of the newest completed writes, newest first."""
+    instants = table.timeline.writes().by_completion()[-count:]
+    return [metadata for _, metadata in reversed(table.store.commits(instants))]
+
+
+def archived_writes(
+    table: LoadedTable, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
+) -> Timeline:
+    """Return the archived writes between the bounds; `requested_up_to` is inclusive.
+
+    Skips an archived write that is not older than the active timeline, because it was undone later, and a write that is
+    on the active timeline, too.
+    """
+    first = first_write(table.timeline)
+    if not first:
+        return Timeline()
+    last = first if requested_up_to is None else min(first, requested_up_to)
+    found = table.store.archived(requested_from=requested_from, requested_up_to=last, completed_after=completed_after)
+    active = {instant.key for instant in table.timeline}
+    return Timeline(tuple(i for i in found if i.requested < first and i.key not in active))
+
+
+def with_archived_writes(table: LoadedTable, completed_after: str) -> LoadedTable:
+    """Return the table with all archived writes on its timeline if one of them completed after this time."""
+    if not archived_writes(table, completed_after=completed_after):
+        return table
+    return replace(table, timeline=Timeline((*archived_writes(table), *table.timeline)))
+
+
+def writes_since(table: LoadedTable, before: Timeline, now: Timeline) -> list[Instant]:
+    """Return the writes that are completed in `now` and not in `before`, with those that were archived in between."""
+    known = {instant.requested for instant in before.writes()}
+    current = now.writes()
+    found = [instant for instant in current if instant.requested not in known]
+    # An archiver takes the oldest writes. It can have taken a newer one only if it also took one of `before`, or if
+    # `before` has none.
+    if known - {instant.requested for instant in current} or (found and not known):
+        latest = max((instant.completion for instant in before.writes()), default="")
+        archived = archived_writes(replace(table, timeline=now), completed_after=latest)
+        found = [*(instant for instant in archived if instant.requested not in known), *found]
+    return found
+
+
+def archived_commits(
+    table: LoadedTable, *, requested_up_to: str | None = None, containing: str = ""
+) -> Iterator[tuple[Instant, CommitMetadata]]:
+    """Yield the archived writes whose metadata contains the text `containing`, the latest completion first.
+
+    Reads a batch of writes at a time, so a caller that stops early saves the rest of the reads.
+    """
+    found = archived_writes(table, requested_up_to=requested_up_to).by_completion()
+    newest_first = tuple(reversed(found))
+    for start in range(0, len(newest_first), _ARCHIVED_BATCH):
+        yield from table.store.archived_commits(newest_first[start : start + _ARCHIVED_BATCH], containing)

@@ -1,0 +1,119 @@
+"""List the data files of a table, without those of other tables in folders below it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from lakehouse.core.format.file_names import parse_base_file, parse_cdc_file, parse_log_file
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.file_system_view import DataFile
+from lakehouse.core.storage.nested_tables import HOODIE, nested_tables, without
+from lakehouse.core.storage.protocol import FileInfo, Level, Storage
+from lakehouse.errors import CorruptTableError, UnsupportedError
+from lakehouse.model.files import BaseFile
+
+logger = logging.getLogger(__name__)
+
+_LISTERS = 8
+
+
+def list_base_files(table: LoadedTable, partitions: Iterable[str] | None = None) -> list[BaseFile]:
+    """Return all base files of some partitions, or of the whole table, committed or not."""
+    return [file for file in list_data_files(table, partitions) if isinstance(file, BaseFile)]
+
+
+def list_data_files(
+    table: LoadedTable,
+    partitions: Iterable[str] | None = None,
+    *,
+    keep: Callable[[str], bool] | None = None,
+    change_logs: bool = False,
+) -> list[DataFile]:
+    """Return the base and log files of some partitions, committed or not.
+
+    Args:
+        table: The loaded table.
+        partitions: Partition paths; None lists the whole table.
+        keep: Returns whether a directory is listed. It gets paths relative to the table, such as "region=eu" and then
+            "region=eu/day=2026-01-31": the table is listed level by level, and a directory that `keep` rejects is not
+            entered. With `partitions` it is called with these paths only.
+        change_logs: Include the files of change logs (`.cdc`), which belong to no file slice.
+    """
+    found = list_files(table, partitions, keep)
+    return [data for file in found if (data := parse_data_file(table, file, change_logs)) is not None]
+
+
+def list_files(
+    table: LoadedTable, partitions: Iterable[str] | None, keep: Callable[[str], bool] | None
+) -> list[FileInfo]:
+    """Return all files below the partitions, data files or not; see `list_data_files` for the arguments."""
+    storage = table.env.storage
+    with ThreadPoolExecutor(_LISTERS) as pool:
+        if partitions is not None:
+            wanted = [partition for partition in partitions if keep is None or keep(partition)]
+            listings = dict(zip(wanted, pool.map(storage.list_dir, wanted), strict=True))
+            found = [file for files, _ in _without_nested(storage, listings).values() for file in files]
+        elif keep is not None:
+            found = _list_by_level(storage, pool, keep)
+        else:
+            found, directories = storage.list_dir("")
+            below = pool.map(storage.list, _partition_roots(directories))
+            found = own_files(storage, found + [file for listing in below for file in listing])
+    return found
+
+
+def own_files(storage: Storage, files: list[FileInfo]) -> list[FileInfo]:
+    """Return the files of a recursive listing, without those of other tables in the table's folder."""
+    nested = nested_tables(files)
+    for directory in nested:
+        _warn_skipped(storage, directory)
+    return without(files, nested) if nested else files
+
+
+def _without_nested(storage: Storage, listings: Mapping[str, Level]) -> dict[str, Level]:
+    """Return listings by directory, without directories that are other tables."""
+    for directory, (_, names) in listings.items():
+        if directory and HOODIE in names:
+            _warn_skipped(storage, directory)
+    return {directory: level for directory, level in listings.items() if not directory or HOODIE not in level[1]}
+
+
+def _warn_skipped(storage: Storage, directory: str) -> None:
+    logger.warning("%s: %s is another table; its files are skipped", storage.root, directory)
+
+
+def _list_by_level(storage: Storage, pool: ThreadPoolExecutor, keep: Callable[[str], bool]) -> list[FileInfo]:
+    files, directories = storage.list_dir("")
+    level = [name for name in _partition_roots(directories) if keep(name)]
+    while level:
+        listings = _without_nested(storage, dict(zip(level, pool.map(storage.list_dir, level), strict=True)))
+        files = files + [file for found, _ in listings.values() for file in found]
+        below = [f"{parent}/{name}" for parent, (_, names) in listings.items() for name in names]
+        level = [path for path in below if keep(path)]
+    return files
+
+
+def _partition_roots(directories: Iterable[str]) -> list[str]:
+    # Any other name can be a partition: the default partition of null values begins with an underscore.
+    return [name for name in directories if name != HOODIE]
+
+
+def parse_data_file(table: LoadedTable, file: FileInfo, change_logs: bool) -> DataFile | None:
+    """Return the base file, log file or (with `change_logs`) change log that a listed file is, None for others.
+
+    Raises CorruptTableError for a log file in a copy-on-write table, UnsupportedError for another base file format.
+    """
+    partition, _, name = file.path.rpartition("/")
+    base = parse_base_file(name, partition, file.size_bytes)
+    if base is None:
+        log = parse_log_file(name, partition, file.size_bytes)
+        if log is not None and table.config.table_type == "COPY_ON_WRITE":
+            raise CorruptTableError(f"{table.env.storage.root}: log file {file.path} in a copy-on-write table")
+        return parse_cdc_file(name, partition, file.size_bytes) if log is None and change_logs else log
+    if base.extension != "parquet":
+        raise UnsupportedError(
+            f"{table.env.storage.root}/{file.path}: base files of format {base.extension} are not supported"
+        )
+    return base

@@ -1,0 +1,61 @@
+"""Find pending writes, and the file groups that pending service plans hold."""
+
+from __future__ import annotations
+
+from lakehouse.core.format.timeline.commit_metadata import decode_requested_replace
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.commit import Operation
+from lakehouse.model.instant import Action, Instant, State
+
+
+def pending_writes(table: LoadedTable) -> tuple[Instant, ...]:
+    """Return the pending instants of writers, without those of table services."""
+    # Compactions have actions of their own; a clustering may be a replacecommit like a write.
+    held = set(pending_clustering(table).values())
+    writes = table.timeline.where(action={Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT}, pending=True)
+    return tuple(instant for instant in writes if instant.requested not in held)
+
+
+def pending_clustering(table: LoadedTable) -> dict[Group, str]:
+    """Return the file groups that pending clustering plans hold: (partition, file id) -> requested time."""
+    held: dict[Group, str] = {}
+    for instant in table.timeline.where(action={Action.CLUSTERING, Action.REPLACECOMMIT}, pending=True):
+        plan = table.store.read(instant, State.REQUESTED)
+        for partition, file_ids in (decode_requested_replace(plan) if plan else {}).items():
+            held.update({(partition, file_id): instant.requested for file_id in file_ids})
+    return held
+
+
+def pending_compactions(table: LoadedTable) -> dict[Group, str]:
+    """Return the file groups that pending compactions hold, log compactions included.
+
+    The result maps (partition, file id) to the requested time. Raises CorruptTableError for one without a plan.
+    """
+    held: dict[Group, str] = {}
+    for instant in table.timeline.where(action={Action.COMPACTION, Action.LOGCOMPACTION}, pending=True):
+        data = table.store.read(instant, State.REQUESTED)
+        if not data:
+            raise CorruptTableError(
+                f"{table.env.storage.root}: {instant.action} {instant.requested} is pending but has no plan; "
+                "restore its .requested file, or roll the instant back with Hudi",
+                instant=instant.requested,
+            )
+        for operation in decode_compaction_plan(data).operations:
+            held[(operation.partition, operation.file_id)] = instant.requested
+    return held
+
+
+def log_compactions(table: LoadedTable) -> frozenset[str]:
+    """Return the requested times of completed log compactions, which are delta commits on the timeline.
+
+    Reads the metadata of every delta commit, so only the planner of log compactions should call it.
+    """
+    deltas = table.timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
+    return frozenset(
+        instant.requested
+        for instant, metadata in table.store.commits(deltas)
+        if metadata.operation == Operation.LOG_COMPACT
+    )

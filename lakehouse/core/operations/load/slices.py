@@ -1,0 +1,160 @@
+"""Build file slices from a listing and the timeline (TL-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.listing import list_data_files, list_files, parse_data_file
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.state.file_system_view import (
+    DataFile,
+    Group,
+    VisibleTimeline,
+    all_slices,
+    duplicates,
+    latest_slices,
+    replacements,
+    unplaced,
+    visible_timeline,
+)
+from lakehouse.model.files import BaseFile, FileSlice
+from lakehouse.model.instant import Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The newest slices of some partitions, and the sizes of all listed files by path.
+
+    `partitions`, `keep`, `as_of` and `completed_up_to` are the arguments of `load_listing`.
+    """
+
+    slices: tuple[FileSlice, ...]
+    sizes: Mapping[str, int]
+    visible: VisibleTimeline
+    partitions: tuple[str, ...] | None = None
+    keep: Callable[[str], bool] | None = None
+    as_of: str | None = None
+    completed_up_to: str | None = None
+
+    def covers(self) -> Callable[[str], bool]:
+        """Return a function that says whether a partition was listed; it caches its answers."""
+        wanted = None if self.partitions is None else frozenset(self.partitions)
+
+        @cache
+        def covered(partition: str) -> bool:
+            if wanted is not None and partition not in wanted:
+                return False
+            if self.keep is None:
+                return True
+            if wanted is not None or not partition:
+                return not partition or self.keep(partition)
+            levels = partition.split("/")
+            return all(self.keep("/".join(levels[:depth])) for depth in range(1, len(levels) + 1))
+
+        return covered
+
+
+def load_listing(
+    table: LoadedTable,
+    partitions: Sequence[str] | None = None,
+    *,
+    as_of: str | None = None,
+    completed_up_to: str | None = None,
+    keep: Callable[[str], bool] | None = None,
+) -> Listing:
+    """List partitions and return their newest visible slices.
+
+    Args:
+        table: The loaded table.
+        partitions: Partition paths; None lists the whole table.
+        as_of: Only writes requested up to this time are visible.
+        completed_up_to: Only writes completed up to this time are visible.
+        keep: Returns whether a directory is listed, see `list_data_files`.
+    """
+    found = list_files(table, partitions, keep)
+    files = [data for file in found if (data := parse_data_file(table, file, change_logs=False)) is not None]
+    visible = with_archived_completions(table, files, load_visible(table, as_of=as_of, completed_up_to=completed_up_to))
+    return Listing(
+        slices=latest_slices(files, visible, layout=table.config.layout, named=_committed_names(table, files, visible)),
+        sizes={file.path: file.size_bytes for file in found},
+        visible=visible,
+        partitions=None if partitions is None else tuple(partitions),
+        keep=keep,
+        as_of=as_of,
+        completed_up_to=completed_up_to,
+    )
+
+
+def load_slices(
+    table: LoadedTable,
+    partitions: Sequence[str] | None = None,
+    *,
+    as_of: str | None = None,
+    completed_up_to: str | None = None,
+    keep: Callable[[str], bool] | None = None,
+) -> tuple[FileSlice, ...]:
+    """Return the newest visible slices of partitions, see `load_listing`."""
+    return load_listing(table, partitions, as_of=as_of, completed_up_to=completed_up_to, keep=keep).slices
+
+
+def load_all_slices(
+    table: LoadedTable, visible: VisibleTimeline, partitions: Sequence[str] | None = None
+) -> dict[Group, tuple[FileSlice, ...]]:
+    """List partitions (all for None) and return every slice of each group, newest first, with replaced groups."""
+    return slices_of(table, list_data_files(table, partitions), visible)
+
+
+def slices_of(
+    table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline
+) -> dict[Group, tuple[FileSlice, ...]]:
+    """Return every slice of the given files by group, newest first, with replaced groups; change logs are skipped."""
+    files = [file for file in files if isinstance(file, BaseFile) or not file.suffix]
+    visible = with_archived_completions(table, files, visible)
+    return all_slices(files, visible, layout=table.config.layout, named=_committed_names(table, files, visible))
+
+
+def load_visible(
+    table: LoadedTable, *, as_of: str | None = None, completed_up_to: str | None = None, completions: bool = False
+) -> VisibleTimeline:
+    """Return the part of the timeline that a query with these bounds sees; reads the metadata of replacecommits.
+
+    With `completions` it also reads the completion times of all archived writes (see `with_archived_completions`).
+    """
+    replaced = replacements(table.store.commits(table.timeline.writes().where(action=Action.REPLACECOMMIT)))
+    visible = visible_timeline(table.timeline, replaced, as_of=as_of, completed_up_to=completed_up_to)
+    if not completions:
+        return visible
+    return replace(visible, archived={instant.requested: instant.completion for instant in archived_writes(table)})
+
+
+def with_archived_completions(
+    table: LoadedTable, files: Iterable[DataFile], visible: VisibleTimeline
+) -> VisibleTimeline:
+    """Return `visible` with the completion times of the archived instants that decide the slice of a log file."""
+    missing = unplaced(files, visible, layout=table.config.layout) - visible.archived.keys()
+    if not missing:
+        return visible
+    found = archived_writes(table, requested_from=min(missing), requested_up_to=max(missing))
+    return replace(visible, archived={instant.requested: instant.completion for instant in found})
+
+
+def _committed_names(
+    table: LoadedTable, files: Sequence[DataFile], visible: VisibleTimeline
+) -> dict[tuple[str, str, str], frozenset[str]]:
+    """Return the file names that commits list, for the groups in which several attempts of a task left files."""
+    named: dict[tuple[str, str, str], set[str]] = {}
+    several = sorted(duplicates(files, layout=table.config.layout))
+    instants = [instant for requested in several if (instant := visible.instants.get(requested)) is not None]
+    old = [requested for requested in several if requested not in visible.instants and visible.shows(requested)]
+    if old:
+        archived = archived_writes(table, requested_from=old[0], requested_up_to=old[-1])
+        instants += [instant for instant in archived if instant.requested in old]
+    for instant, metadata in table.store.commits(instants):
+        for stat in metadata.stats:
+            # A task that rolled over to another file has one stat for each of its files.
+            names = named.setdefault((stat.partition, stat.file_id, instant.requested), set())
+            names.add(stat.path.rpartition("/")[2])
+    return {key: frozenset(names) for key, names in named.items()}
