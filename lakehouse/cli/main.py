@@ -46,7 +46,7 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
   policy          set, remove, show: what services are told about a namespace, a table or some of its partitions
   services        due: what should run now, and why; explain, request, status, health
   catalog upgrade bring the schema of a shared catalog up to date
-  options         every option with its default; --markdown for README's table
+  options         every option with its default; --markdown for docs/reference/options.md
   demo            generate data, or run the whole demo through Airflow
 
 `--table` is a table spec, a table's location, or namespace.table of a catalog.
@@ -172,7 +172,7 @@ def _options(words: list[str]) -> int:
     from lakehouse.spec.options.declarations import declarations, options_markdown
 
     parser = argparse.ArgumentParser(prog="lakehouse options")
-    parser.add_argument("--markdown", action="store_true", help="print README's table")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/reference/options.md")
     if parser.parse_args(words).markdown:
         print(options_markdown())
         return 0

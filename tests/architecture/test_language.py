@@ -33,11 +33,12 @@ BANNED = {
     r"riddle|by the way|for the sake of|so to say|at sight": "say what is meant",
 }
 IDIOM = re.compile("|".join(rf"\b(?:{pattern})\b" for pattern in BANNED), re.IGNORECASE)
-#: Files that quote the list.
-QUOTING = ("tests/architecture/test_language.py", "docs/glossary.md")
+#: Files that quote the list, and the options page, which is generated from `lakehouse/spec`.
+QUOTING = ("tests/architecture/test_language.py", "docs/glossary.md", "docs/reference/options.md")
+#: Values of options are part of the interface and keep their names.
+OPTION_VALUES = re.compile(r"\bgive_way\b")
 #: Folders and files that are not rewritten yet; the list only gets shorter.
 PENDING: tuple[str, ...] = (
-    "README.md",
     "dags",
     "lakehouse/__init__.py",
     "lakehouse/__main__.py",
@@ -95,7 +96,6 @@ PENDING: tuple[str, ...] = (
     "tests/unit/model",
     "tests/unit/platform",
     "tests/unit/spec",
-    "tests/unit/test_readme.py",
     "tests/architecture",
     "tests/conftest.py",
     "Makefile",
@@ -109,11 +109,11 @@ TEXT_NAMES = ("Makefile", "Dockerfile", "run")
 
 
 def idioms(path: str, text: str) -> list[str]:
-    """Return the lines of `text` that hold a banned idiom; underscores of names separate words."""
+    """Return the lines of `text` that contain a banned idiom; underscores in names separate words."""
     return [
         f"{path}:{number} {line.strip()}"
         for number, line in enumerate(text.splitlines(), 1)
-        if IDIOM.search(line.replace("_", " "))
+        if IDIOM.search(OPTION_VALUES.sub("", line).replace("_", " "))
     ]
 
 

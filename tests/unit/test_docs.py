@@ -1,0 +1,101 @@
+"""README and docs: links resolve, the options table is the generated one, examples run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.spec.options.declarations import options_markdown
+from lakehouse.spec.table import parse_spec
+
+ROOT = Path(__file__).parents[2]
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *(p.relative_to(ROOT).as_posix() for p in ROOT.rglob("docs/**/*.md")),
+)
+README_LINES = 150
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+def page_text(page: str) -> str:
+    """Return the text of a page by its path below the root."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def code_blocks(page: str, language: str) -> list[str]:
+    """Return the code blocks of one language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", page_text(page), re.DOTALL)
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors that the headings of a Markdown text define."""
+    headings = re.findall(r"^#+ (.+)$", _CODE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: str, text: str) -> Iterator[str]:
+    """Yield the relative links of a page whose file or heading does not exist."""
+    for link in _LINK.findall(_CODE.sub("", text)):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            yield f"{page}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_relative_links_of_a_page_resolve(page: str) -> None:
+    assert list(broken_links(page, page_text(page))) == []
+
+
+def test_broken_links_are_found() -> None:
+    text = "[a](no/such/page) [b](docs/concepts.md#no-such-heading) [c](docs/concepts.md#record-keys) [d](https://x.y)"
+    assert list(broken_links("README.md", text)) == [
+        "README.md: no/such/page",
+        "README.md: docs/concepts.md#no-such-heading",
+    ]
+
+
+def test_readme_is_short_and_links_every_page_of_the_documentation() -> None:
+    text = page_text("README.md")
+    assert len(text.splitlines()) <= README_LINES
+    assert [page for page in PAGES if page != "README.md" and f"]({page})" not in text] == []
+
+
+def test_options_page_contains_the_generated_table() -> None:
+    table = re.search(
+        r"<!-- options:.*?-->\n(.*?)\n<!-- /options -->", page_text("docs/reference/options.md"), re.DOTALL
+    )
+    assert table is not None
+    assert table[1] == options_markdown()
+
+
+def test_readme_tour_runs_and_prints_the_described_results(tmp_path: Path) -> None:
+    code = code_blocks("README.md", "python")[0].replace("/tmp/tour", str(tmp_path))
+    assert "print(" in code
+    printed: list[object] = []
+    exec(compile(code, "README.md", "exec"), {"print": printed.append})
+    rows = printed[0]
+    assert isinstance(rows, dict)
+    assert dict(zip(rows["order_id"], rows["fare"], strict=True)) == {"a": 11.0, "b": 20.0, "c": 30.0, "d": 40.0}
+    assert printed[1] == 3
+    assert isinstance(printed[2], pa.Table)
+    assert sorted(printed[2].column("order_id").to_pylist()) == ["a", "d"]
+    assert printed[3:] == [1, ("2026-01-01",)]
+    shutil.rmtree(tmp_path / "orders")
+
+
+def test_example_spec_of_the_ingestion_page_parses() -> None:
+    spec = parse_spec(code_blocks("docs/ingestion.md", "yaml")[0], source="ingestion.md")
+    assert spec.table == "ride_trips"
+    assert spec.ingest is not None
+    assert spec.ingest.is_by_interval
