@@ -1,16 +1,17 @@
-"""Which files hold the rows of a table at an instant: a fold of (timeline, listing) (TL-6).
+"""File system view: file slices of a table at an instant, from the timeline and a listing (TL-6).
 
-A file is visible if its instant completed, or lies before the first instant of the active timeline (archived).
-Of a file group the newest slice counts: its newest visible base file, and the visible logs that came after it.
+A file is visible if its instant completed, or if it is older than the first instant of the active timeline (archived).
+Readers use the newest slice of a file group: the newest visible base file and the visible log files after it.
 
     instants       b1 ......... P ...... P's completion     P: a compaction
-    log A   [request  complete]                             in P's base: completed before P was requested
-    log B       [request      .   complete]                 not in it, so it belongs to the slice of P
+    log A   [request  complete]                             merged by P: completed before P was requested
+    log B       [request      .   complete]                 not merged by P: belongs to the slice of P
 
-A log is placed by its completion time (layout 2), so a compaction that is pending changes nothing: its base is not
-there yet, and all logs stay over the base that is. In layout 1 a log is named after the base it is over; logs named
-after a pending compaction hold what was written meanwhile and are read over the base that is there, too.
-A group is hidden from the instant on that replaced it.
+In timeline layout 2 a log file belongs to a slice by its completion time. A pending compaction therefore changes
+nothing: its base file does not exist yet, and all log files stay in the slice of the existing base file. In layout 1
+the name of a log file contains the instant of its base file. Log files named after a pending compaction hold later
+writes; they are read in the slice of the existing base file, too. A replaced file group is hidden from the instant that
+replaced it.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 DataFile = BaseFile | LogFile
 #: (partition, file id).
 Group = tuple[str, str]
-#: (partition, file id, instant) -> the names of the files that this instant's commit lists for the group.
+#: (partition, file id, instant) -> names of the files that the commit of the instant lists for the file group.
 Named = Mapping[tuple[str, str, str], frozenset[str]]
 
-# Pending table services stand on the timeline like writes, so nothing from their time on is archived.
+# Pending table services are on the timeline like writes, so no instant after them is archived.
 _HOLDS_BACK_ARCHIVE = WRITE_ACTIONS | {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """The instant that hid a file group."""
+    """A file group that was replaced, and the instant that replaced it."""
 
     partition: str
     file_id: str
@@ -44,11 +45,16 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleTimeline:
-    """The part of a timeline a query may believe: completed writes up to a bound, and the archive boundary.
+    """The part of a timeline that a query sees: completed writes up to a bound, and the archive boundary.
 
-    `up_to` bounds archived instants, which completed at the times in `archived`; of those that are not in it the
-    completion is taken to be the request (see `unplaced`). `compacting` are the requested times of compactions that are
-    pending: logs of layout 1 may bear them.
+    Attributes:
+        instants: Completed writes of the active timeline, by requested time.
+        archived_before: Instants requested before this time and not in `instants` are archived.
+        archived: Completion times of archived instants, by requested time. For an archived instant that is missing
+            here the requested time is used (see `unplaced`).
+        replaced: Replaced file groups and the instants that replaced them.
+        up_to: Upper bound of the requested times of archived instants.
+        compacting: Requested times of pending compactions, which names of log files contain in layout 1.
     """
 
     instants: Mapping[str, Instant]
@@ -65,7 +71,7 @@ class VisibleTimeline:
         return instant < self.archived_before and (self.up_to is None or instant <= self.up_to)
 
     def completion(self, instant: str) -> str:
-        """Return when a visible instant became true."""
+        """Return the completion time of a visible instant."""
         known = self.instants.get(instant)
         return self.archived.get(instant, instant) if known is None else known.completion
 
@@ -77,7 +83,7 @@ def visible_timeline(
     as_of: str | None = None,
     completed_up_to: str | None = None,
 ) -> VisibleTimeline:
-    """Return what a query sees: completed writes with requested time <= `as_of` and completion <= `completed_up_to`."""
+    """Return the timeline a query sees: writes requested up to `as_of` and completed up to `completed_up_to`."""
     completed = timeline.writes().where(requested_up_to=as_of, completed_up_to=completed_up_to)
     instants = {instant.requested: instant for instant in completed}
     replaced: dict[Group, Instant] = {}
@@ -98,10 +104,17 @@ def visible_timeline(
 def latest_slices(
     files: Iterable[DataFile], visible: VisibleTimeline, *, layout: int, named: Named | None = None
 ) -> tuple[FileSlice, ...]:
-    """Return the newest slice of every file group not replaced, ordered by partition and file id.
+    """Return the newest slice of every file group that is not replaced, ordered by partition and file id.
 
-    `layout` is the timeline's, 1 or 2. `named` settles duplicates of a task that ran twice: of an instant and group in
-    it only the files named are read. `FileSlice.logs` are in the order of `all_slices`.
+    Args:
+        files: Data files of a listing.
+        visible: The timeline that the query sees.
+        layout: Layout of the timeline, 1 or 2.
+        named: Names from commits, which exclude duplicates of tasks that ran twice: for an instant and group in it only
+            these files are read.
+
+    Returns:
+        The slices. `FileSlice.logs` are in the order that `all_slices` describes.
     """
     groups = all_slices(files, visible, layout=layout, named=named)
     return tuple(slices[0] for group, slices in groups.items() if group not in visible.replaced)
@@ -110,13 +123,13 @@ def latest_slices(
 def all_slices(
     files: Iterable[DataFile], visible: VisibleTimeline, *, layout: int, named: Named | None = None
 ) -> dict[Group, tuple[FileSlice, ...]]:
-    """Return every slice of every group, newest first, groups in order; replaced ones too: `visible.replaced` tells.
+    """Return all slices of all groups, newest first, ordered by group, with replaced groups (see `visible.replaced`).
 
-    Files of instants that are not visible are in no slice, every other data file is in exactly one.
+    A visible data file is in exactly one slice; other files are in none.
 
-    Logs of a slice are ordered by (instant in the name, version, write token, suffix). That is what Hudi does: in 1.2
-    `HoodieLogFile.LogFileComparator`, by which `FileSlice` and `InputSplit` sort, never asks for completion times,
-    even where the requests of two writers and their completions are in different orders.
+    Log files of a slice are ordered by (instant in the name, version, write token, suffix), as in Hudi. In Hudi 1.2
+    `HoodieLogFile.LogFileComparator`, which `FileSlice` and `InputSplit` use, ignores completion times, even if two
+    writers completed in another order than they requested.
     """
     bases: dict[Group, dict[str, BaseFile]] = {}
     logs: dict[Group, list[LogFile]] = {}
@@ -137,9 +150,9 @@ def all_slices(
 
 
 def unplaced(files: Iterable[DataFile], visible: VisibleTimeline, *, layout: int) -> frozenset[str]:
-    """Return the archived instants whose completion decides to which slice a log belongs.
+    """Return the archived instants whose completion time decides to which slice a log file belongs.
 
-    They are those of logs that were begun before a base file of their group and may have been completed after.
+    Their log files were requested before a base file of the same group and may have been completed after it.
     """
     if layout == LAYOUT_V6:
         return frozenset()
@@ -155,15 +168,16 @@ def unplaced(files: Iterable[DataFile], visible: VisibleTimeline, *, layout: int
 
 
 def read_optimized(slices: Iterable[FileSlice]) -> tuple[FileSlice, ...]:
-    """Return the slices that have a base file, without their logs."""
+    """Return the slices that have a base file, without their log files."""
     return tuple(replace(file_slice, logs=()) for file_slice in slices if file_slice.base is not None)
 
 
 def duplicates(files: Iterable[DataFile], *, layout: int) -> frozenset[str]:
-    """Return the instants at which several tries of a task wrote to some group: their commits must say which counts.
+    """Return the instants at which several attempts of a task wrote to one file group.
 
-    Tries differ by the write token; files that one try rolled over to share it. The logs of layout 1 say nothing of
-    their instants, so there Hudi, too, reads them all.
+    The commits of these instants decide which files are read. Attempts have different write tokens; the files that one
+    attempt rolled over to have the same one. In layout 1 the names of log files do not contain their own instants, so
+    Hudi and this package read all of them.
     """
     tokens: dict[tuple[str, str, str], str] = {}
     several = set()
@@ -176,7 +190,7 @@ def duplicates(files: Iterable[DataFile], *, layout: int) -> frozenset[str]:
 
 
 def replacements(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[Replaced, ...]:
-    """Return the groups that replacecommits hid, in the order of the commits given."""
+    """Return the file groups that replacecommits replaced, in the order of `commits`."""
     return tuple(
         Replaced(partition=partition, file_id=file_id, instant=instant)
         for instant, metadata in commits
@@ -187,12 +201,12 @@ def replacements(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[Rep
 
 
 def _counts(file: DataFile, visible: VisibleTimeline, layout: int, named: Named | None) -> bool:
-    """Whether a query reads this file at all."""
+    """Whether a query reads this file."""
     if isinstance(file, LogFile):
         if file.suffix:
             return False
         if layout == LAYOUT_V6:
-            # Whose blocks count is decided block by block; the name must be that of a base, of now or to come.
+            # Each block has its own instant. The name contains the instant of a completed or pending base file.
             return visible.shows(file.instant) or file.instant in visible.compacting
     if not visible.shows(file.instant):
         return False
@@ -203,7 +217,7 @@ def _counts(file: DataFile, visible: VisibleTimeline, layout: int, named: Named 
 def _sliced(
     group: Group, bases: Mapping[str, BaseFile], logs: Iterable[LogFile], visible: VisibleTimeline, layout: int
 ) -> tuple[FileSlice, ...]:
-    """Return the slices of one group, newest first: each log goes to the newest base that does not include it."""
+    """Return the slices of one group, newest first. A log file joins the newest base file that does not include it."""
     starts = sorted(bases, reverse=True)
     over: dict[str, list[LogFile]] = {}
     for log in sorted(logs, key=_order):
@@ -233,8 +247,8 @@ def _order(log: LogFile) -> tuple[str, int, str, str]:
 
 def first_write(timeline: Timeline) -> str:
     """Return the requested time before which the writes that are not on the timeline are archived."""
-    # A savepointed commit may outlive its neighbours in the archive, older and younger ones, so it does not tell where
-    # the archive ends unless all are savepointed; without any write on the timeline nothing can be archived before it.
+    # A savepointed commit stays on the timeline when its neighbours are archived. It marks the end of the archive only
+    # if all commits are savepointed. Without any write on the timeline no write is archived.
     times = {i.requested for i in timeline if i.action in _HOLDS_BACK_ARCHIVE}
     rest = times - timeline.savepoints()
     return min(rest) if rest else max(times, default="")

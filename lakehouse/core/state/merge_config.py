@@ -1,7 +1,7 @@
-"""The merge part of hoodie.properties as a MergeRule, and back (DATA-5.1, TL-2.3).
+"""Parse and write the merge properties of hoodie.properties as a MergeRule (DATA-5.1, TL-2.3).
 
-Tables up to version 8 name a payload class for what version 9 says in properties of its own; the payload classes whose
-semantics the format gives are translated, others leave a rule that is refused where it would be applied.
+Tables up to version 8 name a payload class; version 9 has a property for each setting. Known payload classes are
+translated. An unknown one gives a rule that is refused when records have to be merged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BY_PAYLOAD = "00000000-0000-0000-0000-000000000000"
 _MODEL = "org.apache.hudi.common.model."
 _PROPERTY = "hoodie.record.merge.property."
 _DELETE_FIELD, _DELETE_MARKER = "hoodie.payload.delete.field", "hoodie.payload.delete.marker"
-# Of one property and mode: the name that Hudi 1.2 reads, the one that hudi-rs reads, and one of earlier commits of 1.1.
+# Names of one property: that of Hudi 1.2, that of hudi-rs, and that of early builds of Hudi 1.1.
 _UNAVAILABLE_WRITTEN = ("hoodie.write.partial.update.unavailable.value", "partial.update.unavailable.value")
 _UNAVAILABLE_KEYS = (*_UNAVAILABLE_WRITTEN, "hoodie.write.partial.update.custom.marker")
 _PARTIAL_NAMES = {**PartialMode.__members__, "IGNORE_MARKERS": PartialMode.FILL_UNAVAILABLE}
@@ -32,7 +32,7 @@ _MODES = {
 }
 _DMS = MergeRule(mode=_COMMIT, delete_field="Op", delete_marker="D")
 _DEBEZIUM = MergeRule(mode=_EVENT, delete_field="_change_operation_type", delete_marker="d")
-# The payload classes behind mode CUSTOM whose meaning is known; a rule without ordering takes the table's.
+# Payload classes of mode CUSTOM with known semantics. A rule without ordering columns uses those of the table.
 _PAYLOADS = {
     f"{_MODEL}OverwriteNonDefaultsWithLatestAvroPayload": MergeRule(mode=_COMMIT, partial=PartialMode.IGNORE_DEFAULTS),
     f"{_MODEL}PartialUpdateAvroPayload": MergeRule(mode=_EVENT, partial=PartialMode.IGNORE_DEFAULTS),
@@ -47,7 +47,7 @@ _PAYLOADS = {
 
 
 def ordering_fields(raw: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the ordering columns that properties `raw` declare, under the name of any table version."""
+    """Return the ordering columns that the properties `raw` of any table version declare."""
     text = raw.get("hoodie.table.ordering.fields") or raw.get("hoodie.table.precombine.field") or ""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -55,8 +55,8 @@ def ordering_fields(raw: Mapping[str, str]) -> tuple[str, ...]:
 def declared_mode(raw: Mapping[str, str], version: int) -> MergeMode:
     """Return the merge mode that properties `raw` of a table of `version` declare or imply (DATA-5.1).
 
-    Without a mode, version 8 asks the strategy id before the payload class and the other versions after it; without
-    either, a table with ordering columns is merged by event time.
+    Without a mode, version 8 uses the strategy id before the payload class; the other versions use the payload class
+    first. Without either, a table with ordering columns is merged by event time.
     """
     mode = raw.get("hoodie.record.merge.mode", "").upper()
     if mode:
@@ -89,9 +89,11 @@ def parse_merge_rule(raw: Mapping[str, str], version: int) -> MergeRule:
 
 
 def merge_properties(rule: MergeRule, version: int) -> dict[str, str]:
-    """Return the properties of a new table of `version` (8 or 9) that `rule` merges; `parse_merge_rule` reads them.
+    """Return the merge properties of a new table of `version` (8 or 9); `parse_merge_rule` is the inverse.
 
-    Raises UnsupportedError for what version 8 has no property for, UserError for a CUSTOM rule without merger.
+    Raises:
+        UnsupportedError: Version 8 has no property for a part of `rule`.
+        UserError: The mode is CUSTOM and `rule` has no merger.
     """
     if rule.mode is MergeMode.CUSTOM and not rule.merger:
         raise UserError("record merge mode CUSTOM needs a merger: package.module:function")
@@ -123,7 +125,7 @@ def _strategy(raw: Mapping[str, str]) -> str:
 
 def _rule_of_payload(raw: Mapping[str, str], version: int) -> MergeRule:
     payload, strategy = _payload(raw), _strategy(raw)
-    # From version 8 on, a payload class stands beside a merger of the user's own too, but means nothing there.
+    # From version 8 on, tables with a custom merger declare a payload class, too. It has no effect.
     if strategy not in ("", _BY_PAYLOAD) and version >= 8:
         foreign = f"merge strategy {strategy}"
     elif payload in _PAYLOADS:
@@ -155,7 +157,7 @@ def _with_delete_marker(rule: MergeRule, raw: Mapping[str, str]) -> MergeRule:
 def _version_nine(rule: MergeRule) -> dict[str, str]:
     if rule.by_parts:
         raise UnsupportedError(
-            "ordering by parts of one column is of tables up to version 8; order by two columns instead"
+            "ordering by parts of one column exists in tables up to version 8; order by two columns instead"
         )
     raw = {}
     if rule.partial is not PartialMode.NONE:
@@ -168,12 +170,12 @@ def _version_nine(rule: MergeRule) -> dict[str, str]:
 
 
 def _refuse_before_nine(rule: MergeRule, version: int) -> None:
-    asked = {
+    features = {
         f"partial update mode {rule.partial.value}": rule.partial is not PartialMode.NONE,
         "a delete marker column": rule.delete_field is not None,
         "several ordering columns": len(rule.ordering) > 1,
         "ordering by parts of one column": rule.by_parts,
     }
-    for what, wanted in asked.items():
-        if wanted:
-            raise UnsupportedError(f"{what} cannot be declared in a table of version {version}; version 9 can")
+    for feature, is_declared in features.items():
+        if is_declared:
+            raise UnsupportedError(f"a table of version {version} cannot declare {feature}; version 9 can")

@@ -1,14 +1,14 @@
-"""Statistics of partitions, kept by folding commits: what each added to the newest slices of file groups.
+"""Statistics of partitions, maintained by folding commits: the files that each commit adds to the newest slices.
 
     statistics as of completion C  +  commits completed after C, in that order  =  statistics as of the last of them
 
-A fold is the same as the view of a fresh listing (see lakehouse.core.state.file_system_view), because a commit names
-its files, their sizes and the groups it replaced. It needs no listing, but all commits since: `commits_to_fold`
-returns None where some of them may be missing on the timeline, or where one that was folded was undone. Then
-statistics are rebuilt, from a listing for what is archived, and from commits for the rest.
+The result is equal to the file system view of a new listing (`file_system_view`), because a commit names its files,
+their sizes and the file groups it replaced. Folding needs no listing, but it needs all commits since the last fold.
+`commits_to_fold` returns None if some of them may be missing on the timeline, or if a folded commit was rolled back.
+Then the statistics are rebuilt from a listing for archived commits and from the remaining commits.
 
-Cleans do not matter, they delete what is in no newest slice. Rewrites of rows as they are (compactions, clustering)
-change files, but neither the age of a partition nor that of its last modification.
+Cleans have no effect, because they delete no file of a newest slice. Services that rewrite rows without changing them
+(compaction, clustering) change files, but neither the age nor the last modification of a partition.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LAYOUT = 2
 
 
 def commits_to_fold(known: TableStatistics, timeline: Timeline, *, whole: bool = False) -> tuple[Instant, ...] | None:
-    """Return the writes that `known` lacks, in the order of their completion; None if it must be built anew.
+    """Return the writes that `known` lacks, by completion time, or None if the statistics must be rebuilt.
 
-    With `whole` archived writes stand on `timeline`, too, from the first one that `known` was made of.
+    With `whole`, `timeline` also contains the archived writes, from the first one that `known` includes.
     """
     now = {instant.requested: instant.completion for instant in timeline.writes()}
     archived_before = visible_timeline(timeline, ()).archived_before
     if not archived_before or known.anchor < archived_before:
-        # Of an empty timeline nothing is known, and of what was archived since nothing can be folded.
+        # The timeline is empty, or commits that are not folded yet were archived.
         return () if not known.instants and not now and not known.files else None
     gone = [requested for requested, completed in known.instants.items() if now.get(requested) != completed]
     undone = timeline.where(action={Action.ROLLBACK, Action.RESTORE}, completed_after=known.latest)
@@ -50,11 +50,15 @@ def fold(
     *,
     complete: bool = True,
 ) -> TableStatistics:
-    """Return the statistics after `commits`, given in the order of completion, on `timeline`, which has them all.
+    """Return the statistics after `commits`.
 
-    `complete` says that `known` has every file group there was: a compaction of another one is of a group that was
-    replaced, which stays hidden. Otherwise such groups are taken for old ones whose files were cleaned, and `known` may
-    have files of more than the newest slices.
+    Args:
+        known: Statistics before the commits.
+        commits: Commits by completion time, with their metadata.
+        timeline: The timeline, which contains all commits.
+        complete: Whether `known` has every file group. If it has, a compaction of an unknown group belongs to a
+            replaced group, which stays hidden. If not, unknown groups are groups whose older files were cleaned, and
+            `known` may have files of older slices.
     """
     files, lives = dict(known.files), dict(known.lives)
     groups: dict[str, set[Group]] = {}
@@ -120,7 +124,7 @@ def partition_statistics(known: TableStatistics) -> tuple[PartitionStatistics, .
 def _lived(before: PartitionLife | None, instant: Instant, metadata: CommitMetadata) -> PartitionLife:
     if before is None:
         return PartitionLife(created=instant.requested, modified=instant.requested)
-    # Of two writers at once the one that completed first may have begun last.
+    # A concurrent writer may have started earlier and completed later.
     created = min(before.created, instant.requested)
     if metadata.operation in REWRITES:
         return replace(before, created=created)
@@ -139,7 +143,7 @@ def _tracked(stat: WriteStat, instant: Instant, metadata: CommitMetadata) -> Tra
     log = parse_log_file(name, stat.partition, stat.size_bytes)
     if log is None:
         return None
-    # Rows of a log that merges others were counted with these.
+    # A log compaction merges log files whose rows are counted already.
     rows = 0 if metadata.operation == Operation.LOG_COMPACT else stat.num_inserts - stat.num_deletes
     return TrackedFile(file=log, completed=instant.completion, rows=rows)
 
@@ -147,7 +151,7 @@ def _tracked(stat: WriteStat, instant: Instant, metadata: CommitMetadata) -> Tra
 def _newest(
     files: Mapping[Group, tuple[TrackedFile, ...]], groups: Iterable[Group]
 ) -> dict[Group, tuple[TrackedFile, ...]]:
-    """Return the files of the newest slice of some groups."""
+    """Return the files of the newest slice of each group."""
     tracked = {t.file.path: t for group in groups for t in files.get(group, ())}
     instants = {
         t.file.instant: Instant(
@@ -164,7 +168,7 @@ def _newest(
 
 
 def _anchor(timeline: Timeline) -> str:
-    """Return a time: as long as nothing at or after it is archived, nothing that completes from here on is."""
+    """Return a time. While no instant at or after it is archived, no commit that completes later is archived."""
     pending = [instant.requested for instant in timeline.where(pending=True)]
     newest = max((instant.requested for instant in timeline.writes()), default="")
     return min([newest, *pending])

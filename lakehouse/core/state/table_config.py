@@ -1,6 +1,7 @@
-"""hoodie.properties as one validated value (TL-2).
+"""The table configuration: hoodie.properties as one validated value (TL-2).
 
-Raw keys are kept, also those we do not know, so that a rewrite loses nothing. What we cannot honour is refused by name.
+All raw keys are kept, unknown ones included, so that a rewrite of the file loses none. A property that this package
+cannot honour is refused with its name.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ COPY_ON_WRITE, MERGE_ON_READ = TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableConfig:
-    """The table as its properties declare it; `raw` holds every property as read.
+    """The configuration that the properties of a table declare.
 
-    `cdc` is what its change logs hold, None if the table keeps none. `allowed_functions` is not of the properties: the
-    names and patterns of functions that the caller or the deployment allows a table to name (see spec.function).
+    Attributes:
+        raw: Every property as it is in the file.
+        cdc: What the change logs contain; None if the table has no change data capture.
+        allowed_functions: Names and patterns of functions that the table may name (see spec.function). The caller or
+            the deployment declares them; they are not a property of the table.
     """
 
     name: str
@@ -58,15 +62,15 @@ class TableConfig:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether rows are spread over partition directories."""
+        """Whether the table has partitions."""
         return bool(self.keys.partition_fields)
 
     @property
     def merge_rule(self) -> MergeRule:
-        """How versions of a record meet, payload classes of older versions translated.
+        """The rule by which versions of a record are merged; payload classes of older table versions are translated.
 
-        `merge_mode` is what the table declares: CUSTOM for payload classes, also for those with a rule. Raises
-        UserError for a delete field without marker.
+        `merge_mode` is the declared mode: CUSTOM for every payload class, also for a translated one. Raises UserError
+        for a delete field without marker.
         """
         rule = parse_merge_rule(self.raw, self.version)
         if rule.merger is None:
@@ -77,9 +81,11 @@ class TableConfig:
 def parse_table_config(
     raw: Mapping[str, str], location: str, *, allowed_functions: tuple[str, ...] = ()
 ) -> TableConfig:
-    """Return the config that properties `raw` of the table at `location` declare.
+    """Return the configuration that the properties `raw` of the table at `location` declare.
 
-    Raises UnsupportedError naming the version or the property that cannot be honoured, UserError for a missing name.
+    Raises:
+        UnsupportedError: The table version or a property is not supported; the message names it.
+        UserError: The table has no name.
     """
     name = raw.get("hoodie.table.name")
     if not name:
@@ -106,14 +112,16 @@ def parse_table_config(
 
 
 def require_writable(config: TableConfig, root: str) -> None:
-    """Raise UnsupportedError for a table at `root` of a version that is not written here."""
+    """Raise UnsupportedError if the table at `root` has a version that this package does not write."""
     if config.version not in WRITABLE_VERSIONS:
         known = " and ".join(map(str, WRITABLE_VERSIONS))
-        raise UnsupportedError(f"{root}: tables of version {config.version} are read only here; {known} are written")
+        raise UnsupportedError(
+            f"{root}: tables of version {config.version} can be read but not written; versions {known} can be written"
+        )
 
 
 def require_mergeable(config: TableConfig) -> None:
-    """Raise UnsupportedError naming the payload class, strategy or merger, if records cannot be merged here."""
+    """Raise UnsupportedError, with the payload class, strategy or merger, if records cannot be merged."""
     require_runnable(config.merge_rule)
 
 
@@ -129,7 +137,7 @@ def new_table_properties(
 ) -> dict[str, str]:
     """Return the properties of a new table, as Hudi 1.x writes them (TL-2.4).
 
-    Raises UnsupportedError for a `rule` that the version has no properties for.
+    Raises UnsupportedError if the version has no properties for `rule`.
     """
     raw = {
         "hoodie.table.name": name,
@@ -232,7 +240,7 @@ def _keys(raw: Mapping[str, str], version: int) -> KeyConfig:
 
 
 def _key_encoding(raw: Mapping[str, str]) -> KeyEncoding:
-    """Return how stored keys are made; whether new ones are checked is a matter of each write."""
+    """Return the encoding of stored keys; each write decides by its options whether new keys are checked."""
     escaped = raw.get(KEY_ENCODING, "").lower() == KeyEncoding.ESCAPED
     return KeyEncoding.ESCAPED if escaped else KeyEncoding.HUDI
 

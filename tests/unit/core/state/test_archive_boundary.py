@@ -1,4 +1,4 @@
-"""Where the archive ends: savepointed commits outlive their neighbours on the timeline and do not tell."""
+"""The archive boundary: commits with savepoints stay on the timeline after their neighbours are archived."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def done(requested: str, action: Action = Action.COMMIT) -> Instant:
     return Instant(requested=requested, action=action, state=State.COMPLETED, completed=requested[:-1] + "5")
 
 
-def test_archive_ends_before_the_first_write_without_savepoint() -> None:
+def test_archive_boundary_is_the_first_write_without_savepoint() -> None:
     assert first_write(Timeline((done(T1), done(T1, Action.SAVEPOINT), done(T2), done(T3)))) == T2
 
 
-def test_archive_ends_at_the_newest_write_where_all_are_savepointed() -> None:
+def test_archive_boundary_is_the_newest_write_if_all_have_savepoints() -> None:
     saved = (done(T1), done(T1, Action.SAVEPOINT), done(T2), done(T2, Action.SAVEPOINT))
     assert first_write(Timeline(saved)) == T2
 
 
-def test_nothing_is_archived_without_writes() -> None:
+def test_archive_boundary_is_empty_without_writes() -> None:
     assert first_write(Timeline((done(T1, Action.CLEAN),))) == ""

@@ -1,4 +1,4 @@
-"""hoodie.properties as one value: what is read, what is refused, what a new table says (TL-2)."""
+"""hoodie.properties as one value: parsing, refused properties, properties of a new table (TL-2)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MINIMAL = {"hoodie.table.name": "t", "hoodie.table.version": "9", "hoodie.table.
 
 
 def declared(**changes: object) -> dict[str, str]:
-    """Properties of a declared table."""
+    """Return the properties of a declared table."""
     return declared_properties(TableDeclaration(**{"name": "t", "record_key": ("id",), **changes}))
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_new_table_properties_parse_to_the_declared_config() -> None:
     keys = KeyConfig(
         generator=KeyGeneratorType.CUSTOM,
         record_key_fields=("id", "region"),
@@ -53,7 +53,7 @@ def test_what_is_written_is_read_back() -> None:
         assert config.raw == raw
 
 
-def test_what_is_declared_of_merging_is_the_rule_of_the_table() -> None:
+def test_merge_rule_is_parsed_from_properties() -> None:
     debezium = declared(
         ordering=["_event_bin_file", "_event_pos"], delete_field="_change_operation_type", delete_marker="d"
     )
@@ -69,11 +69,11 @@ def test_what_is_declared_of_merging_is_the_rule_of_the_table() -> None:
     )
     own = parse_table_config(declared(merger="os.path:join"), "here")
     assert (own.merge_mode, own.merge_rule.merger) == (MergeMode.CUSTOM, "os.path:join")
-    with pytest.raises(UnsupportedError, match="several ordering columns cannot be declared in a table of version 8"):
+    with pytest.raises(UnsupportedError, match="table of version 8 cannot declare several ordering columns"):
         declared(ordering=("a", "b"), options={"hoodie.write.table.version": "8"})
 
 
-def test_the_ordering_column_is_named_as_each_version_names_it() -> None:
+def test_ordering_columns_use_the_property_name_of_the_version() -> None:
     nine, eight = declared(ordering="ts"), declared(ordering="ts", options={"hoodie.write.table.version": "8"})
     assert nine["hoodie.table.ordering.fields"] == eight["hoodie.table.precombine.field"] == "ts"
     assert "hoodie.table.precombine.field" not in nine and "hoodie.table.ordering.fields" not in eight
@@ -86,7 +86,7 @@ def test_unknown_properties_are_kept() -> None:
 
 
 @pytest.mark.parametrize("version", ["", "1", "5", "7", "10", "nine"])
-def test_other_versions_are_refused_with_the_supported_ones(version: str) -> None:
+def test_unsupported_version_is_refused_with_supported_ones(version: str) -> None:
     with pytest.raises(UnsupportedError, match="versions 6, 8, 9 are"):
         parse_table_config({**MINIMAL, "hoodie.table.version": version}, "here")
 
@@ -100,12 +100,12 @@ def test_other_versions_are_refused_with_the_supported_ones(version: str) -> Non
         ({"hoodie.timeline.layout.version": "1"}, "layout 1"),
     ],
 )
-def test_properties_that_cannot_be_honoured_are_refused_by_name(properties: dict[str, str], named: str) -> None:
+def test_unsupported_property_is_refused_by_name(properties: dict[str, str], named: str) -> None:
     with pytest.raises(UnsupportedError, match=named):
         parse_table_config({**MINIMAL, **properties}, "here")
 
 
-def test_a_file_without_table_name_is_no_table() -> None:
+def test_properties_without_table_name_are_refused() -> None:
     with pytest.raises(UserError, match=r"here: .*hoodie\.table\.name"):
         parse_table_config({"hoodie.table.version": "9"}, "here")
 
@@ -134,7 +134,7 @@ def test_a_file_without_table_name_is_no_table() -> None:
         ),
     ],
 )
-def test_the_key_generator_is_declared_or_inferred(properties: dict[str, str], generator: KeyGeneratorType) -> None:
+def test_key_generator_is_declared_or_inferred(properties: dict[str, str], generator: KeyGeneratorType) -> None:
     assert parse_table_config({**MINIMAL, **properties}, "here").keys.generator is generator
 
 
@@ -163,7 +163,7 @@ def test_the_key_generator_is_declared_or_inferred(properties: dict[str, str], g
         ({"hoodie.record.merge.strategy.id": "9b450e53"}, MergeMode.CUSTOM),
     ],
 )
-def test_the_merge_mode_is_declared_or_follows_from_the_payload(properties: dict[str, str], mode: MergeMode) -> None:
+def test_merge_mode_is_declared_or_follows_from_the_payload_class(properties: dict[str, str], mode: MergeMode) -> None:
     assert parse_table_config({**MINIMAL, **properties}, "here").merge_mode is mode
 
 
@@ -202,12 +202,12 @@ def test_the_merge_mode_is_declared_or_follows_from_the_payload(properties: dict
         ({"options": {"hoodie.datasource.write.hive_style_partitioning": "on"}}, "expected true or false"),
     ],
 )
-def test_a_declaration_that_does_not_fit_together_is_refused(changes: dict[str, object], message: str) -> None:
+def test_contradicting_declaration_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         declared(**changes)
 
 
-def test_what_must_not_change_later_is_stored_with_the_table() -> None:
+def test_fixed_options_are_stored_in_the_table_properties() -> None:
     properties = declared(
         options={"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3", "hoodie.index.bloom.fpp": "0.1"}
     )
@@ -227,18 +227,18 @@ NAMES = {
 
 
 def versioned(version: int, **properties: str) -> TableConfig:
-    """A table of `version` with these properties, of which the common ones have short names."""
+    """Return the configuration of a table of `version`; common properties have short names."""
     raw = {NAMES.get(name, name): value for name, value in properties.items()}
     return parse_table_config({**MINIMAL, "hoodie.table.version": str(version), **raw}, "here")
 
 
 def ruled(version: int, **properties: str) -> MergeRule:
-    """The rule of such a table."""
+    """Return the merge rule of such a table."""
     return versioned(version, **properties).merge_rule
 
 
-def test_older_versions_weigh_payload_and_strategy_differently() -> None:
-    """Version 6 writes the event-time strategy beside any payload class, and means the payload."""
+def test_version_decides_between_payload_class_and_strategy_id() -> None:
+    """Version 6 writes the event-time strategy beside any payload class; the payload class decides."""
     both = {"payload": f"{MODEL}OverwriteWithLatestAvroPayload", "merger": EVENT_ID, "ordering": "ts"}
     assert ruled(6, **both) == replace(COMMIT, ordering=("ts",))
     assert ruled(8, **both) == replace(EVENT, ordering=("ts",))
@@ -274,16 +274,14 @@ def test_older_versions_weigh_payload_and_strategy_differently() -> None:
         ),
     ],
 )
-def test_known_payload_classes_become_rules_though_the_declared_mode_stays_custom(
-    payload: str, rule: MergeRule
-) -> None:
+def test_known_payload_class_becomes_a_rule_of_declared_mode_custom(payload: str, rule: MergeRule) -> None:
     wanted = rule if rule.ordering else replace(rule, ordering=("ts",))
     for version, also in ((6, {}), (8, {"mode": "CUSTOM", "strategy": "00000000-0000-0000-0000-000000000000"})):
         assert ruled(version, payload=MODEL + payload, ordering="ts", **also) == wanted
     assert versioned(6, payload=MODEL + payload).merge_mode is MergeMode.CUSTOM
 
 
-def test_version_nine_says_in_properties_what_payload_classes_said() -> None:
+def test_version_nine_properties_equal_the_rules_of_payload_classes() -> None:
     prefix = "hoodie.record.merge.property."
     postgres = ruled(
         9,
@@ -314,7 +312,7 @@ def test_version_nine_says_in_properties_what_payload_classes_said() -> None:
     assert ruled(8, partial="IGNORE_DEFAULTS").partial is PartialMode.NONE
 
 
-def test_what_merging_must_read_beside_the_columns_asked_for() -> None:
+def test_merge_rule_names_the_columns_it_compares() -> None:
     rule = MergeRule(mode=EVENT.mode, ordering=("a", "b"), delete_field="a", delete_marker="d")
     assert rule.columns() == ("a", "b")
     assert replace(rule, delete_field="op").columns() == ("a", "b", "op")
@@ -327,7 +325,7 @@ def test_what_merging_must_read_beside_the_columns_asked_for() -> None:
     [
         (9, {"mode": "CUSTOM", "payload": "com.example.Own"}, r"payload class com\.example\.Own"),
         (6, {"payload": "com.example.Own"}, r"payload class com\.example\.Own"),
-        # A merger of the user's own has a payload class beside it that means nothing.
+        # Beside a custom merger the payload class has no effect.
         (
             8,
             {"mode": "CUSTOM", "strategy": "9b450e53", "payload": f"{MODEL}DefaultHoodieRecordPayload"},
@@ -338,7 +336,7 @@ def test_what_merging_must_read_beside_the_columns_asked_for() -> None:
         (9, {"mode": "EVENT_TIME_ORDERING", "partial": "KEEP_VALUES"}, "partial.update.mode=KEEP_VALUES"),
     ],
 )
-def test_a_merge_that_cannot_be_run_is_refused_where_records_are_merged(
+def test_unsupported_merge_is_refused_when_records_are_merged(
     version: int, properties: dict[str, str], named: str
 ) -> None:
     config = versioned(version, **properties)
@@ -346,7 +344,7 @@ def test_a_merge_that_cannot_be_run_is_refused_where_records_are_merged(
         require_mergeable(config)
 
 
-def test_a_delete_field_and_its_marker_come_together() -> None:
+def test_delete_field_without_marker_is_refused() -> None:
     for key in ("field", "marker"):
         for prefix in ("", "hoodie.record.merge.property."):
             with pytest.raises(UserError, match="declare both or neither"):
@@ -363,7 +361,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_that_is_declared_is_read_back(rule: MergeRule) -> None:
+def test_merge_properties_parse_to_the_declared_rule(rule: MergeRule) -> None:
     assert parse_merge_rule(merge_properties(rule, 9), 9) == rule
     raw = new_table_properties(
         name="t",
@@ -379,14 +377,14 @@ def test_a_rule_that_is_declared_is_read_back(rule: MergeRule) -> None:
     require_mergeable(config)
 
 
-def test_the_unavailable_value_is_declared_under_the_name_of_every_reader() -> None:
+def test_unavailable_value_is_declared_under_the_name_of_each_reader() -> None:
     prefix = "hoodie.record.merge.property."
     for_hudi, for_hudi_rs = "hoodie.write.partial.update.unavailable.value", "partial.update.unavailable.value"
     raw = merge_properties(RULES[3], 9)
     assert raw[prefix + for_hudi] == raw[prefix + for_hudi_rs] == "?"
 
 
-def test_what_version_eight_cannot_say_is_refused_by_name() -> None:
+def test_version_eight_refuses_rules_without_property_by_name() -> None:
     for rule, what in zip(RULES[1:4], ("a delete marker", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"), strict=True):
         with pytest.raises(UnsupportedError, match=f"{what}.*version 9 can"):
             merge_properties(rule, 8)
@@ -398,7 +396,7 @@ def test_what_version_eight_cannot_say_is_refused_by_name() -> None:
         merge_properties(MergeRule(mode=MergeMode.CUSTOM), 9)
 
 
-def test_a_merger_has_a_strategy_id_of_its_own_that_others_do_not_know() -> None:
+def test_custom_merger_has_its_own_strategy_id() -> None:
     first, other = merge_strategy_id("package.module:one"), merge_strategy_id("package.module:other")
     assert first == merge_strategy_id("package.module:one") != other
     assert (UUID(first).version, UUID(first).variant) == (5, RFC_4122)
