@@ -56,7 +56,6 @@ PENDING: tuple[str, ...] = (
     "lakehouse/core/operations/write",
     "lakehouse/core/planning",
     "lakehouse/core/rows",
-    "lakehouse/core/storage",
     "lakehouse/core/table",
     "lakehouse/core/timeline",
     "lakehouse/model",

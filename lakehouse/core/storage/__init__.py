@@ -1,7 +1,7 @@
-"""Where bytes live: one small protocol in bytes and relative paths, whose strong verb is create-if-absent.
+"""Storage: bytes under relative paths, on local disks, in memory, on S3, GCS and Azure.
 
-The room knows files, not tables. It keeps three promises on every store (local disk, memory, S3, GCS, Azure): a file is
-seen whole under its name or not at all; of racing creates exactly one is told that it made the file; an error says
-whether the same call may be made again, or whether one must look first. It refuses paths that leave the root, and file
-systems without an atomic create.
+The package knows files, not tables. Its essential operation is create-if-absent. Every store guarantees three things: a
+reader sees a complete file or none; exactly one of concurrent creates succeeds; an error says whether the call may be
+repeated or the outcome has to be read first. Paths that leave the root and file systems without an atomic create are
+refused.
 """

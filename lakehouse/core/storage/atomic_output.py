@@ -1,4 +1,4 @@
-"""Files that get their name only when they are complete; shared by all stores."""
+"""Output files that get their name when they are complete; shared by all stores."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lakehouse.core.storage.protocol import OutputFile
 
 
 class Sink(Protocol):
-    """Where bytes are collected before they get a name."""
+    """A target of bytes before the file has its name."""
 
     def write(self, data: Any, /) -> Any: ...
 
 
 class AtomicOutput:
-    """Collect bytes in a sink, then `publish` them under their name on `close`, or `discard` them on `abort`.
+    """Write bytes to a sink; `close` publishes the file under its name, `abort` discards it.
 
-    Not an `io.IOBase`: its finalizer would close, and thereby publish, a half-written file that went out of scope.
+    The class is not an `io.IOBase`: the finalizer of that class would close, and so publish, a partly written file.
     """
 
     def __init__(self, sink: Sink, publish: Callable[[], None], discard: Callable[[], None]) -> None:
@@ -34,7 +34,7 @@ class AtomicOutput:
         return self._closed
 
     def readable(self) -> bool:
-        """Return False: the bytes can be read under their name after `close`."""
+        """Return False: the file can be read after `close` only."""
         return False
 
     def writable(self) -> bool:
@@ -49,7 +49,7 @@ class AtomicOutput:
         """Append any bytes-like object and return its length in bytes."""
         if self._closed:
             raise ValueError("write to a closed output file")
-        # Arrow's buffers call their bytes signed, which obstore refuses.
+        # Arrow's buffers have signed bytes, which obstore refuses.
         view = memoryview(data).cast("B")
         self._sink.write(view)
         self._position += view.nbytes
@@ -60,10 +60,10 @@ class AtomicOutput:
         return self._position
 
     def flush(self) -> None:
-        """Do nothing: bytes matter to others only once the file has its name."""
+        """Do nothing: no reader sees the bytes before the file has its name."""
 
     def close(self) -> None:
-        """Publish the file under its name; leave nothing behind if that fails. Closing twice is harmless."""
+        """Publish the file under its name, or discard it if that fails. A second call has no effect."""
         if self._closed:
             return
         self._closed = True
@@ -74,7 +74,7 @@ class AtomicOutput:
             raise
 
     def abort(self) -> None:
-        """Throw the bytes away; harmless after `close`."""
+        """Discard the bytes; no effect after `close`."""
         if not self._closed:
             self._closed = True
             self._discard()
@@ -92,7 +92,7 @@ class AtomicOutput:
 
 
 class PassingOutput:
-    """Pass everything on to another output; what a wrapping store adds goes into `close`."""
+    """Delegate to another output; wrapping stores override `close`."""
 
     def __init__(self, inner: OutputFile) -> None:
         self.inner = inner
@@ -111,7 +111,7 @@ class PassingOutput:
         return self.inner.tell()
 
     def flush(self) -> None:
-        """Pass on."""
+        """Flush the inner output."""
         self.inner.flush()
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class PassingOutput:
         self.inner.close()
 
     def abort(self) -> None:
-        """Throw the bytes away."""
+        """Discard the bytes."""
         self.inner.abort()
 
     def __enter__(self) -> Self:

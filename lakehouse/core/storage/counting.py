@@ -1,4 +1,4 @@
-"""A store that counts the requests another one would cost on S3, so that a test can state the price of a verb."""
+"""A store that counts the requests that S3 would need, so that a test can state the cost of an operation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lakehouse.core.storage.ranged_input import TAIL_BYTES, RangeReader
 
 VERBS = ("LIST", "GET", "PUT", "HEAD", "DELETE")
 
-# What S3 does in one request; parts are those of our multipart uploads.
+# Entries of a listing and bytes of an upload part that S3 handles in one request.
 _PAGE = 1000
 _PART_BYTES = 8 << 20
 
 
 class CountingStorage:
-    """Pass every call on and count it. A pickled copy counts for itself, from zero."""
+    """Pass every call to the inner store and count it. An unpickled copy has its own counters, from zero."""
 
     def __init__(self, inner: Storage) -> None:
         self.inner = inner
@@ -33,17 +33,17 @@ class CountingStorage:
         return self.inner.root
 
     def counts(self) -> dict[str, int]:
-        """Return requests per verb since the last reset; every verb is there."""
+        """Return the number of requests since the last reset for every HTTP verb."""
         with self._lock:
             return dict(self._counts)
 
     def reset(self) -> None:
-        """Start again at zero."""
+        """Set all counters to zero."""
         with self._lock:
             self._counts.update(dict.fromkeys(VERBS, 0))
 
     def above(self) -> CountingStorage | None:
-        """Cost nothing; what is asked of that store is counted here."""
+        """Return the parent store; its requests are counted here. The call itself costs no request."""
         inner = self.inner.above()
         if inner is None:
             return None
@@ -110,7 +110,7 @@ class CountingStorage:
         return names
 
     def delete(self, path: str) -> bool:
-        """Count one DELETE, and the HEAD that tells whether the file was there."""
+        """Count one DELETE, and one HEAD that checks whether the file exists."""
         self._count("HEAD")
         self._count("DELETE")
         return self.inner.delete(path)
@@ -123,7 +123,7 @@ class CountingStorage:
         return self.inner.delete_many(asked)
 
     def open_input(self, path: str) -> InputFile:
-        """Count one GET for the tail, and one for every range beyond it that an object store would be asked for."""
+        """Count one GET for the tail, and one for every further range that an object store would request."""
         self._count("GET")
         return _CountedInput(self, self.inner.open_input(path))
 
@@ -132,7 +132,7 @@ class CountingStorage:
         return _CountedOutput(self, self.inner.open_output(path))
 
     def native(self, path: str) -> str:
-        """Cost nothing; what is read through the native path is not counted."""
+        """Return the native path; reads through it are not counted."""
         return self.inner.native(path)
 
     def _count(self, verb: str, requests: int = 1) -> None:
@@ -141,7 +141,7 @@ class CountingStorage:
 
 
 class _CountedInput(RangeReader):
-    """Read the inner file in the ranges in which an object store would be asked."""
+    """Read the inner file in the ranges that an object store would request."""
 
     def __init__(self, owner: CountingStorage, file: InputFile) -> None:
         self._file = file
@@ -155,7 +155,7 @@ class _CountedInput(RangeReader):
         super().__init__(fetch, size, _read(file, size - tail_bytes, tail_bytes))
 
     def close(self) -> None:
-        """Close the inner file, too."""
+        """Close the inner file as well."""
         self._file.close()
         super().close()
 

@@ -1,8 +1,8 @@
-"""A store that fails at the n-th step, so that a test can kill a run at every line that touches storage.
+"""A store that fails at the n-th step, so that a test can fail a run at every storage call.
 
-Steps are numbered from 1, in the order of the calls. `delete_many` is a step per file, `open_output` one for opening
-and one for the `close` that gives the file its name. To sweep: run once with `fail_at=None`, read `steps`, then run
-with each number.
+Steps are numbered from 1, in the order of the calls. `delete_many` has one step per file. `open_output` has one step
+for the open and one for the `close` that gives the file its name. To test all steps, run once with `fail_at=None`, read
+`steps`, then run with each number.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class SimulatedCrash(BaseException):
-    """The process is dead as far as the store is concerned; not an Exception, so that no `except` tidies up."""
+    """The simulated crash of the process. It is not an Exception, so that no `except Exception` handles it."""
 
 
 class FaultMode(StrEnum):
-    """What happens at the step."""
+    """The kind of failure at the step."""
 
     CRASH_BEFORE = "crash_before"
     CRASH_AFTER = "crash_after"
@@ -36,11 +36,11 @@ class FaultMode(StrEnum):
 
 
 class FaultyStorage:
-    """Pass every call on, and fail at step `fail_at` (never, if None).
+    """Pass every call to the inner store and fail at step `fail_at` (None: never).
 
-    After a simulated crash every further call crashes as well, `finally` blocks of the dead included: look at what it
-    left through the inner store. A lost reply is RetryableError after the call was carried out. A pickled copy starts
-    at step 0 again and fails at the same number.
+    After a simulated crash every further call crashes, also in `finally` blocks; the inner store shows the result. A
+    lost reply raises RetryableError after the call took effect. An unpickled copy starts at step 0 and fails at the
+    same number.
     """
 
     def __init__(self, inner: Storage, fail_at: int | None = None, mode: str = FaultMode.CRASH_BEFORE) -> None:
@@ -61,7 +61,7 @@ class FaultyStorage:
         return self.inner.root
 
     def above(self) -> Storage | None:
-        """No step, and none for what is asked of that store."""
+        """Return the parent store; neither this call nor its requests are steps."""
         return self.inner.above()
 
     def get(self, path: str) -> bytes:
@@ -81,7 +81,7 @@ class FaultyStorage:
         return self.step(f"create {path}", lambda: self.inner.create(path, data, unique=unique))
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
-        """One step, called like the one of `create`."""
+        """One step with the name of a `create` step."""
         return self.step(f"create {path}", lambda: self.inner.create_guarded(path, data, guard, tag))
 
     def get_tagged(self, path: str) -> Tagged:
@@ -113,7 +113,7 @@ class FaultyStorage:
         return self.step(f"list_dir {prefix}", lambda: self.inner.list_names(prefix))
 
     def open_input(self, path: str) -> InputFile:
-        """One step; reading the open file is none."""
+        """One step; reads of the open file are no steps."""
         return self.step(f"open_input {path}", lambda: self.inner.open_input(path))
 
     def open_output(self, path: str) -> OutputFile:
@@ -140,7 +140,7 @@ class FaultyStorage:
         return self.step(f"list {prefix}", lambda: self.inner.list(prefix))
 
     def step(self, name: str, call: Callable[[], T]) -> T:
-        """Number a call, carry it out, or fail; `trace` tells afterwards what each step was."""
+        """Number a call and execute it or fail; `trace` records the name of each step."""
         with self._lock:
             if self._crashed:
                 raise SimulatedCrash(f"{name}: the process crashed before")
@@ -158,7 +158,7 @@ class FaultyStorage:
         try:
             call()
         except LakehouseError:
-            # An answer like any other, which the dead do not hear.
+            # An error is a reply, too. A crashed process does not receive it.
             if self.mode is FaultMode.LOSE_REPLY:
                 raise
         if self.mode is FaultMode.KILL_AFTER:
@@ -179,7 +179,7 @@ class _FaultyOutput(PassingOutput):
         self._path = path
 
     def close(self) -> None:
-        """Publish, or fail."""
+        """Publish the file or fail."""
         if self.closed:
             return
         try:

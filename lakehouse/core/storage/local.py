@@ -1,13 +1,13 @@
-"""Files of a local (or mounted) disk, with plain system calls.
+"""The store of a local (or mounted) disk, on plain system calls.
 
-Names appear whole or not at all: bytes go to a temporary name in the same directory, then `rename` (put) or `link`
-(create: the kernel refuses a name that exists) gives them their name. A killed process may leave a temporary name,
-which no Hudi reader takes for a table file (see `temporary_name`) and `is_temporary` recognizes.
+Files appear atomically. Bytes are written to a temporary file in the same directory. Then `rename` (put) or `link`
+(create: the kernel refuses an existing name) gives the file its name. A killed process may leave a temporary file. No
+Hudi reader reads it (see `temporary_name`), and `is_temporary` recognizes it.
 
-obstore's local store was measured beside this: its reads of small files take 5 to 10 times as long, its listings and
-writes a little longer, and its create-if-absent is the same `link`.
+The local store of obstore was measured for comparison: it reads small files 5 to 10 times slower, lists and writes a
+little slower, and also implements create-if-absent by `link`.
 
-With `lakehouse.storage.fsync` a commit survives the machine, else the process alone (see `local_sync`).
+With `lakehouse.storage.fsync` a commit survives a crash of the machine, without it only of the process (`local_sync`).
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from lakehouse.core.storage.protocol import (
 from lakehouse.errors import UnsupportedError
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-# What a temporary name shows of the final one; a file system takes 255 bytes.
+# Length of the final name inside a temporary name; file systems allow 255 bytes.
 _SHOWN_BYTES = 160
 _tokens = itertools.count(1)
-# A temporary name may be taken, or its directory go with its last file, a few times in a row.
+# Attempts: the temporary name may exist, or another process may remove the directory with its last file.
 _MOST_NAMES = 100
 
 
 class LocalStorage:
-    """A directory as a store; it need not exist until the first write.
+    """A local directory as a store; it need not exist before the first write.
 
-    Symbolic links below it are refused, unless `follow_links`: they could lead out of it (see `local_reads`). With
-    `fsync` (default: as the environment says) files of the table are on the disk when a call returns, see `local_sync`.
+    Symbolic links below it are refused unless `follow_links` is set, because they could lead out of it (`local_reads`).
+    With `fsync` (default: from the environment) files of the table are on the disk when a call returns (`local_sync`).
     """
 
     def __init__(self, root: str, *, follow_links: bool = False, fsync: bool | None = None) -> None:
@@ -92,14 +92,14 @@ class LocalStorage:
             return _pread(descriptor, start, length)
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the file, replacing what has the name."""
+        """Write the file and replace an existing one."""
         target = self._base + check_path(path)
         with translated(path, writing=True):
             _give_name(self._write_temporary(path, data), target)
             self._sync_name(path)
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-        """Write the file if nothing has its name; a local answer is never lost, so `unique` does not matter."""
+        """Create the file if it does not exist; `unique` has no effect, because a local reply is never lost."""
         target = self._base + check_path(path)
         with translated(path, writing=True):
             temporary = self._write_temporary(path, data)
@@ -110,20 +110,20 @@ class LocalStorage:
             except OSError as error:
                 if error.errno in _NO_LINKS:
                     raise UnsupportedError(
-                        f"cannot create {target!r}: its file system has no hard links ({error.strerror}), and without "
-                        "them two writers could both believe they made a file. Use a disk that has links, or s3://.",
+                        f"cannot create {target!r}: its file system has no hard links ({error.strerror}); without "
+                        "them two writers could create the same file. Use a disk with hard links, or s3://.",
                         path=path,
                     ) from error
                 raise
             finally:
-                # The link decides: a temporary name that stays is swept later and changes no outcome.
+                # The link decides the outcome. A remaining temporary file is cleaned up later.
                 with suppress(OSError):
                     _remove(temporary)
             self._sync_name(path)
             return True
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
-        """Write the file if nothing has its name, under the kernel's lock on `guard`, which no swap gets meanwhile."""
+        """Create the file if it does not exist, under the kernel lock on `guard` that `replace_if` needs, too."""
         with translated(guard, writing=True), exclusive(self._base + check_path(guard)) as found:
             return self.create(path, data) if found is not None and _tag(found) == tag else None
 
@@ -133,7 +133,7 @@ class LocalStorage:
         return data, _tag(data)
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
-        """Write the file if its bytes are still those of `tag`, under a lock that the kernel holds for this call."""
+        """Write the file if its bytes have the digest `tag`, under a kernel lock."""
         if tag is None:
             return _tag(data) if self.create(path, data) else None
         target = self._base + check_path(path)
@@ -145,7 +145,7 @@ class LocalStorage:
         return _tag(data)
 
     def delete_if(self, path: str, tag: str) -> bool:
-        """Remove the file if its bytes are still those of `tag`, under a lock that the kernel holds for this call."""
+        """Delete the file if its bytes have the digest `tag`, under a kernel lock."""
         target = self._base + check_path(path)
         with translated(path), exclusive(target) as found:
             if found is None or _tag(found) != tag or not _remove(target):
@@ -164,27 +164,27 @@ class LocalStorage:
         return sorted(found, key=_by_path)
 
     def list_dir(self, prefix: str) -> Level:
-        """Return files and names of sub-directories, one level below `prefix`; empty directories of others show too."""
+        """Return files and names of sub-directories, one level below `prefix`, with empty directories."""
         files, directories = self._scan(check_prefix(prefix))
         return sorted(files, key=_by_path), sorted(directory.rpartition("/")[2] for directory in directories)
 
     def list_names(self, prefix: str) -> Names:
-        """Return the names of the files one level below `prefix`, sorted, without a look at the files."""
+        """Return the names of the files one level below `prefix`, sorted, without reading their sizes and times."""
         with translated(prefix), self._entries(check_prefix(prefix)) as entries:
             return sorted(entry.name for entry in entries if not entry.is_dir())
 
     def delete(self, path: str) -> bool:
-        """Remove the file and the directories it leaves empty; False when it was missing.
+        """Delete the file and parent directories that become empty; return False if it did not exist.
 
         Raises CorruptTableError if a directory on the way is a symbolic link; so does `delete_many`.
         """
         return self.delete_many([path]) == 1
 
     def delete_many(self, paths: Iterable[str]) -> int:
-        """Remove files and the directories they leave empty; return how many were there."""
+        """Delete files and parent directories that become empty; return how many files existed."""
         removed = 0
         parents: set[str] = set()
-        # In the order given: some callers delete last what tells that the rest is there.
+        # Keep the order: some callers delete last the file that refers to the others.
         for parent, group in groupby(paths, key=_parent):
             parents.add(parent)
             removed += self._delete_in(parent, group)
@@ -207,7 +207,7 @@ class LocalStorage:
         return removed
 
     def open_input(self, path: str) -> InputFile:
-        """Map the file into memory: Arrow reads parquet from it without copying."""
+        """Map the file into memory, so that Arrow reads Parquet without copying."""
         target = self._base + path
         with translated(path), self._opened(path) as (_, size):
             # An empty file cannot be mapped.
@@ -215,7 +215,7 @@ class LocalStorage:
         return opened
 
     def open_output(self, path: str) -> OutputFile:
-        """Open a temporary file beside the name, which `close` renames to it."""
+        """Open a temporary file in the same directory; `close` renames it."""
         target = self._base + check_path(path)
         with translated(path, writing=True):
             temporary, sink = self._open_temporary(path)
@@ -256,7 +256,7 @@ class LocalStorage:
                 if entry.is_dir():
                     directories.append(lead + entry.name)
                     continue
-                # A file may be deleted between the reading of its directory and the look at it.
+                # The file may be deleted after its directory was read.
                 with suppress(FileNotFoundError):
                     stat = entry.stat()
                     files.append(FileInfo(lead + entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000))
@@ -264,7 +264,7 @@ class LocalStorage:
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[tuple[int, int]]:
-        """Open a file to read: its descriptor and its size."""
+        """Open a file for reading; yield its descriptor and size in bytes."""
         opened = open_file(self.root, check_path(path), follow_links=self._follow_links)
         try:
             yield opened
@@ -273,7 +273,7 @@ class LocalStorage:
 
     @contextmanager
     def _entries(self, prefix: str) -> Iterator[Iterator[os.DirEntry[str]]]:
-        """Open a directory to list, one that is absent has no entries; they raise CorruptTableError at a link."""
+        """Open a directory for listing; an absent one has no entries. Iteration raises CorruptTableError at a link."""
         try:
             descriptor = open_directory_to_read(self.root, prefix, follow_links=self._follow_links)
         except OSError as error:
@@ -294,7 +294,7 @@ class LocalStorage:
             yield entry
 
     def _open_temporary(self, path: str) -> tuple[str, BinaryIO]:
-        """Open a file beside the name `path`; raise CorruptTableError if its directory is behind a link."""
+        """Open a temporary file in the directory of `path`; raise CorruptTableError if a symbolic link leads there."""
         parent, _, name = path.rpartition("/")
         lead = f"{parent}/" if parent else ""
         for _ in range(_MOST_NAMES):
@@ -303,7 +303,7 @@ class LocalStorage:
             try:
                 sink = open(temporary, "xb")  # noqa: SIM115 - the caller closes it
             except FileExistsError:
-                continue  # another host or an earlier life of this process number took it
+                continue  # another host or an earlier process with this number created it
             except FileNotFoundError:
                 if not self._follow_links:
                     check_name(self.root, parent)
@@ -333,7 +333,7 @@ class LocalStorage:
         return temporary
 
     def _prune(self, directories: set[str]) -> None:
-        # A directory is only a prefix: it goes with its last file. Writers who meet a vanished one make it again.
+        # A directory is only a prefix and is removed with its last file. Writers create a missing directory again.
         for directory in sorted(directories, key=len, reverse=True):
             while directory:
                 try:
@@ -344,7 +344,7 @@ class LocalStorage:
 
 
 class _Sink:
-    """An open temporary file; a disk that fills up while it grows is an error like any other."""
+    """An open temporary file whose OSErrors are translated, for example when the disk is full."""
 
     def __init__(self, file: BinaryIO, path: str) -> None:
         self._file, self._path = file, path
@@ -359,8 +359,8 @@ class _Sink:
 def temporary_name(name: str, token: str) -> str:
     """Return the hidden name under which `name` is written.
 
-    Dots of the name become `~`: Hudi's patterns find `.log.` anywhere in a name that begins with a dot, and would take
-    `.<log file>.<token>.tmp` for a log file. The name is long enough to tell which write left it.
+    Dots of the name become `~`: Hudi's patterns find `.log.` anywhere in a name that begins with a dot, and would read
+    `.<log file>.<token>.tmp` as a log file. The name is long enough to identify the write that left it.
     """
     shown = name.replace(".", "~").encode()[:_SHOWN_BYTES].decode(errors="ignore")
     return f".{shown}.{token}{TEMPORARY_SUFFIX}"
@@ -387,7 +387,7 @@ def _remove(target: str) -> bool:
 
 
 def _remove_from(directory: int, name: str) -> bool:
-    """Remove a file of an opened directory, and its checksum; False when it was missing."""
+    """Delete a file of an opened directory and its checksum; return False if the file did not exist."""
     removed = True
     try:
         os.unlink(name, dir_fd=directory)
@@ -407,8 +407,8 @@ def _is_directory(directory: int, name: str) -> bool:
 
 
 def _remove_checksum(target: str) -> None:
-    # Hadoop's local file system keeps a checksum beside each file it writes, `.<name>.crc`, and refuses the file when
-    # the two differ: whoever replaces or deletes such a file takes the checksum away with it.
+    # Hadoop's local file system writes a checksum `.<name>.crc` for each file and refuses a file that differs from it.
+    # Therefore the checksum is deleted when the file is replaced or deleted.
     directory, _, name = target.rpartition("/")
     with suppress(OSError):
         os.unlink(f"{directory}/.{name}.crc")
@@ -418,7 +418,7 @@ def _pread(descriptor: int, start: int, length: int) -> bytes:
     data = os.pread(descriptor, length, start)
     if len(data) == length or not data:
         return data
-    # One read may return less than asked long before the end (signals, 2 GiB limit of the kernel).
+    # One read may return fewer bytes than requested before the end of the file (signals, 2 GiB limit of the kernel).
     parts = [data]
     missing = length - len(data)
     while missing and (data := os.pread(descriptor, missing, start + length - missing)):

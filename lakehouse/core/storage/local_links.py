@@ -1,8 +1,8 @@
-"""Deleting on a local disk without following symbolic links.
+"""Delete files of a local disk without following symbolic links.
 
-A path is walked from the root of the store, directory by directory, and no link below the root is followed. The root
-itself may be a link: the caller named it. A link that appears between a check and the deletion changes nothing, because
-the name is removed relative to the directory that was opened.
+Each directory of a path is opened relative to its parent, and links below the root are refused. The root itself may be
+a link, because the caller chose it. A link that is created between the check and the deletion has no effect, because
+the file is deleted relative to the opened directory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OPEN = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 def open_directory(root: str, directory: str) -> int:
     """Return a descriptor of `directory` below `root` (`""`: the root itself); the caller closes it.
 
-    Raises CorruptTableError naming the first symbolic link on the way, OSError as the kernel does.
+    Raises CorruptTableError with the first symbolic link of the path, and OSError.
     """
     opened = os.open(root, _OPEN)
     walked = ""
@@ -40,20 +40,20 @@ def open_directory(root: str, directory: str) -> int:
 
 
 def outside(root: str, directories: Iterable[str]) -> dict[str, str]:
-    """Return those directories below `root` that do not belong to its table, with the reason.
+    """Return the directories that do not belong to the table at `root`, each with the reason.
 
-    These are the ones reached through a symbolic link, and those inside a directory with a `.hoodie` of its own.
+    A directory does not belong to it if a symbolic link leads there, or if it is in a directory with its own `.hoodie`.
     """
     return _with_reason(root, directories, _own_reason)
 
 
 def linked(root: str, directories: Iterable[str]) -> dict[str, str]:
-    """Return those directories below `root` that are reached through a symbolic link, with the reason."""
+    """Return the directories below `root` to which a symbolic link leads, each with the reason."""
     return _with_reason(root, directories, _link_reason)
 
 
 def _with_reason(root: str, directories: Iterable[str], judge: Callable[[str, str], str | None]) -> dict[str, str]:
-    """Return the directories that, or a directory above which, `judge` gives a reason for."""
+    """Return the directories for which, or for a parent of which, `judge` returns a reason."""
     known: dict[str, str | None] = {"": None}
 
     def reason(directory: str) -> str | None:
@@ -82,7 +82,7 @@ def _is_link(name: str, directory: int) -> bool:
 
 def _refused(root: str, link: str) -> CorruptTableError:
     return CorruptTableError(
-        f"{root}: {link!r} is a symbolic link, and what it leads to may belong to another table; nothing is deleted "
-        "through links. Replace the link by a directory, or delete the files at their own place.",
+        f"{root}: {link!r} is a symbolic link, and its target may belong to another table. Files behind links are not "
+        "deleted. Replace the link by a directory, or delete the files at their own path.",
         path=link,
     )

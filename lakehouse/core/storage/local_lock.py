@@ -1,8 +1,8 @@
-"""Compare and swap on a local disk: who changes a file conditionally holds the kernel's lock on it while it does.
+"""Compare-and-swap on a local disk: a process holds the kernel lock of a file while it changes it conditionally.
 
-The lock (`flock`) is on the file that has the name, not on one beside it, so nothing is left behind; the kernel drops
-it when its process dies. A file that is replaced takes its lock along, so whoever gets one looks whether the name still
-means the same file, and tries again if not:
+The lock (`flock`) is on the file itself, so no lock file remains; the kernel releases it when the process ends. When a
+file is replaced, its lock refers to the old file. Therefore a process that gets the lock checks that the name still
+refers to the same file, and otherwise tries again:
 
     A  open 1   lock 1   read, compare   rename 2 over 1   unlock 1
     B  open 1   ........................................   lock 1   the name means 2: open 2   lock 2   read, compare
@@ -26,10 +26,10 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 @contextmanager
 def exclusive(target: str) -> Iterator[bytes | None]:
-    """Hold the file `target` and give its bytes, None if there is none; raises OSError.
+    """Lock the file `target` and yield its bytes, or None if it does not exist; raises OSError.
 
-    Raises RetryableError if somebody else holds it for long (that process is suspended), and UnsupportedError where
-    the file system knows no locks.
+    Raises RetryableError if another process, for example a suspended one, holds the lock for long. Raises
+    UnsupportedError if the file system has no locks.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:
@@ -45,7 +45,7 @@ def exclusive(target: str) -> Iterator[bytes | None]:
                 try:
                     yield data
                 finally:
-                    # A child forked meanwhile has the file open, too, and closing ours alone would not free it.
+                    # A forked child process may have the file open, too; then closing it would not release the lock.
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
                 return
         finally:
@@ -63,8 +63,8 @@ def _lock(descriptor: int, target: str) -> bool:
     except OSError as error:
         if error.errno in _NO_LOCKS:
             raise UnsupportedError(
-                f"cannot change {target!r} safely: its file system has no locks ({error.strerror}), and without them "
-                "two writers could both believe they hold the table. Use another disk, s3://, or another lock provider "
+                f"cannot change {target!r} safely: its file system has no locks ({error.strerror}); without them two "
+                "writers could hold the table lock. Use another disk, s3://, or another lock provider "
                 "(hoodie.write.lock.provider).",
                 path=target,
             ) from error

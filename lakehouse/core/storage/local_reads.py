@@ -1,9 +1,9 @@
-"""Opening files and directories of a local store without leaving it.
+"""Open files and directories of a local store without leaving its root.
 
-A user who can write into a table can put a symbolic link there, and a reader with more rights would follow it.
-So below the root of a table no link is followed: listing, reading or writing through one raises CorruptTableError
-naming it. The root itself may be a link, for the caller named it. Only regular files are opened to be read: a pipe
-would block the reader.
+A user with write access to a table can put a symbolic link into it, and a reader with more permissions would follow it.
+Therefore links below the root are refused: listing, reading and writing through a link raise CorruptTableError with its
+name. The root itself may be a link, because the caller chose it. Only regular files are opened for reading, because a
+pipe would block the reader.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stat import S_ISDIR, S_ISREG
 
 from lakehouse.errors import CorruptTableError
 
-#: No file that is read as a whole is as large; a sparse file of any size costs its maker nothing.
+#: Maximum size of files that are read as a whole. A sparse file can be larger at no cost for its author.
 MAX_WHOLE_BYTES = 2 << 30
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 
@@ -23,7 +23,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
     """Return a descriptor of the regular file `path` below `root`, and its size; the caller closes it.
 
-    Raises CorruptTableError for what is no regular file and for a path through a link, OSError as the kernel does.
+    Raises CorruptTableError if the file is not regular or a link leads to it, and OSError.
     """
     descriptor = os.open(_join(root, path), _FLAGS)
     try:
@@ -45,7 +45,7 @@ def open_file(root: str, path: str, *, follow_links: bool) -> tuple[int, int]:
 def open_directory_to_read(root: str, path: str, *, follow_links: bool) -> int:
     """Return a descriptor of the directory `path` below `root` ("" is the root); the caller closes it.
 
-    Raises CorruptTableError for a path through a link, OSError as the kernel does.
+    Raises CorruptTableError if a link leads to it, and OSError.
     """
     descriptor = os.open(_join(root, path), _FLAGS | os.O_DIRECTORY)
     try:
@@ -58,7 +58,7 @@ def open_directory_to_read(root: str, path: str, *, follow_links: bool) -> int:
 
 
 def read_whole(descriptor: int, size: int, root: str, path: str) -> bytes:
-    """Return all bytes of an opened file; raise CorruptTableError if they are more than any file read as a whole."""
+    """Return all bytes of an opened file; raise CorruptTableError if it is larger than MAX_WHOLE_BYTES."""
     if size > MAX_WHOLE_BYTES:
         raise CorruptTableError(
             f"{root}: {path!r} has {size} bytes; files that are read as a whole have at most {MAX_WHOLE_BYTES}",
@@ -72,27 +72,27 @@ def refused_link(root: str, link: str) -> CorruptTableError:
     """Return the error for a link below the root of a store."""
     return CorruptTableError(
         f"{root}: {link!r} is reached through a symbolic link, and its target may belong to another user. Links "
-        "below a table are not followed: put the files there themselves, or mount their directory there.",
+        "below a table are not followed: move the files into the table, or mount their directory there.",
         path=link,
     )
 
 
 def check_place(descriptor: int, root: str, path: str) -> None:
-    """Raise CorruptTableError if an opened file is not at `path` below `root` itself, but behind a link."""
-    # One system call tells where an opened file is, whatever links led there.
+    """Raise CorruptTableError if a symbolic link below `root` led to the opened file `path`."""
+    # One system call returns the real path of an opened file.
     expected = _join(_real_root(root), path)
     try:
         found = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
-        found = ""  # no such files on this system
+        found = ""  # this system has no /proc
     if found == expected:
         return
-    # The file may have been deleted or the root moved meanwhile, so the name itself decides.
+    # The file may have been deleted or the root moved since, so check the path itself.
     check_name(root, path)
 
 
 def check_name(root: str, path: str) -> None:
-    """Raise CorruptTableError if what exists of `path` below `root` leads through a link."""
+    """Raise CorruptTableError if an existing part of `path` below `root` is a symbolic link."""
     if os.path.realpath(_join(root, path)) != _join(os.path.realpath(root), path):
         raise refused_link(root, path)
 

@@ -1,7 +1,7 @@
-"""Local files that survive the machine, not only the process: fsync of their bytes, then of the directories on the way.
+"""Make local files survive a crash of the machine: fsync of their bytes, then of their parent directories.
 
-A writer syncs a data file before its commit names it, and the commit before the write returns. What a sweep deletes
-anyway is not synced: markers, heartbeats, staged rows, locks.
+A writer syncs a data file before the commit that names it, and the commit before the write returns. Temporary files of
+a write are not synced: markers, heartbeats, staged rows, locks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import BinaryIO
 from lakehouse.errors import UserError
 from lakehouse.spec.location import HOME
 
-#: `lakehouse.storage.fsync` of storage options, or this variable of the environment for all local tables.
+#: The storage option, and the environment variable that applies to all local tables.
 FSYNC_OPTION, FSYNC_VARIABLE = "lakehouse.storage.fsync", "LAKEHOUSE_STORAGE_FSYNC"
 _PASSING = tuple(f".hoodie/{name}" for name in (".temp/", ".heartbeat/", ".staging/", ".locks/", "lock", "holder.json"))
 _NOT_FOR_DIRECTORIES = (errno.EINVAL, errno.ENOTSUP)
@@ -23,8 +23,8 @@ _SPELLINGS = {"true": True, "1": True, "false": False, "0": False, "": False}
 def parse_fsync(text: str | None) -> bool:
     """Return whether files are synced.
 
-    None asks the environment. Its default is to sync where LAKEHOUSE_HOME is set: a deployment on one machine, whose
-    local disk has the only copy.
+    None uses the environment variable. Its default is true if LAKEHOUSE_HOME is set, because then the deployment has
+    one machine whose local disk has the only copy.
     """
     default = "true" if os.environ.get(HOME) else "false"
     value = os.environ.get(FSYNC_VARIABLE, default) if text is None else text
@@ -35,7 +35,7 @@ def parse_fsync(text: str | None) -> bool:
 
 
 def outlives_write(path: str) -> bool:
-    """Return whether a file is part of the table, and not only of a write that is at work."""
+    """Return whether a file is part of the table, not a temporary file of a write."""
     return not path.startswith(_PASSING)
 
 
@@ -46,9 +46,9 @@ def sync_bytes(file: BinaryIO) -> None:
 
 
 def sync_name(base: str, path: str, synced: dict[str, int]) -> None:
-    """Wait until the disk has the name of a file, and those of new directories between it and `base`.
+    """Wait until the disk has the name of a file and the names of new directories between it and `base`.
 
-    `synced` holds the inodes of directories whose own names were synced before, by path; new ones are added.
+    `synced` maps paths of directories whose names are synced to their inodes; new directories are added.
     """
     directory = path.rpartition("/")[0]
     while True:
@@ -65,7 +65,7 @@ def _sync_directory(directory: str) -> int:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems (of networks, mostly) have no sync of directories.
+        # Some file systems, mostly network file systems, cannot sync directories.
         if error.errno not in _NOT_FOR_DIRECTORIES:
             raise
     finally:

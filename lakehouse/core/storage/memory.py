@@ -1,7 +1,7 @@
 """A store in the memory of one process, for tests and simulation.
 
-Stores have names: all handles on `memory://name` (pickled ones, in the same process, included) see the same files.
-`modified_ms` counts the writes of the store instead of reading a clock, so that runs repeat exactly.
+Stores have names: all handles of `memory://name` in one process see the same files, unpickled handles included.
+`modified_ms` is a counter of writes instead of a clock value, so that runs are repeatable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEME = "memory://"
 
 
 class _Files:
-    """The files of one name: key -> (bytes, number of the write)."""
+    """The files of one store name: key -> (bytes, number of the write)."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -47,7 +47,7 @@ class _Files:
             return True
 
     def write_if(self, key: str, data: bytes | None, tag: str | None) -> str | None:
-        """Write, or delete (data None), if the number of the last write is the tag; return the new number."""
+        """Write, or delete if `data` is None, if `tag` is the number of the last write; return the new number."""
         with self.lock:
             found = self.content.get(key)
             if (None if found is None else str(found[1])) != tag:
@@ -59,7 +59,7 @@ class _Files:
             return str(self.writes)
 
     def write_guarded(self, key: str, data: bytes, watched: str, tag: str) -> bool | None:
-        """Write a new file if the number of the last write of another one is the tag; None if it is not."""
+        """Create a file if `tag` is the number of the last write of `watched`; return None if it is not."""
         with self.lock:
             found = self.content.get(watched)
             if found is None or str(found[1]) != tag:
@@ -81,7 +81,7 @@ _registry_lock = threading.Lock()
 
 
 class MemoryStorage:
-    """Files in memory; without a name it is a store of its own that dies with its last handle."""
+    """A store in memory; a store without name is released with its last handle."""
 
     def __init__(self, location: str = "") -> None:
         name, _, prefix = location.removeprefix(SCHEME).partition("/")
@@ -116,31 +116,31 @@ class MemoryStorage:
         return self.get(path)[start : start + length]
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the file, replacing what has the name."""
+        """Write the file and replace an existing one."""
         self._files.write(self._lead + check_path(path), bytes(data), replace=True)
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-        """Write the file if nothing has its name."""
+        """Create the file if it does not exist."""
         return self._files.write(self._lead + check_path(path), bytes(data), replace=False)
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
-        """Write the file if nothing has its name and nothing was written under the name of `guard` since `tag`."""
+        """Create the file if it does not exist and `guard` was not written since `tag`."""
         key, watched = self._lead + check_path(path), self._lead + check_path(guard)
         return self._files.write_guarded(key, bytes(data), watched, tag)
 
     def get_tagged(self, path: str) -> Tagged:
-        """Return the whole file and the number of the write that made it."""
+        """Return the whole file and the number of its last write."""
         found = self._files.content.get(self._lead + check_path(path))
         if found is None:
             raise NotFoundError(f"no file {path!r} in {self.root}", path=path)
         return found[0], str(found[1])
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
-        """Write the file if nothing was written under its name since `tag`."""
+        """Write the file if it was not written since `tag`."""
         return self._files.write_if(self._lead + check_path(path), bytes(data), tag)
 
     def delete_if(self, path: str, tag: str) -> bool:
-        """Remove the file if nothing was written under its name since `tag`."""
+        """Delete the file if it was not written since `tag`."""
         return self._files.write_if(self._lead + check_path(path), None, tag) is not None
 
     def list(self, prefix: str) -> Files:
@@ -173,16 +173,16 @@ class MemoryStorage:
         return [file.name for file in self.list_dir(prefix)[0]]
 
     def delete(self, path: str) -> bool:
-        """Remove the file; False when it was missing."""
+        """Delete the file; return False if it did not exist."""
         with self._files.lock:
             return self._files.content.pop(self._lead + check_path(path), None) is not None
 
     def delete_many(self, paths: Iterable[str]) -> int:
-        """Remove files and return how many were there."""
+        """Delete files and return how many existed."""
         return sum(self.delete(path) for path in paths)
 
     def open_input(self, path: str) -> InputFile:
-        """Open the bytes of the file as they are at this moment."""
+        """Open the current bytes of the file."""
         opened: InputFile = pa.BufferReader(self.get(path))
         return opened
 
@@ -193,7 +193,7 @@ class MemoryStorage:
         return AtomicOutput(sink, lambda: self.put(path, sink.getvalue()), sink.close)
 
     def native(self, path: str) -> str:
-        """Return `memory://name/path`, which nobody outside this process can open; `""` is the root."""
+        """Return `memory://name/path`, which only this process can open; `""` is the root."""
         return f"{SCHEME}{self.root.removeprefix(SCHEME)}/{check_path(path)}" if path else self.root
 
 

@@ -1,4 +1,4 @@
-"""Tables inside a table's folder: a directory with a `.hoodie` of its own, and its files, are another table's."""
+"""Nested tables: a directory with its own `.hoodie` inside a table's directory belongs to another table."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ logger = logging.getLogger(__name__)
 
 HOODIE = ".hoodie"
 _PROPERTIES = f"{HOODIE}/hoodie.properties"
-#: Levels that are looked at above and requests that are spent below a new table.
+#: Maximum number of levels checked above a new table, and of requests below it.
 _MAX_LEVELS = 16
 _INSIDE = f"/{HOODIE}/"
 
 
 def nested_tables(files: Iterable[FileInfo]) -> tuple[str, ...]:
-    """Return the directories of other tables that a recursive listing of a table shows, sorted; outermost ones alone.
+    """Return the outermost directories of other tables in a recursive listing of a table, sorted.
 
-    Files below the table's own `.hoodie` are not looked at: its metadata table is its own.
+    Files below the table's own `.hoodie` are ignored: its metadata table belongs to it.
     """
     lead = f"{HOODIE}/"
     found = sorted({f.path.partition(_INSIDE)[0] for f in files if _INSIDE in f.path and not f.path.startswith(lead)})
@@ -34,10 +34,10 @@ def nested_tables(files: Iterable[FileInfo]) -> tuple[str, ...]:
 
 
 def table_above(storage: Storage) -> str | None:
-    """Return the root of the table in whose folder a store lies, None if there is none: a request for each level.
+    """Return the root of the table that encloses a store, or None; one request for each level.
 
-    At most 16 levels are looked at. A level that may not be read is passed over, and the log says so. Where the path of
-    a local store leads through symbolic links, the place that they lead to is looked at, too.
+    At most 16 levels are checked. A level without read access is skipped with a warning in the log. If the path of a
+    local store contains symbolic links, the resolved path is checked, too.
     """
     real = os.path.realpath(storage.root) if storage.root.startswith("/") else storage.root
     return _table_above(storage) or (_table_above(LocalStorage(real)) if real != storage.root else None)
@@ -55,7 +55,7 @@ def _table_above(storage: Storage) -> str | None:
 
 
 def table_below(storage: Storage, directories: Iterable[str]) -> str | None:
-    """Return the first of some directories of a store that is a table itself; a request for each, at most 16."""
+    """Return the first of the directories that is a table; one request for each, at most 16."""
     for directory in list(directories)[:_MAX_LEVELS]:
         if HOODIE in storage.list_dir(directory)[1]:
             return f"{storage.root}/{directory}"
@@ -68,12 +68,12 @@ def _is_table(storage: Storage) -> bool:
     except NotFoundError:
         return False
     except LakehouseError as error:
-        logger.warning("%s: whether a table lies there is not known: %s", storage.root, error)
+        logger.warning("%s: cannot check whether this directory is a table: %s", storage.root, error)
         return False
     return True
 
 
 def without(files: Iterable[FileInfo], directories: Iterable[str]) -> list[FileInfo]:
-    """Return the files that lie in none of some directories."""
+    """Return the files that are in none of the directories."""
     leads = tuple(f"{directory}/" for directory in directories)
     return [file for file in files if not file.path.startswith(leads)] if leads else list(files)

@@ -1,6 +1,6 @@
-"""What an error of an object store means: whose fault it is, and whether the request may have taken effect.
+"""Classify errors of object stores: the class of our error, and whether the request may have taken effect.
 
-obstore keeps the HTTP status in the text of its errors only, so the text is read here and nowhere else.
+obstore has the HTTP status in the text of its errors only. Only this module parses the text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from obstore.exceptions import (
 from lakehouse.core.storage.protocol import NotFoundError, RequestRefusedError
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 
-# What obstore raises; a missing object and a bad path come as builtins.
+# Exceptions of obstore; for a missing object and an invalid path it raises builtin exceptions.
 ObjectStoreErrors = (BaseError, OSError, ValueError)
 
 _STATUS = re.compile(r"status code: (\d{3})")
@@ -41,27 +41,27 @@ NOT_IMPLEMENTED = 501
 
 
 class Fate(Enum):
-    """What became of a conditional write that failed."""
+    """The possible effects of a conditional write that failed."""
 
-    REFUSED = "the store says that the name is taken"
-    BUSY = "the store says that somebody else is writing the name; it may or may not exist"
-    NOT_SENT = "the store was never reached"
-    ANSWERED = "the store reported a fault; the write may have landed, but will not land later"
-    LOST = "there was no answer; the write may have landed, or may land later"
+    REFUSED = "the store reports that the object exists"
+    BUSY = "the store reports a concurrent write of the object, which may or may not exist"
+    NOT_SENT = "the request did not reach the store"
+    ANSWERED = "the store reported a fault; the write may have taken effect, but will not take effect later"
+    LOST = "there was no reply; the write may have taken effect, or may take effect later"
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status in the text of an error, None if the store did not answer."""
+    """Return the HTTP status in the text of an error, or None if the store did not reply."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else None
 
 
 def fate_of(error: BaseException) -> Fate:
-    """Judge a failed create-if-absent, sent once and without hidden retries."""
+    """Classify a failed create-if-absent that was sent once, without hidden retries."""
     status = status_of(error)
     if isinstance(error, AlreadyExistsError):
-        # S3 answers 409 when a delete or another conditional write is under way: that proves no object
-        # (https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html), and obstore does not tell it from 412.
+        # S3 replies 409 during a delete or another conditional write. It does not mean that the object exists
+        # (https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html); obstore raises the same error for 412.
         return Fate.BUSY if status == 409 else Fate.REFUSED
     if status is not None:
         return Fate.ANSWERED
@@ -69,7 +69,7 @@ def fate_of(error: BaseException) -> Fate:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Tell whether the same request may succeed later."""
+    """Return whether the same request may succeed later."""
     if isinstance(error, (*_USERS_FAULT, FileNotFoundError)):
         return False
     status = status_of(error)
@@ -77,7 +77,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, path: str, root: str) -> LakehouseError:
-    """Return our error for one of obstore's."""
+    """Return the lakehouse error for an error of obstore."""
     text = str(error)
     reason = text.partition("\n\nDebug source:")[0].strip()
     if "NoSuchBucket" in text:
@@ -95,7 +95,7 @@ def translate(error: BaseException, path: str, root: str) -> LakehouseError:
 
 @contextmanager
 def translated(path: str, root: str) -> Iterator[None]:
-    """Raise our errors instead of obstore's inside the block."""
+    """Raise lakehouse errors instead of obstore's inside the block."""
     try:
         yield
     except ObjectStoreErrors as error:

@@ -1,15 +1,15 @@
-"""Where an object store is and how to reach it: locations and options translated to obstore's words.
+"""Locations and options of object stores, translated to the names of obstore.
 
-Options come from people and from Spark's configuration; both words for a thing are known:
+Options come from users and from Spark's configuration; the names of both are accepted:
 
     fs.s3a.access.key                 AWS_ACCESS_KEY_ID          fs.s3a.endpoint           AWS_ENDPOINT_URL
     fs.s3a.secret.key                 AWS_SECRET_ACCESS_KEY      fs.s3a.endpoint.region    AWS_REGION
     fs.s3a.session.token              AWS_SESSION_TOKEN          fs.s3a.attempts.maximum   max_attempts
     fs.s3a.connection.ssl.enabled     allow_http                 fs.s3a.aws.credentials.provider (Anonymous...)
 
-`spark.hadoop.` in front is allowed, `AWS_*`, `GOOGLE_*` and `AZURE_*` are obstore's own names in any case, and what is
-not given is taken from the environment. Other `fs.*` options are for Hadoop alone and are passed over. Requests are
-path style unless AWS_VIRTUAL_HOSTED_STYLE_REQUEST says otherwise.
+The prefix `spark.hadoop.` is allowed. `AWS_*`, `GOOGLE_*` and `AZURE_*` are obstore's own names, in any case; options
+that are not set are read from the environment. Other `fs.*` options are for Hadoop and are ignored. Requests are path
+style unless AWS_VIRTUAL_HOSTED_STYLE_REQUEST is set.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _AZURE_HOST = re.compile(r"([^@/]+)@([^./]+)\.(?:dfs|blob)\.(.+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectLocation:
-    """A bucket (Azure: a container) and the prefix below which a store lives."""
+    """A bucket (Azure: a container) and the prefix of a store in it."""
 
     scheme: str
     bucket: str
@@ -53,7 +53,7 @@ class ObjectLocation:
 
     @property
     def root(self) -> str:
-        """The location as a person types it."""
+        """The location as users write it."""
         if self.account:
             bucket = f"abfss://{self.bucket}@{self.account}.dfs.{self.domain}"
         else:
@@ -62,13 +62,13 @@ class ObjectLocation:
 
     @property
     def native_root(self) -> str:
-        """The location as Spark's file systems name it."""
+        """The location for Spark's file systems."""
         return "s3a" + self.root[2:] if self.scheme == "s3" else self.root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectOptions:
-    """How to reach a store: obstore's configuration, whether plain HTTP is wanted, how often to try."""
+    """Options of a store: obstore's configuration, whether plain HTTP is allowed, the number of attempts."""
 
     config: dict[str, str]
     allow_http: bool
@@ -94,7 +94,7 @@ def parse_object_location(scheme: str, location: str) -> ObjectLocation:
 
 
 def object_options(location: ObjectLocation, options: Mapping[str, str]) -> ObjectOptions:
-    """Translate options for one location; raise UserError for a name nobody knows."""
+    """Translate the options of one location; raise UserError for an unknown name."""
     family = _FAMILIES[location.scheme]
     config: dict[str, str] = {}
     settings: dict[str, str] = {}
@@ -115,13 +115,13 @@ def object_options(location: ObjectLocation, options: Mapping[str, str]) -> Obje
         endpoint = config.get(name) or os.environ.get(name.upper())
         if endpoint and "://" not in endpoint:
             config[name] = endpoint = f"{'http' if plain else 'https'}://{endpoint}"
-        # An endpoint that says http:// has said all that need be said.
+        # An endpoint with http:// allows plain HTTP.
         plain = plain or (endpoint or "").startswith("http://")
     return ObjectOptions(config=config, allow_http=plain, attempts=_attempts(settings.get("max_attempts")))
 
 
 def _translated(name: str, location: ObjectLocation) -> str | None:
-    """Return obstore's (or our) name of an option, None for one that is for Hadoop alone."""
+    """Return the name of an option in obstore or in this package; None if only Hadoop uses it."""
     plain = name.removeprefix("spark.hadoop.")
     if plain in _HADOOP:
         return _HADOOP[plain]

@@ -1,7 +1,7 @@
-"""Compare and swap on an object store: a put on the condition that the object is still the version that was read.
+"""Compare-and-swap on an object store: a put on the condition that the object has the version that was read.
 
-It is sent once at a time by a client that never retries, and judged here: a retry hidden inside a client would be
-refused because of the version that its own first, unanswered request made.
+A client without retries sends the request, and this module decides the outcome. A retry hidden in the client would be
+refused because of the version that its own first request wrote, whose reply was lost.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _CONFLICT = 409
 
 
 def tag_of(answer: Mapping[str, Any]) -> str:
-    """Return the tag for what a store says of an object: its entity tag (S3, Azure) and its generation (GCS)."""
+    """Return the tag of an object version: its entity tag (S3, Azure) and its generation (GCS)."""
     return json.dumps([answer.get("e_tag"), answer.get("version")])
 
 
 def version_of(tag: str) -> dict[str, str]:
-    """Return what obstore wants to know of the version to be replaced."""
+    """Return obstore's condition for the version to be replaced."""
     e_tag, version = json.loads(tag)
     return {name: value for name, value in (("e_tag", e_tag), ("version", version)) if value is not None}
 
 
 class Swap:
-    """One conditional put: `data` under `path`, if the version there is `tag`."""
+    """One conditional put of `data` under `path`, if the present version is `tag`."""
 
     def __init__(self, storage: Storage, path: str, data: bytes, tag: str | None) -> None:
         self._storage, self._path, self._data, self._tag = storage, path, data, tag
         self._fates: list[Fate] = []
 
     def carry_out(self, send: Callable[[], str], attempts: int) -> str | None:
-        """Send until the store answers and return the new tag, or None if another version is there; see `Storage`."""
+        """Send until the store replies; return the new tag, or None if there is another version (see `Storage`)."""
         failure: BaseException | None = None
         for attempt in range(attempts):
             if attempt:
@@ -57,7 +57,7 @@ class Swap:
             if data == self._data:
                 return tag
             if tag != self._tag:
-                # No request of ours that is still on its way can land on another version.
+                # A delayed request of this call cannot replace another version.
                 return None
         if Fate.LOST in self._fates:
             raise unknown(self._path, "no request was answered, and one may land later") from failure
@@ -67,7 +67,7 @@ class Swap:
 
     def _judge(self, error: BaseException) -> Fate:
         refused = isinstance(error, (AlreadyExistsError, PreconditionError))
-        # The version to be replaced is gone.
+        # The version to be replaced was deleted.
         missing = isinstance(error, FileNotFoundError) and self._tag is not None and "NoSuchBucket" not in str(error)
         if refused or missing:
             return Fate.BUSY if status_of(error) == _CONFLICT else Fate.REFUSED
@@ -87,7 +87,7 @@ class Swap:
 
 
 def unknown(path: str, reason: str) -> CommitStateUnknownError:
-    """Return the error of a conditional write whose outcome is open."""
+    """Return the error of a conditional write whose outcome is unknown."""
     return CommitStateUnknownError(
-        f"{path!r} may or may not have been written: {reason}. Look before acting.", path=path
+        f"{path!r} may or may not have been written: {reason}. Read it before you repeat the write.", path=path
     )

@@ -1,12 +1,12 @@
-"""Object stores (S3, GCS, Azure) through obstore: every verb is one request where the store allows it.
+"""Object stores (S3, GCS, Azure) through obstore: one request per method where the store allows it.
 
-Repeatable requests are retried by obstore. Create-if-absent is not: a retry hidden inside it would meet the object that
-its own first, unanswered request made, and report that somebody else has the name. It is sent by a client that never
-retries, and judged here (see `create`).
+obstore retries repeatable requests. It does not retry create-if-absent: a hidden retry would find the object of its own
+first request, whose reply was lost, and report that another process created it. A client without retries sends the
+request, and `create` decides the outcome.
 
-Clients live as long as their process and are not sent to others. obstore's threads do not survive `fork`: a process
-forked after its parent used a store would wait forever, and is told so instead. (Spark's Python workers are forked from
-a process that uses none.)
+Clients belong to one process and are not pickled. obstore's threads do not survive `fork`: a process that was forked
+after its parent used a store would wait forever, so its calls raise UserError. Spark's Python workers are forked from a
+process that uses no store.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ class ObjectStorage:
             raise translate(error, path, self.root) from error
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the object, replacing what has the name."""
+        """Write the object and replace an existing one."""
         with translated(path, self.root):
             obstore.put(self._client(), check_path(path), data)
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-        """Write the object if nothing has its name; see `Storage.create` for what happens when the answer is lost."""
+        """Create the object if it does not exist; `Storage.create` describes the outcomes of a lost reply."""
         client = self._client(retries=False)
         check_path(path)
         fates: list[Fate] = []
@@ -131,7 +131,7 @@ class ObjectStorage:
         raise RetryableError(f"{self.root}: {path!r} was not created, the store kept failing", path=path) from failure
 
     def _read_back(self, path: str, data: bytes, fates: list[Fate], *, unique: bool) -> bool | None:
-        """Answer `create` from what is under the name now; None if nothing is."""
+        """Decide the outcome of `create` from the present object; return None if there is none."""
         may_be_ours = Fate.LOST in fates or Fate.ANSWERED in fates
         try:
             found = self.get(path)
@@ -144,23 +144,23 @@ class ObjectStorage:
         if not may_be_ours or found != data:
             return False
         if not unique:
-            raise unknown(path, "it holds our bytes, which a rival may have written as well")
+            raise unknown(path, "it has the expected bytes, which another process may have written")
         return True
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
-        """Raise UnsupportedError: a request to an object store compares one object."""
+        """Raise UnsupportedError: object stores compare one object per request."""
         raise UnsupportedError(
             f"{self.root}: no object store creates {path!r} on the condition of {guard!r}", path=path
         )
 
     def get_tagged(self, path: str) -> Tagged:
-        """Return the whole object; its tag is what the store calls this version."""
+        """Return the whole object and the tag that the store gives this version."""
         with translated(path, self.root):
             answer = obstore.get(self._client(), check_path(path))
             return bytes(answer.bytes()), tag_of(answer.meta)
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
-        """Write the object if its version is still `tag`."""
+        """Write the object if its version is `tag`."""
         check_path(path)
         mode: Any = "create" if tag is None else version_of(tag)
 
@@ -170,7 +170,7 @@ class ObjectStorage:
         return Swap(self, path, data, tag).carry_out(send, self._options.attempts)
 
     def delete_if(self, path: str, tag: str) -> bool:
-        """Raise UnsupportedError: obstore passes no condition on to a delete."""
+        """Raise UnsupportedError: obstore has no conditional delete."""
         raise UnsupportedError(f"{self.root}: no object store deletes {path!r} on a condition", path=path)
 
     def list(self, prefix: str) -> Files:
@@ -194,7 +194,7 @@ class ObjectStorage:
         return [file.name for file in self.list_dir(prefix)[0]]
 
     def delete(self, path: str) -> bool:
-        """Remove the object; a request before asks whether it was there, because deleting does not tell."""
+        """Delete the object; a HEAD request before it checks whether the object exists."""
         check_path(path)
         try:
             with translated(path, self.root):
@@ -205,7 +205,7 @@ class ObjectStorage:
         return True
 
     def delete_many(self, paths: Iterable[str]) -> int:
-        """Remove objects, in bulk where the store can, and return how many were asked for."""
+        """Delete objects, in bulk where the store can, and return the number of paths."""
         asked = [check_path(path) for path in paths]
         if not asked:
             return 0
@@ -213,14 +213,14 @@ class ObjectStorage:
             try:
                 obstore.delete(self._client(), asked)
             except FileNotFoundError:
-                # GCS and Azure stop at a missing object: the rest goes one by one.
+                # GCS and Azure stop at a missing object. Delete the remaining objects one by one.
                 for path in asked:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._client(), path)
         return len(asked)
 
     def open_input(self, path: str) -> InputFile:
-        """Open the object; its tail is fetched at once."""
+        """Open the object and fetch its tail."""
         size, tail = self._tail(check_path(path))
         return RangeReader(partial(self.get_range, path), size, tail)
 
@@ -231,14 +231,14 @@ class ObjectStorage:
         except FileNotFoundError as error:
             raise translate(error, path, self.root) from error
         except ObjectStoreErrors:
-            # Azure knows no suffix ranges, and nobody knows one of an empty object.
+            # Azure has no suffix ranges, and no store has a suffix range of an empty object.
             with translated(path, self.root):
                 size = obstore.head(self._client(), path)["size"]
             start = max(size - TAIL_BYTES, 0)
             return size, self.get_range(path, start, size - start)
 
     def open_output(self, path: str) -> OutputFile:
-        """Open a multipart upload (one request for a small object), completed by `close`, aborted by an exception."""
+        """Open a multipart upload, or one request for a small object; `close` completes it, an exception aborts it."""
         with translated(path, self.root):
             writer = obstore.open_writer(
                 self._client(), check_path(path), buffer_size=PART_BYTES, max_concurrency=PARALLEL_PARTS
@@ -303,7 +303,7 @@ class ObjectStorage:
 
 
 class _TranslatedSink:
-    """The part of a writer that AtomicOutput needs, with our errors."""
+    """An obstore writer for AtomicOutput, whose errors are translated."""
 
     def __init__(self, writer: Any, path: str, root: str) -> None:
         self._writer = writer
@@ -321,7 +321,7 @@ def _file_info(meta: Mapping[str, Any]) -> FileInfo:
 
 
 def _without_directory_markers(files: Files, prefix: str) -> Files:
-    """Sort, and drop the empty objects by which Hadoop marks directories (`a/b/`, which obstore shows as `a/b`)."""
+    """Sort files and drop Hadoop's directory markers: empty objects `a/b/`, which obstore lists as `a/b`."""
     files = sorted(files, key=lambda file: file.path)
     if all(file.size_bytes for file in files):
         return files

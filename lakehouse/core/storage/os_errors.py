@@ -1,10 +1,10 @@
-"""What an error of the operating system means to a caller; no bare OSError leaves storage or a scratch directory.
+"""Translate errors of the operating system; storage and scratch directories raise no bare OSError.
 
 full disk, quota             RetryableError: free space, then run again
 no access, wrong path        UserError: correct the permissions or the path
 absent, when reading         NotFoundError
 absent, when writing         RetryableError: another process removed the directory or the unfinished file
-anything else (EIO, EINTR)   RetryableError, which names the cause
+other errors (EIO, EINTR)    RetryableError with the cause
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _USERS_FAULT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errn
 
 
 def translate(error: OSError, path: str, *, writing: bool) -> LakehouseError:
-    """Return our error for one of the operating system's."""
+    """Return the lakehouse error for an OSError."""
     # The root of a store has no path of its own.
     path = path or str(error.filename or "/")
     if error.errno in ABSENT and not writing:
@@ -35,7 +35,7 @@ def translate(error: OSError, path: str, *, writing: bool) -> LakehouseError:
             errno=error.errno,
         )
     if error.errno == errno.ENOENT:
-        # Directories are made as needed, so another process removed the unfinished file, or its directory, meanwhile.
+        # Directories are created as needed, so another process removed the temporary file or its directory.
         return RetryableError(
             f"{path!r} was removed while it was written ({error}); run the operation again",
             path=path,
@@ -50,7 +50,7 @@ def translate(error: OSError, path: str, *, writing: bool) -> LakehouseError:
 
 @contextmanager
 def translated(path: str, *, writing: bool = False) -> Iterator[None]:
-    """Raise our errors instead of OSError inside the block."""
+    """Raise lakehouse errors instead of OSError inside the block."""
     try:
         yield
     except OSError as error:
@@ -59,9 +59,9 @@ def translated(path: str, *, writing: bool = False) -> Iterator[None]:
 
 @contextmanager
 def scratch_directory(prefix: str) -> Iterator[str]:
-    """Give a directory of the local disk for what does not fit into memory, and remove it at the end.
+    """Yield a temporary directory for data that does not fit into memory, and delete it at the end.
 
-    TMPDIR says where it is. Errors of the disk inside the block are raised as ours, with the directory as their path.
+    TMPDIR defines its parent. OSErrors inside the block are translated, with the directory as their path.
     """
     with translated(tempfile.gettempdir(), writing=True), tempfile.TemporaryDirectory(prefix=prefix) as directory:
         yield directory

@@ -1,11 +1,10 @@
-"""What the rest of the house may ask of storage: bytes under relative paths, and one strong verb.
+"""The storage protocol: bytes under relative paths, with create-if-absent and compare-and-swap.
 
-Paths are relative POSIX paths below a root. A store holds files only: a directory is nothing but a prefix that some
-file has, so nobody makes one and the last file takes it along. `create` (create-if-absent) is the verb on which the
-timeline's truth rests, and `replace_if` (compare and swap) the one on which locks rest; everything else may be repeated
-freely.
+Paths are relative POSIX paths below a root. A store holds files only. A directory is a prefix of file paths: it exists
+while it has a file. The timeline depends on `create` (create-if-absent), locks depend on `replace_if`
+(compare-and-swap). All other methods may be repeated.
 
-Every store is picklable and travels to workers as root and options; clients are opened where they are used.
+A store is pickled as root and options. Clients are opened in the process that uses them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class RequestRefusedError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file as a listing shows it; `path` is relative to the root of the store, times are UTC milliseconds."""
+    """An entry of a listing; `path` is relative to the root of the store, times are UTC milliseconds."""
 
     path: str
     size_bytes: int
@@ -52,7 +51,7 @@ class FileInfo:
         return self.path.rpartition("/")[2]
 
 
-# Classes whose verb is called `list` need another word for the type.
+# Classes with a method `list` need another name for the type.
 Files = list[FileInfo]
 Names = list[str]
 Level = tuple[Files, Names]
@@ -60,7 +59,7 @@ Tagged = tuple[bytes, str]
 
 
 class InputFile(Protocol):
-    """A random-access file to read, as Arrow wants it."""
+    """A random-access input file in the form that Arrow reads."""
 
     @property
     def closed(self) -> bool: ...
@@ -76,7 +75,7 @@ class InputFile(Protocol):
 
 
 class OutputFile(Protocol):
-    """A file being written: it gets its name when `close` succeeds, never if `abort` or an exception comes first."""
+    """An output file: it gets its name when `close` succeeds, and never after `abort` or an exception."""
 
     @property
     def closed(self) -> bool: ...
@@ -94,17 +93,17 @@ class OutputFile(Protocol):
 class Storage(Protocol):
     """Files below one root.
 
-    All verbs raise UserError for a path that is not relative and plain or that may not be accessed, and
-    RetryableError when a passing fault outlived the bounded retries inside the verb.
+    All methods raise UserError for a path that is not relative and plain or that the user may not access. They raise
+    RetryableError if a transient fault persists after the bounded retries of the method.
     """
 
     @property
     def root(self) -> str:
-        """The place as a person types it: an absolute local path without scheme, or `s3://bucket/prefix`."""
+        """The location: an absolute local path without scheme, or a URL such as `s3://bucket/prefix`."""
         ...
 
     def above(self) -> Storage | None:
-        """Return the store of the directory that holds the root; None where the root is a bucket or a file system."""
+        """Return the store of the parent directory; None if the root is a bucket or a file system."""
         ...
 
     def get(self, path: str) -> bytes:
@@ -112,80 +111,80 @@ class Storage(Protocol):
         ...
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Return up to `length` bytes from byte `start`; fewer, or none, when the file ends before."""
+        """Return up to `length` bytes from byte `start`; fewer or none at the end of the file."""
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the file, replacing what has the name; no reader ever sees a part of it."""
+        """Write the file and replace an existing one; no reader sees a partial file."""
         ...
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-        """Write the file if nothing has its name; True: we made it, False: it was there.
+        """Create the file if it does not exist; return whether this call created it.
 
-        A lost reply is not a failure. When the outcome is open (timeout, 5xx after sending), the store reads back:
+        A lost reply is not a failure. If the outcome is unknown (timeout, 5xx after sending), the store reads back:
 
             absent, and the store answered the request      RetryableError: call again
-            other bytes                                     False: somebody else has the name
-            our bytes, `unique`                             True: nobody else can have written them
-            our bytes, not `unique`                         CommitStateUnknownError: a rival may have written the same
-            anything else (no answer, or no reading back)   CommitStateUnknownError: it may land yet
+            other bytes                                     False: another process created the file
+            the same bytes, `unique`                        True: no other process can have written them
+            the same bytes, not `unique`                    CommitStateUnknownError: possibly of another process
+            otherwise (no reply, or the read failed)        CommitStateUnknownError: the request may still take effect
 
-        Say `unique=True` only for bytes that no other caller can write (they hold a fresh id). Callers to whom
-        True and False are alike (markers, repeated plans) catch CommitStateUnknownError and read back.
+        Pass `unique=True` only for bytes that no other caller can write (they contain a new id). Callers that need not
+        know which process created the file (markers, repeated plans) catch CommitStateUnknownError and read back.
         """
         ...
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
-        """Write the file if nothing has its name, while the version of the file `guard` is `tag`, in one atomic act.
+        """Create the file if it does not exist and the version of the file `guard` is `tag`, atomically.
 
-        None: another version of `guard` is there, or none, and nothing was written. No `replace_if` or `delete_if` of
-        `guard` takes effect between the comparison and the write. Otherwise as `create` with unique bytes.
-        Raises UnsupportedError where the store cannot (object stores compare one object at a time).
+        Returns None without writing if `guard` has another version or does not exist. No `replace_if` or `delete_if` of
+        `guard` takes effect between the comparison and the write. Otherwise the same as `create` with unique bytes.
+        Raises UnsupportedError if the store cannot do it (object stores compare one object per request).
         """
         ...
 
     def get_tagged(self, path: str) -> Tagged:
-        """Return the whole file and the tag of this version of it; raise NotFoundError when there is none.
+        """Return the whole file and the tag of its version; raise NotFoundError if it does not exist.
 
         Versions that hold the same bytes may have the same tag.
         """
         ...
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
-        """Write the file if its version is still `tag` (None: if there is none) and return the tag of the new version.
+        """Write the file if its version is `tag` (None: if it does not exist) and return the tag of the new version.
 
-        None: another version is there, or none at all, and nothing was written, or what was written unanswered has been
-        replaced since: what is there is what counts. The bytes must be such that no other
-        caller can write them (they hold a fresh id): a lost reply is settled by reading back, and raises RetryableError
-        or CommitStateUnknownError as `create` does. Writers of such a file use no other verb to change it.
+        Returns None if the file has another version or does not exist. Then nothing was written, or the reply was lost
+        and another process has replaced the new version since. The bytes must contain a new id, so that no other caller
+        can write them: after a lost reply the file is read back. Raises RetryableError and CommitStateUnknownError as
+        `create` does. All writers of such a file use this method.
         """
         ...
 
     def delete_if(self, path: str, tag: str) -> bool:
-        """Remove the file if its version is still `tag`; False when it was not.
+        """Delete the file if its version is `tag`; return whether it was deleted.
 
-        Raises UnsupportedError where the store cannot (object stores): say "over" by `replace_if` there.
+        Raises UnsupportedError if the store cannot do it (object stores): write an end mark with `replace_if` there.
         """
         ...
 
     def list(self, prefix: str) -> Files:
-        """Return all files below the directory `prefix` (`""` is the root), sorted by path; empty when it is absent."""
+        """Return all files below the directory `prefix` (`""` is the root), sorted by path; none if it is absent."""
         ...
 
     def list_dir(self, prefix: str) -> Level:
-        """Return one level below `prefix`, sorted: its files, and the bare names of its sub-directories."""
+        """Return one level below `prefix`, sorted: its files, and the names of its sub-directories."""
         ...
 
     def list_names(self, prefix: str) -> Names:
-        """Return the bare names of the files one level below `prefix`, sorted; on disks cheaper than `list_dir`."""
+        """Return the names of the files one level below `prefix`, sorted; faster than `list_dir` on local disks."""
         ...
 
     def delete(self, path: str) -> bool:
-        """Remove the file; False when it was missing, which is a success too."""
+        """Delete the file; return False if it did not exist, which is a success, too."""
         ...
 
     def delete_many(self, paths: Iterable[str]) -> int:
-        """Remove files, missing ones included, and return how many went (all asked, where a store does not tell)."""
+        """Delete files that may be missing; return how many existed (all, if the store does not report it)."""
         ...
 
     def open_input(self, path: str) -> InputFile:
@@ -193,19 +192,19 @@ class Storage(Protocol):
         ...
 
     def open_output(self, path: str) -> OutputFile:
-        """Open a file for writing by Arrow, replacing what has the name once `close` succeeded.
+        """Open a file for writing by Arrow; `close` gives it its name and replaces an existing file.
 
-        Use it in a `with` block around the writer: an exception inside leaves nothing under the name.
+        Use it in a `with` block around the writer: after an exception inside the block no file is written.
         """
         ...
 
     def native(self, path: str) -> str:
-        """Return what Spark or Arrow can open themselves: an absolute local path, or `s3a://bucket/key`."""
+        """Return the path that Spark or Arrow can open: an absolute local path, or `s3a://bucket/key`."""
         ...
 
 
 def is_temporary(name: str) -> bool:
-    """Tell whether a file name (or path) is that of an unfinished local write, left behind by a killed process."""
+    """Return whether a file name or path is a temporary file of a local write, such as a killed process leaves."""
     last = name.rpartition("/")[2]
     return last.startswith(".") and last.endswith(TEMPORARY_SUFFIX)
 
@@ -227,7 +226,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def _check_segments(path: str) -> None:
-    # One scan over the usual path; the split is paid for suspects only.
+    # A fast scan decides for usual paths; only suspicious paths are split.
     if ("/." in path or "//" in path or path[0] in "./" or "\0" in path) and (
         "\0" in path or any(segment in ("", ".", "..") for segment in path.split("/"))
     ):

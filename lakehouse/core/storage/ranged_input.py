@@ -1,12 +1,12 @@
 """Random access over byte ranges, in few requests.
 
-Reading a parquet file asks for its last 8 bytes, then its footer, then column chunks that often lie side by side. The
-reader therefore starts with the tail of the file (footers of Hudi base files hold a bloom filter and come to some
-hundred kilobytes), and never asks for less than a block:
+A Parquet reader reads the last 8 bytes, then the footer, then column chunks that are often adjacent. The footer of a
+Hudi base file contains a bloom filter and has some hundred kilobytes. Therefore the first request reads the tail of the
+file, and no later request is smaller than a block:
 
     |................|======block======|..............|=========tail=========|
-                      one request when            the first request, which also tells the size;
-                      a read misses               a file that fits into it costs no other
+                      one request if              the first request, which also returns the size;
+                      a read misses               a small file needs no other
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RangeReader:
         return self._position
 
     def seek(self, position: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move the position, as files do."""
+        """Move the position like `io.IOBase.seek`."""
         if whence == io.SEEK_CUR:
             position += self._position
         elif whence == io.SEEK_END:
@@ -70,7 +70,7 @@ class RangeReader:
         return position
 
     def read(self, nbytes: int = -1, /) -> bytes:
-        """Return the next `nbytes`, fewer at the end of the file, all that is left if negative."""
+        """Return the next `nbytes`, fewer at the end of the file; all remaining bytes if negative."""
         if self._closed:
             raise ValueError("read from a closed file")
         left = max(self._size - self._position, 0)
@@ -80,13 +80,13 @@ class RangeReader:
         return data
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer from the position and return how many bytes it got."""
+        """Read into the buffer and return the number of bytes."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def close(self) -> None:
-        """Let go of the buffered bytes."""
+        """Release the buffered bytes."""
         self._closed = True
         self._block = self._tail = b""
 
@@ -102,7 +102,7 @@ class RangeReader:
         if start >= self._tail_start:
             return self._tail[start - self._tail_start :][:length]
         if start + length > self._tail_start:
-            # The rest is at hand already.
+            # The tail has the remaining bytes.
             return self._range(start, self._tail_start - start) + self._tail[: start + length - self._tail_start]
         if not self._block_start <= start <= start + length <= self._block_start + len(self._block):
             wanted = min(max(length, BLOCK_BYTES), self._tail_start - start)

@@ -48,10 +48,10 @@ def compaction(requested: str, completed: str | None = None) -> Instant:
 def newest(files: list[DataFile], timeline: Timeline, layout: int = 2, **bounds: str) -> list[tuple[str, list[str]]]:
     """Return base instant and log instants of each newest slice; brackets mark a slice without base file."""
     slices = latest_slices(files, visible_timeline(timeline, (), **bounds), layout=layout)
-    return [told(s) for s in slices]
+    return [summary(s) for s in slices]
 
 
-def told(file_slice: FileSlice) -> tuple[str, list[str]]:
+def summary(file_slice: FileSlice) -> tuple[str, list[str]]:
     start = file_slice.base_instant if file_slice.base else f"({file_slice.base_instant})"
     return start, [log.instant for log in file_slice.logs]
 
@@ -130,7 +130,7 @@ def test_log_belongs_to_the_newest_base_requested_before_it_completed() -> None:
     files = [file("10"), file("30"), log("20"), log("21")]
     assert newest(files, timeline) == [("30", ["21"])]
     slices = all_slices(files, visible_timeline(timeline, ()), layout=2)[("p", "g")]
-    assert [told(s) for s in slices] == [("30", ["21"]), ("10", ["20"])]
+    assert [summary(s) for s in slices] == [("30", ["21"]), ("10", ["20"])]
 
 
 def test_log_completed_at_the_requested_time_of_a_base_belongs_to_it() -> None:
@@ -156,7 +156,7 @@ def test_slice_has_logs_only_before_the_first_compaction() -> None:
     logs = [log("12"), log("10"), log("21")]
     assert newest(logs, timeline) == [("(10)", ["10", "12", "21"])]
     slices = all_slices([*logs, file("20")], visible_timeline(timeline, ()), layout=2)[("p", "g")]
-    assert [told(s) for s in slices] == [("20", ["21"]), ("(10)", ["10", "12"])]
+    assert [summary(s) for s in slices] == [("20", ["21"]), ("(10)", ["10", "12"])]
 
 
 def test_logs_are_ordered_by_request_then_numeric_version_then_token() -> None:
@@ -197,7 +197,7 @@ def test_version_6_logs_belong_to_the_base_in_their_name() -> None:
     finished = Timeline((*(i for i in timeline if i.requested != "30"), done(commit("30", None))))
     assert newest([*files, file("30")], finished, layout=1) == [("30", ["30"])]
     slices = all_slices([*files, file("30")], visible_timeline(finished, ()), layout=1)[("p", "g")]
-    assert [told(s) for s in slices] == [("30", ["30"]), ("10", ["10", "10"])]
+    assert [summary(s) for s in slices] == [("30", ["30"]), ("10", ["10", "10"])]
 
 
 def test_version_6_groups_of_failed_writes_are_hidden() -> None:
@@ -242,7 +242,7 @@ def test_all_slices_include_replaced_groups() -> None:
 def test_read_optimized_slices_have_no_logs() -> None:
     timeline = Timeline((delta("10", "11"), delta("20", "21")))
     slices = latest_slices([file("10"), log("20"), log("20", group="h")], visible_timeline(timeline, ()), layout=2)
-    assert [told(s) for s in read_optimized(slices)] == [("10", [])]
+    assert [summary(s) for s in read_optimized(slices)] == [("10", [])]
 
 
 def test_slice_has_log_size_and_newest_instant() -> None:
