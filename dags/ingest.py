@@ -32,7 +32,7 @@ def ingest_dag(spec: TableSpec, ingest: IngestSpec) -> DAG:
     """Build the DAG of one table."""
     with DAG(
         dag_id=f"ingest.{spec.table}",
-        description=f"{ingest.operation} {ingest.format} files of {ingest.path} into {spec.table}",
+        description=f"{ingest.operation} {ingest.source.description} into {spec.table}",
         doc_md=__doc__ + f"\nTable `{spec.table}` at `{spec.location}`, key `{', '.join(spec.record_key)}`.",
         schedule=timetable(spec),
         start_date=ingest.start_date,

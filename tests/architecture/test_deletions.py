@@ -16,7 +16,7 @@ ALLOWED = {
     "lakehouse/core/timeline/locks": "a lock's file, whose name is an option of the caller",
     "lakehouse/core/timeline/publications.py": "manifests and copies, whose paths are checked there",
     "lakehouse/core/operations/services/partition_purge.py": "a whole table; names come from a listing",
-    "lakehouse/platform/ingest/read.py": "dead letters of a try, in a folder of the run's own outside of every table",
+    "lakehouse/platform/sources/dead_letters.py": "dead letters of an attempt, in its own folder outside of tables",
     "lakehouse/cli/demo.py": "the folder of the demo, which the command made",
 }
 

@@ -12,6 +12,7 @@ from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import SourceChangedError
 from lakehouse.platform.ingest import run as run_module
+from lakehouse.platform.sources import files
 from tests.support.ingested import Landing
 from tests.support.killed import Interrupted
 
@@ -63,7 +64,7 @@ def test_a_file_written_again_at_any_step_is_there_once(
 
 
 def test_the_steps_find_runs_that_commit_what_they_read_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "refuse_changed", lambda *_: None)
+    monkeypatch.setattr(files, "refuse_changed", lambda *_: None)
     with pytest.raises(AssertionError, match="twice"):
         test_a_file_written_again_at_any_step_is_there_once("insert", False, monkeypatch)
 

@@ -18,12 +18,14 @@ from pyspark.sql import SparkSession
 from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
-from lakehouse.platform.ingest.read import REFUSED, Batch, DeadLetterBox, Known, open_batch
-from lakehouse.platform.sources.files import list_source
+from lakehouse.platform.sources.dead_letters import REFUSED, DeadLetterBox
+from lakehouse.platform.sources.file_listing import FileSelection, list_source
+from lakehouse.platform.sources.file_reader import open_batch
+from lakehouse.platform.sources.source import Batch, KnownColumns
 from lakehouse.spark.sources import schema_of_arrow
-from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.options.schema import SchemaPolicy
 from lakehouse.spec.table import TableSpec
+from tests.support.file_ingest import file_ingest
 from tests.support.s3 import S3Server
 
 pytestmark = pytest.mark.spark
@@ -51,12 +53,13 @@ class Landing:
             record_key=key,
             ordering=ordering,
             schema=schema,
-            ingest=IngestSpec(path=path, **ingest),
+            ingest=file_ingest(path=path, **ingest),
         )
         listing = list_source((path,), self.options)
         columns = None if known is None else schema_of_arrow(known)
-        told = Known(policy=policy or SchemaPolicy(), schema=columns, is_stored=known is not None)
-        with open_batch(self.spark, listing.storage, listing.files, spec, known=told, dead_letters=self.box) as batch:
+        columns_known = KnownColumns(policy=policy or SchemaPolicy(), schema=columns, is_stored=known is not None)
+        selection = FileSelection(storage=listing.storage, files=listing.files)
+        with open_batch(self.spark, selection, spec, known=columns_known, dead_letters=self.box) as batch:
             assert batch is not None
             rows = [row.asDict(recursive=True) for row in batch.frame.drop(LACKS).collect()]
             assert len(rows) == batch.rows

@@ -25,16 +25,16 @@ from lakehouse.platform.ingest.run import (
     BAD_RECORDS,
     CHECKPOINT,
     DEAD_LETTERS,
-    FILES,
     INTERVAL,
     RUN_ID,
     SCHEMA,
     run_ingest,
 )
 from lakehouse.platform.ingest.sample_data import generate
+from lakehouse.platform.sources.files import FILES
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
-from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import PartitionField, TableSpec, load_spec
+from tests.support.file_ingest import changed_ingest, file_ingest
 from tests.support.s3 import S3Server
 from tests.support.shared import shared_dir
 
@@ -67,8 +67,7 @@ class Ingestion:
 
     def change(self, **ingest: Any) -> None:
         """Change the ingest part of the spec."""
-        assert self.spec.ingest is not None
-        self.spec = replace(self.spec, ingest=replace(self.spec.ingest, **ingest))
+        self.spec = replace(self.spec, ingest=changed_ingest(self.spec.ingest, **ingest))
 
     @property
     def table(self) -> Table:
@@ -93,7 +92,7 @@ def ingestion(spark: SparkSession, tmp_path: Path) -> Ingestion:
         location="${LAKEHOUSE_HOME}/table",
         record_key=("id",),
         schema={"id": "bigint", "name": "string"},
-        ingest=IngestSpec(path="landing"),
+        ingest=file_ingest(path="landing"),
     )
     return Ingestion(spark, tmp_path, spec)
 
@@ -385,7 +384,7 @@ def test_the_same_runs_on_s3(spark: SparkSession, s3_server: S3Server, tmp_path:
         table="t",
         location=f"{root}/table",
         record_key=("id",),
-        ingest=IngestSpec(path=f"{root}/landing/", max_bad_records=1),
+        ingest=file_ingest(path=f"{root}/landing/", max_bad_records=1),
     )
     from lakehouse.core.storage.locate import open_storage
 
@@ -446,7 +445,7 @@ def test_generated_rides_end_in_the_last_state_of_every_order(spark: SparkSessio
         record_key=("order_id",),
         ordering=("updated_at",),
         partition_by=(PartitionField(name="order_date"),),
-        ingest=IngestSpec(path="landing/orders/{start:%Y-%m-%d}/{start:%H}.json"),
+        ingest=file_ingest(path="landing/orders/{start:%Y-%m-%d}/{start:%H}.json"),
     )
     rides = Ingestion(spark, tmp_path, spec)
     newest: dict[str, dict[str, Any]] = {}

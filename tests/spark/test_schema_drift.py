@@ -28,8 +28,8 @@ from lakehouse.model.drift import decode_drift
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.platform.ingest.run import run_ingest
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import TableSpec
+from tests.support.file_ingest import file_ingest
 
 pytestmark = pytest.mark.spark
 
@@ -160,7 +160,7 @@ class Job:
             location=str(root / "table"),
             record_key=("id",),
             type=kind,
-            ingest=IngestSpec(path=str(self.landing), format=format, **policy),
+            ingest=file_ingest(path=str(self.landing), format=format, **policy),
         )
 
     def land(self, name: str, rows: Sequence[Row], types: Mapping[str, pa.DataType] | None = None) -> None:

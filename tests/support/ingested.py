@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -21,12 +21,14 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
-from lakehouse.platform.ingest.read import Batch, DeadLetterBox
 from lakehouse.platform.ingest.run import DEAD_LETTERS, IngestContext, ingest
-from lakehouse.platform.sources.file_checkpoint import SourceFile
+from lakehouse.platform.sources.dead_letters import DeadLetterBox
+from lakehouse.platform.sources.file_listing import FileSelection
+from lakehouse.platform.sources.files import FilesSource
+from lakehouse.platform.sources.source import Batch
 from lakehouse.spec.contracts.job import JobCommand, JobReport
-from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import PartitionField, TableSpec
+from tests.support.file_ingest import file_ingest, files_of
 from tests.support.killed import Host
 
 T = TypeVar("T")
@@ -47,15 +49,10 @@ class Beside(FaultyStorage):
 
 @contextmanager
 def read_lines(
-    storage: Storage,
-    files: Sequence[SourceFile],
-    spec: TableSpec,
-    *,
-    known: object,
-    dead_letters: DeadLetterBox,
+    files: FileSelection, spec: TableSpec, *, known: object, dead_letters: DeadLetterBox
 ) -> Iterator[Batch | None]:
-    """Read files as `open_batch` does, in this process."""
-    lines = [line for file in files for line in storage.get(file.path).decode().splitlines()]
+    """Read files as `open_batch` does, without Spark."""
+    lines = [line for file in files.files for line in files.storage.get(file.path).decode().splitlines()]
     letters = [line for line in lines if line.startswith(BAD)]
     rows = [json.loads(line) for line in lines if not line.startswith(BAD)]
     for number, letter in enumerate(letters):
@@ -65,6 +62,11 @@ def read_lines(
     frame: Any = pa.Table.from_pylist(rows, schema)
     read: Any = schema
     yield Batch(frame=frame, rows=len(rows), bad_records=len(letters), schema=read)
+
+
+def files_source(spec: TableSpec) -> FilesSource:
+    """Return the files source of a spec, with `read_lines` as its reader."""
+    return FilesSource(spec=spec, settings=files_of(spec.ingest), storage_options={}, reader=read_lines)
 
 
 @dataclass
@@ -105,7 +107,7 @@ class Landing:
             type=self.table_type,
             options=self.options,
             schema={"id": "string", "p": "string", "ts": "bigint"},
-            ingest=IngestSpec(
+            ingest=file_ingest(
                 path=f"memory://{self.name}/landing{path}", operation=self.operation, max_bad_records=10**6
             ),
         )
@@ -144,11 +146,10 @@ class Landing:
         )
         return ingest(
             IngestContext(
-                reader=read_lines,
+                source=files_source(self.spec),
                 spec=self.spec,
                 command=command,
                 options=self.spec.write_options(),
-                storage_options={},
                 env=Env(storage=faulty, processes=Host(pid or self.last_pid, gone)),
                 open=lambda place: Beside(open_storage(place), faulty),
             )

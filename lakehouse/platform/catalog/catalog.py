@@ -104,7 +104,7 @@ def document_of(spec: TableSpec) -> dict[str, Any]:
 
     Raises UserError for a spec made in Python that holds a secret; specs in files are refused when they are read.
     """
-    refuse_secrets({**spec.options, **(spec.ingest.options if spec.ingest else {})}, f"the spec of {spec.table}")
+    refuse_secrets({**spec.options, **(spec.ingest.source.options if spec.ingest else {})}, f"the spec of {spec.table}")
     return spec.to_mapping()
 
 

@@ -25,15 +25,12 @@ one dies before it comes to this, it stays, and no commit names it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 from lakehouse.core.operations.commit.precondition import Premise
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
@@ -45,11 +42,10 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table
-from lakehouse.platform.ingest.read import Batch, DeadLetterBox, Known, ingest_of, open_batch
-from lakehouse.platform.sources.file_checkpoint import Checkpoint, SourceFile
-from lakehouse.platform.sources.file_paths import interval_paths
-from lakehouse.platform.sources.files import IngestPlan, SourceListing, list_source, plan_ingest, refuse_changed
-from lakehouse.platform.sources.missing_folders import check_missing
+from lakehouse.platform.sources.dead_letters import DeadLetterBox
+from lakehouse.platform.sources.registry import open_source
+from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, Source, SourcePlan
+from lakehouse.platform.sources.source_context import SourceContext, ingest_of
 from lakehouse.spark.sources import (
     Schema,
     Session,
@@ -60,7 +56,7 @@ from lakehouse.spark.sources import (
     utc,
 )
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus, interval_text
-from lakehouse.spec.location import location_of, resolve
+from lakehouse.spec.location import location_of
 from lakehouse.spec.options.creation import CREATE_OPTIONS
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.table import TableSpec
@@ -70,46 +66,47 @@ log = logging.getLogger(__name__)
 #: Keys of a commit's extra metadata.
 CHECKPOINT = "lakehouse.ingest.checkpoint"
 INTERVAL = "lakehouse.ingest.interval"
-FILES = "lakehouse.ingest.files"
 BAD_RECORDS = "lakehouse.ingest.bad_records"
 DEAD_LETTERS = "lakehouse.ingest.dead_letters"
 SCHEMA = "lakehouse.ingest.schema"
 RUN_ID = "lakehouse.ingest.run_id"
-MISSING = "lakehouse.ingest.missing"
 
-_RACES = 3
-#: Missing folders that a commit spells out.
-_NAMED = 20
-
-
-class Reader(Protocol):
-    """Turns files into rows for the time of a `with` block, as `open_batch` does on a Spark session."""
-
-    def __call__(
-        self,
-        storage: Storage,
-        files: Sequence[SourceFile],
-        spec: TableSpec,
-        *,
-        known: Known,
-        dead_letters: DeadLetterBox,
-    ) -> AbstractContextManager[Batch | None]: ...
+#: The number of times that a run plans, when other writers commit first or the source changes.
+_MAX_PLANS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestContext:
-    """What a run works with: the spec with its places resolved, the command, options, and the table's world.
+    """The values that a run works with.
 
-    `reader` makes frames of files; `open` opens the place of the dead letters.
+    Attributes:
+        source: The source of the rows.
+        spec: The spec of the table, with its location as an absolute path or URL.
+        command: The command with the data interval and the run id.
+        options: The write options.
+        env: The environment of the table.
+        open: Opens the storage of the dead letters.
     """
 
-    reader: Reader
+    source: Source[Any]
     spec: TableSpec
     command: JobCommand
     options: Mapping[str, str]
-    storage_options: Mapping[str, str]
     env: Env
     open: Callable[[str], Storage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestPlan:
+    """What a run reads, and what must still hold at its commit.
+
+    `source` is None if a commit holds the data interval already; `reason` says so.
+    """
+
+    reason: str
+    premise: Premise
+    interval: str | None = None
+    source: SourcePlan | None = None
 
 
 def run_ingest(
@@ -119,87 +116,100 @@ def run_ingest(
     *,
     environ: Mapping[str, str],
     storage_options: Mapping[str, str] | None = None,
-    env: Env | None = None,
 ) -> JobReport:
-    """Ingest what the spec's source has and the table has not, and report it.
+    """Ingest the records that the spec's source has and the table does not have, and report the result.
 
-    `environ` fills `${VAR}` in the spec and tells `LAKEHOUSE_HOME`. `storage_options` add to the session's
-    `spark.hadoop.fs.*`. `env` is the world of the table's location, for tests. Raises UserError for input that has to
-    be mended, RetryableError for faults that pass; nothing is committed then.
+    Args:
+        session: The Spark session.
+        spec: The spec of the table.
+        command: The command with the data interval and the run id.
+        environ: Environment variables: values of `${VAR}` in the spec, and `LAKEHOUSE_HOME`.
+        storage_options: Storage options beside the session's `spark.hadoop.fs.*`.
+
+    Raises:
+        UserError: The input is wrong; nothing was committed.
+        RetryableError: A fault that may pass; nothing was committed.
     """
-    placed = _placed(spec, environ)
     access = {**storage_options_of(session), **(storage_options or {})}
-    world = env or Env(storage=open_storage(placed.location, access))
+    placed = replace(spec, location=location_of(spec, environ))
+    context = SourceContext(session=session, spec=placed, environ=environ, storage_options=access)
+    env = Env(storage=open_storage(placed.location, access))
     run = IngestContext(
-        reader=partial(open_batch, session),
+        source=open_source(context),
         spec=placed,
         command=command,
         options={**placed.write_options(), **command.options},
-        storage_options=access,
-        env=world,
+        env=env,
         open=partial(open_storage, options=access),
     )
-    started_ms = world.clock.now_ms()
+    started_ms = env.clock.now_ms()
     with utc(session):
         report = ingest(run)
-    return replace(report, interval=command.interval_name, seconds=(world.clock.now_ms() - started_ms) / 1000)
+    return replace(report, interval=command.interval_name, seconds=(env.clock.now_ms() - started_ms) / 1000)
 
 
 def write_batch(
     table: Table, batch: Batch, operation: str, extra: Mapping[str, str], premise: Premise
 ) -> Committed | NothingToDo:
-    """Write the rows by the spec's operation, in one commit that carries `extra`, if `premise` holds until then."""
+    """Write the rows by the spec's operation, in one commit with the extra metadata, if the precondition holds."""
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
-    # Without good rows the commit is empty, and still says that these files were read.
+    # A commit without rows still records the checkpoint.
     return verbs[operation](
         batch.frame, commit_metadata=extra, allow_empty=True, premise=premise, columns=batch.columns
     )
 
 
 def ingest(run: IngestContext) -> JobReport:
-    """Run, and plan anew when another writer committed first, or a file changed: what is left to do is another."""
-    for race in range(1, _RACES + 1):
+    """Run once; plan again if another writer committed first or the source changed while it was read."""
+    for number in range(1, _MAX_PLANS + 1):
         try:
             return _run_once(run)
         except (ConflictError, SourceChangedError) as error:
-            if race == _RACES:
+            if number == _MAX_PLANS:
                 raise
-            log.warning("table %s: %s; planning anew", run.spec.table, error)
-    raise AssertionError("the last race returns or raises")
+            log.warning("table %s: %s; planning again", run.spec.table, error)
+    raise AssertionError("the last plan returns or raises")
+
+
+def skip_reason(interval: Interval | None, committed_at: str | None, *, repeat: bool) -> str:
+    """Return why a run has nothing to do for its data interval; empty if it has to look into the source.
+
+    `committed_at` is the instant whose commit has this interval, None if there is no such commit.
+    """
+    if interval is None or committed_at is None or repeat:
+        return ""
+    return f"interval {interval_text(interval)} is in commit {committed_at} already"
 
 
 def _run_once(run: IngestContext) -> JobReport:
     table = open_declared_table(run.spec, run.options, run.env)
-    plan, premise, listing = _plan(run, table)
-    if listing is None:
-        return _nothing(run, plan.reason, plan.code, instant=_own_commit(run, table))
-    missing = tuple(folder.path for folder in listing.missing)
-    if not plan.files:
-        return replace(_nothing(run, plan.reason, plan.code, instant=_own_commit(run, table)), missing=missing)
-    read = tuple(folder.path for folder in listing.folders if folder.files)
-    return replace(_ingested(run, table, plan, premise, listing), folders=read, missing=missing)
+    plan = _plan(run, table)
+    if plan.source is None:
+        return _nothing(run, plan.reason, JobReason.INTERVAL_INGESTED, instant=_own_commit(run, table))
+    if not plan.source.units:
+        nothing = _nothing(run, plan.reason, instant=_own_commit(run, table))
+        return replace(nothing, missing=plan.source.missing)
+    report = _ingested(run, table, plan, plan.source)
+    return replace(report, folders=plan.source.names, missing=plan.source.missing)
 
 
-def _ingested(
-    run: IngestContext, table: Table | None, plan: IngestPlan, premise: Premise, listing: SourceListing
-) -> JobReport:
-    """Read the files of the plan and commit their rows."""
+def _ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_plan: SourcePlan) -> JobReport:
+    """Read the planned records and commit their rows."""
     operation = ingest_of(run.spec).operation
-    log.info("table %s: %s, %s bytes", run.spec.table, plan.reason, plan.size_bytes)
-    known = _known(run, table)
-    box = _dead_letter_box(run, plan)
-    with run.reader(listing.storage, plan.files, run.spec, known=known, dead_letters=box) as batch:
+    log.info("table %s: %s", run.spec.table, plan.reason)
+    known = _known_columns(run, table)
+    box = _dead_letter_box(run, plan, source_plan)
+    with run.source.read(source_plan, known=known, dead_letters=box) as batch:
         if batch is None or not (batch.rows or batch.bad_records):
-            return _nothing(run, "the files hold no rows")
+            return _nothing(run, "the source holds no rows")
         if table is None:
             table = create_declared_table(run.spec, run.options, run.env, exist_ok=True)
-        extra = _extra(run, plan, batch, box)
-        extra |= _missing_extra(listing)
-        # Other tries whose letters are here by now planned before this commit, and lose to it.
+        extra = _extra(run, plan, source_plan, batch, box)
+        # Other attempts with dead letters at this moment planned before this commit, and will conflict with it.
         others = box.others()
         try:
-            still = replace(premise, confirm=partial(refuse_changed, listing.storage, plan.files))
-            outcome = write_batch(table, batch, operation, extra, still)
+            premise = replace(plan.premise, confirm=partial(run.source.verify, source_plan))
+            outcome = write_batch(table, batch, operation, extra, premise)
         except CommitStateUnknownError:
             raise
         except LakehouseError:
@@ -207,117 +217,104 @@ def _ingested(
                 box.empty(box.attempt)
             raise
         if others and isinstance(outcome, Committed):
-            _forget(table, box, others)
+            _delete_unnamed_letters(table, box, others)
         return _report(run, outcome, batch)
 
 
-def _plan(run: IngestContext, table: Table | None) -> tuple[IngestPlan, Premise, SourceListing | None]:
-    ingest, interval = ingest_of(run.spec), run.command.interval
-    paths = interval_paths(ingest.path, interval, once=ingest.operation != "upsert")
+def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
+    section, interval = ingest_of(run.spec), run.command.interval
     loaded = None if table is None else table.refresh()
-    committed, source = None, None
+    committed, checkpoint_commit = None, None
     marks: dict[str, str | None] = {}
-    checkpoint = Checkpoint()
     if interval is not None:
         marks[INTERVAL] = interval_text(interval)
         committed = None if loaded is None else latest_commit(loaded, INTERVAL, marks[INTERVAL])
-    if not ingest.is_by_interval:
+    if not section.is_by_interval:
         marks[CHECKPOINT] = None
-        source = None if loaded is None else latest_commit(loaded, CHECKPOINT)
-    if source is not None:
-        checkpoint = Checkpoint.from_json(source[1].extra[CHECKPOINT])
+        checkpoint_commit = None if loaded is None else latest_commit(loaded, CHECKPOINT)
     premise = Premise(
         timeline=Timeline(()) if loaded is None else loaded.timeline,
         marks=marks,
-        source=None if source is None else source[0],
+        source=None if checkpoint_commit is None else checkpoint_commit[0],
     )
-    repeat = ingest.replace or run.command.full_refresh
-    # Most runs that are repeated end here, before the source is listed.
-    listing = None if committed is not None and not repeat else list_source(paths, run.storage_options)
-    if listing is not None:
-        check_missing(listing.folders, ingest)
-    plan = plan_ingest(
-        () if listing is None else listing.files,
-        checkpoint,
-        interval=interval,
-        by_interval=ingest.is_by_interval,
-        committed_at=None if committed is None else committed[0].requested,
-        repeat=ingest.replace,
-        full_refresh=run.command.full_refresh,
-    )
-    return plan, premise, listing
+    committed_at = None if committed is None else committed[0].requested
+    full_refresh = run.command.full_refresh
+    # Most repeated runs end here, before the source is listed.
+    reason = skip_reason(interval, committed_at, repeat=section.replace or full_refresh)
+    if reason:
+        return IngestPlan(reason=reason, premise=premise)
+    checkpoint = None if checkpoint_commit is None else checkpoint_commit[1].extra[CHECKPOINT]
+    source_plan = run.source.plan(checkpoint, interval, full_refresh=full_refresh)
+    return IngestPlan(reason=source_plan.reason, premise=premise, interval=marks.get(INTERVAL), source=source_plan)
 
 
-def _forget(table: Table, box: DeadLetterBox, tries: Iterable[str]) -> None:
-    """Delete the letters of other tries to ingest the files that were just committed, unless a commit names them."""
+def _delete_unnamed_letters(table: Table, box: DeadLetterBox, attempts: Iterable[str]) -> None:
+    """Delete the dead letters of other attempts at the plan that was just committed, unless a commit names them."""
     named = {metadata.extra.get(DEAD_LETTERS) for _, metadata in table.commits()}
-    for attempt in tries:
+    for attempt in attempts:
         if box.url_of(attempt) not in named and table.commits_with(DEAD_LETTERS, box.url_of(attempt)) is None:
             box.empty(attempt)
 
 
-def _placed(spec: TableSpec, environ: Mapping[str, str]) -> TableSpec:
-    """Return the spec with `location` and `ingest.path` as addresses; placeholders of the interval stay."""
-    ingest = ingest_of(spec)
-    path = resolve(ingest.path, environ, name="ingest.path")
-    return replace(spec, location=location_of(spec, environ), ingest=replace(ingest, path=path))
-
-
-def _known(run: IngestContext, table: Table | None) -> Known:
-    """Return what is known of columns before the files are read."""
+def _known_columns(run: IngestContext, table: Table | None) -> KnownColumns:
+    """Return the columns that are known before the source is read."""
     keys = {key: text for key, text in run.options.items() if key not in CREATE_OPTIONS}
     schema = None if table is None else _known_schema(run.spec, table)
     is_stored = table is not None and bool(len(table.schema))
-    return Known(policy=parse_options(keys).schema, schema=schema, is_stored=is_stored)
+    return KnownColumns(policy=parse_options(keys).schema, schema=schema, is_stored=is_stored)
 
 
 def _known_schema(spec: TableSpec, table: Table) -> Schema | None:
-    """Return the columns by which earlier runs read, else the table's own where the input is stored as it is read.
+    """Return the columns by which earlier runs read, else the table's columns if the input is stored unchanged.
 
-    Parquet files bring their columns along, so new ones reach the table.
+    A source that declares its types, such as Parquet, needs no known columns: new columns reach the table.
     """
-    ingest = ingest_of(spec)
-    if ingest.format == "parquet":
+    section = ingest_of(spec)
+    if section.source.declares_types:
         return None
     stored = table.last_commit_extra(SCHEMA)
     if stored is not None:
         return schema_from_json(stored)
     columns = table.schema
-    return schema_of_arrow(columns) if len(columns) and not ingest.select else None
+    return schema_of_arrow(columns) if len(columns) and not section.select else None
 
 
-def _extra(run: IngestContext, plan: IngestPlan, batch: Batch, box: DeadLetterBox) -> dict[str, str]:
-    extra = {FILES: plan.summary(), BAD_RECORDS: str(batch.bad_records)}
-    if plan.checkpoint is not None:
-        extra[CHECKPOINT] = plan.checkpoint.to_json()
+def _extra(
+    run: IngestContext, plan: IngestPlan, source_plan: SourcePlan, batch: Batch, box: DeadLetterBox
+) -> dict[str, str]:
+    """Return the extra metadata of the commit."""
+    extra = {**source_plan.metadata, BAD_RECORDS: str(batch.bad_records)}
+    if source_plan.checkpoint is not None:
+        extra[CHECKPOINT] = source_plan.checkpoint
     if plan.interval is not None:
         extra[INTERVAL] = plan.interval
     if batch.bad_records:
         extra[DEAD_LETTERS] = box.url
-    if ingest_of(run.spec).format != "parquet" and set(batch.schema.names) != set(run.spec.schema):
+    has_types = ingest_of(run.spec).source.declares_types
+    if not has_types and set(batch.schema.names) != set(run.spec.schema):
         extra[SCHEMA] = schema_to_json(batch.schema)
     if run.command.run_id is not None:
         extra[RUN_ID] = run.command.run_id
     return extra
 
 
-def _dead_letter_box(run: IngestContext, plan: IngestPlan) -> DeadLetterBox:
-    """Return the folder beside the table for exactly these files and this try."""
+def _dead_letter_box(run: IngestContext, plan: IngestPlan, source_plan: SourcePlan) -> DeadLetterBox:
+    """Return the folder beside the table for exactly these records and this attempt."""
     location = run.spec.location.rstrip("/")
     is_bucket = "://" in location and "/" not in location.partition("://")[2]
-    place = f"{location}/.dead_letters" if is_bucket else f"{location}_dead_letters"
-    entries = b"".join(b"%d:%s" % file.entry for file in plan.files)
-    digest = hashlib.blake2b(entries, digest_size=6).hexdigest()
+    folder = f"{location}/.dead_letters" if is_bucket else f"{location}_dead_letters"
     run_name = (plan.interval or run.command.run_id or "run").replace("/", "_")
     name = re.sub(r"[^\w.+=-]", "-", run_name).lstrip(".")
-    return DeadLetterBox(storage=run.open(place), folder=f"{name}-{digest}", attempt=run.env.ids.uuid())
+    return DeadLetterBox(
+        storage=run.open(folder), folder=f"{name}-{source_plan.fingerprint}", attempt=run.env.ids.uuid()
+    )
 
 
 def _own_commit(run: IngestContext, table: Table | None) -> str | None:
-    """Return the instant that an earlier try of this very run committed before it could report, or None."""
+    """Return the instant that an earlier try of this run committed before it could report; None if there is none."""
     if table is None or run.command.run_id is None:
         return None
-    # Of a run as old as the archive the checkpoint says what it did.
+    # The archived timeline is not searched: the checkpoint covers runs that are so old.
     instant = table.commits_with(RUN_ID, run.command.run_id, archived=False)
     return None if instant is None else instant.requested
 
@@ -339,13 +336,6 @@ def _nothing(
         reason=reason,
         code=code,
     )
-
-
-def _missing_extra(listing: SourceListing) -> dict[str, str]:
-    """Return what the commit says of folders that were skipped: their number, and the first of them."""
-    paths = [folder.path for folder in listing.missing]
-    value = {"count": len(paths), "names": paths[:_NAMED]}
-    return {MISSING: json.dumps(value, ensure_ascii=False)} if paths else {}
 
 
 def _report(run: IngestContext, outcome: Committed | NothingToDo, batch: Batch) -> JobReport:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lakehouse.errors import UserError
 from lakehouse.model.index_type import INDEX_TYPES
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
+from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import (
     IndexSpec,
@@ -23,6 +24,7 @@ from lakehouse.spec.table import (
     load_spec,
     parse_spec,
 )
+from tests.support.file_ingest import file_ingest
 
 MINIMAL = "table: orders\nlocation: lake/orders\nrecord_key: id\n"
 
@@ -89,7 +91,7 @@ options: {hoodie.parquet.max.file.size: 1000000}
         partitions=(("region=eu", 32), ("^region=u", 16)),
     )
     assert list(spec.schema) == ["order_id", "line", "updated_at", "region", "created"]
-    assert spec.ingest == IngestSpec(
+    assert spec.ingest == file_ingest(
         path="s3://landing/{start:%Y/%m/%d}/",
         format="csv",
         options={"header": "false", "nullValue": "NA"},
@@ -117,7 +119,7 @@ options: {hoodie.parquet.max.file.size: 1000000}
 
 def test_event_times_of_an_ingestion_are_options_of_all_writes() -> None:
     spec = parse(f"{MINIMAL}ingest: {{path: landing, event_time: updated_at, lateness: 10m}}\n")
-    assert spec.ingest == IngestSpec(path="landing", event_time="updated_at", lateness_s=600)
+    assert spec.ingest == file_ingest(path="landing", event_time="updated_at", lateness_s=600)
     expected = {
         "hoodie.payload.event.time.field": "updated_at",
         "lakehouse.event_time.lateness": "600s",
@@ -294,9 +296,7 @@ partitions = st.builds(PartitionField, name=names, type=st.sampled_from(("SIMPLE
 )
 ingests = st.builds(
     IngestSpec,
-    path=names,
-    format=st.sampled_from(("json", "csv", "parquet")),
-    options=settings,
+    source=st.builds(FileSourceSpec, path=names, format=st.sampled_from(("json", "csv", "parquet")), options=settings),
     select=st.lists(texts, max_size=2).map(tuple),
     max_bad_records=st.integers(0, 10**9),
     replace=st.booleans(),

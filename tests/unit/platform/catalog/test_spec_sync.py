@@ -25,6 +25,7 @@ from lakehouse.spec.changes import changes_text, spec_changes
 from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse.spec.folder import read_specs, spec_paths
 from lakehouse.spec.table import TableSpec
+from tests.support.file_ingest import files_of
 
 CLEAN = "services: {clean: {commits_retained: %s}}\n"
 Write = Callable[..., Path]
@@ -196,7 +197,7 @@ def test_an_ingestion_of_a_table_by_its_name_reads_by_the_edited_spec(
     assert 'ingest.path: "before" -> "after"' in JobReport.from_json(report.read_text()).warning
     monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", os.pathsep.join((specs, f"{specs}-nowhere")))
     assert main(["ingest", "run", "--table", "sales.orders"]) == 0
-    assert [spec.ingest and spec.ingest.path for spec in seen] == ["before", "after"]
+    assert [files_of(spec.ingest).path for spec in seen] == ["before", "after"]
     assert {spec.location for spec in seen} == {catalog.entry("sales.orders").location}
     assert [version.version for version in catalog.spec_history("sales.orders")] == [1, 2]
 

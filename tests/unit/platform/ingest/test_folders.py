@@ -14,12 +14,13 @@ from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError, SourceMissingError, UserError
-from lakehouse.platform.ingest.run import MISSING, IngestContext, ingest
-from lakehouse.platform.sources.files import list_source
+from lakehouse.platform.ingest.run import IngestContext, ingest
+from lakehouse.platform.sources.file_listing import list_source
+from lakehouse.platform.sources.files import MISSING
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
-from lakehouse.spec.ingest import IngestSpec
 from lakehouse.spec.table import TableSpec, parse_spec
-from tests.support.ingested import read_lines
+from tests.support.file_ingest import file_ingest, files_of
+from tests.support.ingested import files_source
 
 DAY = ("2026-01-01T00:00:00", "2026-01-01T23:00:00")
 
@@ -44,16 +45,15 @@ class Hours:
             location=f"{self.root}/table",
             record_key=("id",),
             schema={"id": "string", "p": "string", "ts": "bigint"},
-            ingest=IngestSpec(path=f"{self.root}/{path}", **given),
+            ingest=file_ingest(path=f"{self.root}/{path}", **given),
         )
         start, end = interval or (None, None)
         command = JobCommand(verb="ingest", action="run", table="t", interval_start=start, interval_end=end)
         context = IngestContext(
-            reader=read_lines,
+            source=files_source(spec),
             spec=spec,
             command=command,
             options=spec.write_options(),
-            storage_options={},
             env=Env(storage=open_storage(spec.location)),
             open=open_storage,
         )
@@ -144,13 +144,12 @@ def test_missing_and_empty_folders_are_treated_alike(hours: Hours, tmp_path: Pat
         (tmp_path / "in" / "_SUCCESS").touch()
     (folder,) = list_source((f"{tmp_path}/in",), {}).folders
     assert (folder.files, folder.exists) == (0, state == "empty")
-    spec = IngestSpec(path=f"{tmp_path}/in", missing=rule)
     hours.root, path = str(tmp_path), "in"
     if rule == "skip":
-        assert hours.run(None, path=path, missing=spec.missing).status is JobStatus.NOTHING_TO_DO
+        assert hours.run(None, path=path, missing=rule).status is JobStatus.NOTHING_TO_DO
         return
     with pytest.raises(SourceMissingError if rule == "wait" else UserError, match="in'"):
-        hours.run(None, path=path, missing=spec.missing)
+        hours.run(None, path=path, missing=rule)
 
 
 def test_a_landing_zone_read_by_checkpoint_may_be_empty_but_must_exist(hours: Hours, tmp_path: Path) -> None:
@@ -189,8 +188,8 @@ def test_folders_in_two_buckets_are_refused() -> None:
 def test_a_spec_says_what_happens_to_missing_folders() -> None:
     text = "table: t\nlocation: x\nrecord_key: id\ningest: {path: 'in/{start:%Y}/', missing: wait, wait_for: 90m}"
     spec = parse_spec(text, source="t.yaml")
-    assert spec.ingest is not None
-    assert (spec.ingest.missing, spec.ingest.wait_for_s) == ("wait", 5400)
+    files = files_of(spec.ingest)
+    assert (files.missing, files.wait_for_s) == ("wait", 5400)
     with pytest.raises(UserError, match=r"t.yaml:4: wait_for: .* add 'missing: wait'"):
         parse_spec(text.replace("missing: wait, ", ""), source="t.yaml")
     with pytest.raises(UserError, match="'ignore' is none of"):

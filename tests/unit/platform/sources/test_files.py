@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.errors import UserError
+from lakehouse.platform.ingest.run import skip_reason
 from lakehouse.platform.sources.file_checkpoint import Checkpoint, SourceFile
+from lakehouse.platform.sources.file_listing import list_source
 from lakehouse.platform.sources.file_paths import interval_paths, split_path
-from lakehouse.platform.sources.files import list_source, plan_ingest
+from lakehouse.platform.sources.files import choose_files
 from lakehouse.platform.sources.missing_folders import check_missing
 from lakehouse.spec.contracts.job import interval_text
-from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.location import resolve
 
 JANUARY = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
@@ -42,52 +44,49 @@ def test_runs_by_checkpoint_take_every_file_once_in_whatever_order_they_appear(
     for arriving in arrivals:
         present += [file for file in arriving if file not in present]
         checkpoint = Checkpoint() if committed is None else Checkpoint.from_json(committed)
-        plan = plan_ingest(present, checkpoint)
-        again = plan_ingest(present, checkpoint)
-        assert plan == again
-        if plan.files:
-            assert plan.checkpoint is not None
-            taken += plan.files
-            committed = plan.checkpoint.to_json()
+        choice = choose_files(present, checkpoint)
+        assert choose_files(present, checkpoint) == choice
+        if choice.files:
+            assert choice.checkpoint is not None
+            taken += choice.files
+            committed = choice.checkpoint.to_json()
     assert sorted(taken, key=str) == sorted(present, key=str)
 
 
 @given(ARRIVALS)
 def test_a_killed_run_is_planned_again_in_full(arrivals: list[list[SourceFile]]) -> None:
     present = [file for arriving in arrivals for file in arriving]
-    killed = plan_ingest(present, Checkpoint())
-    assert plan_ingest(present, Checkpoint()) == killed
+    killed = choose_files(present, Checkpoint())
+    assert choose_files(present, Checkpoint()) == killed
     assert set(killed.files) == set(present)
 
 
-def test_an_interval_in_a_commit_is_not_ingested_again_unless_it_is_asked_for() -> None:
+def test_a_committed_interval_is_skipped_unless_the_run_repeats_it() -> None:
     files = [_file(1, 1), _file(2, 2)]
-    done = plan_ingest(files, Checkpoint(), interval=JANUARY, by_interval=True, committed_at="20260201000000000")
-    assert done.files == ()
-    assert done.reason == "interval 2026-01-01T00:00:00Z/2026-02-01T00:00:00Z is in commit 20260201000000000 already"
-    repeated = plan_ingest(
-        files, Checkpoint(), interval=JANUARY, by_interval=True, committed_at="20260201000000000", repeat=True
-    )
-    assert repeated.files == tuple(files)
+    reason = skip_reason(JANUARY, "20260201000000000", repeat=False)
+    assert reason == "interval 2026-01-01T00:00:00Z/2026-02-01T00:00:00Z is in commit 20260201000000000 already"
+    assert skip_reason(JANUARY, "20260201000000000", repeat=True) == ""
+    assert choose_files(files, None).files == tuple(files)
 
 
-def test_a_run_by_interval_takes_all_its_files_and_leaves_the_checkpoint_alone() -> None:
+def test_a_run_by_interval_reads_all_its_files_and_has_no_checkpoint() -> None:
     files = [_file(1, 1), _file(2, 2)]
-    plan = plan_ingest(files, Checkpoint().after(files), interval=JANUARY, by_interval=True)
-    assert plan.files == tuple(files)
-    assert plan.checkpoint is None
+    choice = choose_files(files, None)
+    assert choice.files == tuple(files)
+    assert choice.checkpoint is None
 
 
-def test_a_full_refresh_takes_everything_and_still_leaves_a_checkpoint() -> None:
+def test_a_full_refresh_reads_all_files_and_has_a_checkpoint() -> None:
     files = [_file(1, 1), _file(2, 2)]
-    plan = plan_ingest(files, Checkpoint().after(files), committed_at="2026", full_refresh=True)
-    assert plan.files == tuple(files)
-    assert plan.checkpoint == Checkpoint().after(files)
+    assert skip_reason(JANUARY, "2026", repeat=True) == ""
+    choice = choose_files(files, Checkpoint().after(files), full_refresh=True)
+    assert choice.files == tuple(files)
+    assert choice.checkpoint == Checkpoint().after(files)
 
 
-def test_the_summary_names_some_files_and_counts_all() -> None:
-    plan = plan_ingest([_file(n, n) for n in range(50)], Checkpoint())
-    summary = json.loads(plan.summary())
+def test_the_summary_counts_all_files_and_names_the_first_20() -> None:
+    choice = choose_files([_file(n, n) for n in range(50)], Checkpoint())
+    summary = json.loads(choice.summary())
     assert (summary["count"], summary["bytes"], len(summary["names"])) == (50, 50, 20)
     assert summary["names"][0] == "/landing/0"
 
@@ -139,7 +138,7 @@ def test_a_path_that_does_not_exist_is_named(landing: Path, path: str) -> None:
     (folder,) = list_source((f"{landing}/{path}",), {}).folders
     assert not folder.exists
     with pytest.raises(UserError, match=f"no file or directory '.*{path[:7]}"):
-        check_missing([folder], IngestSpec(path=path))
+        check_missing([folder], FileSourceSpec(path=path))
 
 
 def test_an_object_store_has_no_empty_directories_so_a_slash_or_a_pattern_says_it_may_be_empty() -> None:

@@ -1,10 +1,10 @@
-"""The columns of a run: what the files bring, what the spec and earlier runs know, and what policy says of the rest.
+"""Decide which columns of the files a run reads, and with which types.
 
-    known     the spec's `schema`; of columns that it does not have, what earlier runs read
-    new       names in files that are not known: their types are inferred from all records, or they are not read
-    lacking   known names that files of the run do not have: the write gets those of each set of files
+    known     the columns of the spec's `schema`, and further columns that earlier runs read
+    new       names in files that are not known: either their types are inferred from all records, or they are not read
+    lacking   known names that files of the run do not have: the write needs those of each set of files
 
-Parquet files bring their types along, so there all columns are read, and the table says which are new.
+Parquet files declare their types. All their columns are read, and the table decides which of them are new.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.errors import UserError
 from lakehouse.model.drift import ColumnDrift, Drift
+from lakehouse.platform.sources.source_context import ingest_of
 from lakehouse.spark.columns import (
     ColumnSet,
     common_schema,
@@ -35,7 +36,7 @@ from lakehouse.spark.sources import (
     infer_schema,
     schema_of,
 )
-from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.file_source import FileSourceSpec
 from lakehouse.spec.options.schema import NEW_COLUMN, SchemaPolicy
 from lakehouse.spec.table import TableSpec
 
@@ -44,10 +45,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What is read: sets of files that bring the same columns, and the columns and types of all rows.
+    """The columns to read.
 
-    `ignored` are the names that are in files and not read, `fields` those of fields inside of columns.
-    `lacking_fields` are, of each set, the fields inside of columns that only other sets have.
+    Attributes:
+        sets: Sets of files that have the same columns.
+        schema: The columns and types of all rows.
+        ignored: The columns that files have and that are not read.
+        fields: The fields inside of columns that files have and that are not read, by dotted names.
+        lacking_fields: For each set, the fields inside of columns that only other sets have.
     """
 
     sets: tuple[ColumnSet, ...]
@@ -60,14 +65,17 @@ class ReadPlan:
         """Return the columns that the files of one set do not have."""
         one = self.sets[number]
         if not one.names and one.files.format == "csv":
-            # Without a header a file has the columns in order, all of them.
+            # A file without a header has all columns, in order.
             return frozenset()
         fold = str if one.files.format == "json" else str.lower
         names = {fold(name) for name in one.names}
         return frozenset(name for name in self.schema.names if fold(name) not in names)
 
     def drift(self, rows: Sequence[int]) -> tuple[ColumnDrift, ...]:
-        """Return what was not read or is not there, with the number of rows that it concerns: `rows` of each set."""
+        """Return the columns that were not read or are missing, with the number of affected rows.
+
+        `rows` has the number of rows of each set.
+        """
         counts = {name: sum(rows) for name in self.fields}
         for name in self.ignored:
             counts[name] = sum(count for one, count in zip(self.sets, rows, strict=True) if name in one.names)
@@ -83,24 +91,35 @@ class ReadPlan:
 def plan_columns(
     session: Session, sets: Sequence[FileSet], spec: TableSpec, known: Schema | None, policy: SchemaPolicy
 ) -> ReadPlan:
-    """Look up the columns of the files and decide what is read; raise UserError for what the policy refuses."""
-    ingest, declared = _ingest(spec), declared_schema(spec.schema)
-    if ingest.format == "parquet":
+    """Look up the columns of the files and decide which are read.
+
+    Args:
+        session: The Spark session that reads.
+        sets: The files, in sets of one format and one header.
+        spec: The spec of the table.
+        known: The columns that earlier runs read; None if there are none.
+        policy: The rules for columns that differ.
+
+    Raises:
+        UserError: The policy refuses a difference.
+    """
+    settings, declared = file_source_of(spec), declared_schema(spec.schema)
+    if settings.format == "parquet":
         return _parquet_plan(session, sets[0], declared, policy)
-    if ingest.format == "json":
-        found = json_columns(session, sets[0])
+    if settings.format == "json":
+        column_sets = json_columns(session, sets[0])
     else:
-        found = tuple(ColumnSet.of(files, files.header) for files in sets)
+        column_sets = tuple(ColumnSet.of(files, files.header) for files in sets)
     base = _base(declared, known)
     if not base.fields:
-        return ReadPlan(sets=found, schema=_inferred(session, found, spec))
-    return _with_new(session, found, base, spec, policy)
+        return ReadPlan(sets=column_sets, schema=_inferred(session, column_sets, spec))
+    return _with_new(session, column_sets, base, spec, policy)
 
 
 def widened_plan(session: Session, plan: ReadPlan, spec: TableSpec, policy: SchemaPolicy) -> ReadPlan:
-    """Return the plan with types that hold the records that did not parse, where the policy allows the change.
+    """Return the plan with wider types for the records that did not parse, where the policy allows the change.
 
-    What the spec declares stays, and so do keys, partitions and orderings.
+    Columns that the spec declares, record keys, partition and ordering columns keep their types.
     """
     fixed = {*spec.schema, *spec.record_key, *(column.name for column in spec.partition_by), *spec.ordering}
     inferred = infer_schema(session, [one.files for one in plan.sets])
@@ -108,9 +127,11 @@ def widened_plan(session: Session, plan: ReadPlan, spec: TableSpec, policy: Sche
     return plan if schema == plan.schema else replace(plan, schema=schema)
 
 
-def _ingest(spec: TableSpec) -> IngestSpec:
-    assert spec.ingest is not None, "a run has a source"
-    return spec.ingest
+def file_source_of(spec: TableSpec) -> FileSourceSpec:
+    """Return the settings of the files source of a spec."""
+    source = ingest_of(spec).source
+    assert isinstance(source, FileSourceSpec), f"the source of table {spec.table} is {source.KIND}"
+    return source
 
 
 def _base(declared: Schema, known: Schema | None) -> Schema:
@@ -119,13 +140,13 @@ def _base(declared: Schema, known: Schema | None) -> Schema:
 
 
 def _parquet_plan(session: Session, files: FileSet, declared: Schema, policy: SchemaPolicy) -> ReadPlan:
-    found = parquet_columns(files)
-    schemas = [infer_schema(session, [one.files]) for one in found]
-    common = common_schema(found, schemas, policy)
-    cut = narrowing(declared, {column.name.lower(): column.dataType for column in common})
-    if cut is not None:
-        raise UserError(f"{cut}: values would be cut. Declare the wider type")
-    return ReadPlan(sets=found, schema=_base(declared, common), lacking_fields=_lacking_fields(schemas, common))
+    column_sets = parquet_columns(files)
+    schemas = [infer_schema(session, [one.files]) for one in column_sets]
+    common = common_schema(column_sets, schemas, policy)
+    narrowed = narrowing(declared, {column.name.lower(): column.dataType for column in common})
+    if narrowed is not None:
+        raise UserError(f"{narrowed}: values would be cut. Declare the wider type")
+    return ReadPlan(sets=column_sets, schema=_base(declared, common), lacking_fields=_lacking_fields(schemas, common))
 
 
 def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[str, ...], ...]:
@@ -142,32 +163,32 @@ def _lacking_fields(schemas: Sequence[Schema], common: Schema) -> tuple[tuple[st
     )
 
 
-def _inferred(session: Session, found: Sequence[ColumnSet], spec: TableSpec) -> Schema:
+def _inferred(session: Session, column_sets: Sequence[ColumnSet], spec: TableSpec) -> Schema:
     """Return the columns of a table without a declared schema."""
-    schema = infer_schema(session, [one.files for one in found])
-    if _ingest(spec).format == "json" and not _ingest(spec).select:
-        # The type of a column without any value is unknown. It is added with its first value.
-        valued = {name for one in found for name in one.valued} | set(spec.record_key)
+    schema = infer_schema(session, [one.files for one in column_sets])
+    if file_source_of(spec).format == "json" and not ingest_of(spec).select:
+        # The type of a column without values is unknown. The column is added with its first value.
+        valued = {name for one in column_sets for name in one.valued} | set(spec.record_key)
         schema = schema_of([column for column in schema if column.name in valued])
     log.warning(
-        "table %s: columns and types were inferred from %s files; declare them in 'schema' of the spec to be sure: %s",
+        "table %s: columns and types were inferred from %s files; declare them in 'schema' of the spec to fix them: %s",
         spec.table,
-        sum(len(one.files.paths) for one in found),
+        sum(len(one.files.paths) for one in column_sets),
         describe(schema),
     )
     return schema
 
 
 def _with_new(
-    session: Session, found: tuple[ColumnSet, ...], base: Schema, spec: TableSpec, policy: SchemaPolicy
+    session: Session, column_sets: tuple[ColumnSet, ...], base: Schema, spec: TableSpec, policy: SchemaPolicy
 ) -> ReadPlan:
-    """Return the plan of files whose columns are known but for some."""
-    fold = str if _ingest(spec).format == "json" else str.lower
+    """Return the plan of files with known columns and possibly new ones."""
+    fold = str if file_source_of(spec).format == "json" else str.lower
     names = {fold(name) for name in base.names}
-    new = {name: one for one in found for name in one.names if fold(name) not in names and name in one.valued}
-    select = _ingest(spec).select
-    takes = policy.new_column == "add" and (not select or any(text.strip().startswith("*") for text in select))
-    columns, fields = _new_fields(session, found, base)
+    new = {name: one for one in column_sets for name in one.names if fold(name) not in names and name in one.valued}
+    select = ingest_of(spec).select
+    adds = policy.new_column == "add" and (not select or any(text.strip().startswith("*") for text in select))
+    columns, fields = _new_fields(session, column_sets, base)
     if policy.new_column == "fail" and (new or fields):
         name = sorted(new or fields)[0]
         where = f", such as {new[name].files.address(new[name].files.paths[0])}," if name in new else ""
@@ -176,36 +197,36 @@ def _with_new(
             f"new_column in 'ingest' ({NEW_COLUMN}) to add it, or to ignore it",
             column=name,
         )
-    if takes:
+    if adds:
         _check_case(new, base)
-    ignored: tuple[str, ...] = () if takes else tuple(sorted(new))
-    if takes and new:
-        bringing = [one.files for one in found if new.keys() & set(one.names)]
-        columns = schema_of([*columns, *(column_of(infer_schema(session, bringing), name) for name in sorted(new))])
+    ignored: tuple[str, ...] = () if adds else tuple(sorted(new))
+    if adds and new:
+        with_new = [one.files for one in column_sets if new.keys() & set(one.names)]
+        columns = schema_of([*columns, *(column_of(infer_schema(session, with_new), name) for name in sorted(new))])
     if policy.new_column == "add" or not fields:
-        return ReadPlan(sets=found, schema=columns, ignored=ignored)
-    return ReadPlan(sets=found, schema=base, ignored=ignored, fields=fields)
+        return ReadPlan(sets=column_sets, schema=columns, ignored=ignored)
+    return ReadPlan(sets=column_sets, schema=base, ignored=ignored, fields=fields)
 
 
 def _check_case(new: Mapping[str, ColumnSet], base: Schema) -> None:
-    """Raise UserError for a new column that differs from another one in nothing but case: tables cannot have both."""
+    """Raise UserError for a new column that differs from another column only in case: a table cannot have both."""
     seen = {name.lower(): name for name in base.names}
     for name, one in sorted(new.items()):
         other = seen.setdefault(name.lower(), name)
         if other != name:
             raise UserError(
                 f"column {name!r} of the files, such as {one.files.address(one.files.paths[0])}, differs from "
-                f"{other!r} in nothing but case, and a table cannot have both. Rename it in the files, or set "
+                f"{other!r} only in case, and a table cannot have both. Rename it in the files, or set "
                 "new_column: ignore in 'ingest'",
                 column=name,
             )
 
 
-def _new_fields(session: Session, found: Sequence[ColumnSet], base: Schema) -> tuple[Schema, tuple[str, ...]]:
-    """Return the known columns with the fields inside of them that only the files have, and the names of these."""
+def _new_fields(session: Session, column_sets: Sequence[ColumnSet], base: Schema) -> tuple[Schema, tuple[str, ...]]:
+    """Return the known columns together with new fields inside of them, and the dotted names of the new fields."""
     if not any(nested(column.dataType) for column in base):
         return base, ()
-    inferred = {column.name: column for column in infer_schema(session, [one.files for one in found])}
+    inferred = {column.name: column for column in infer_schema(session, [one.files for one in column_sets])}
     columns = []
     added: list[str] = []
     for column in base:

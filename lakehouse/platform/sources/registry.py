@@ -1,0 +1,19 @@
+"""The kinds of sources. To add a source, add its reader here and its settings in `lakehouse.spec.ingest`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lakehouse.platform.sources.files import open_files_source
+from lakehouse.platform.sources.source import Source
+from lakehouse.platform.sources.source_context import SourceContext, ingest_of
+from lakehouse.spec.file_source import FileSourceSpec
+
+#: Functions that open a source, by the `KIND` of its settings.
+SOURCES: dict[str, Callable[[SourceContext], Source[Any]]] = {FileSourceSpec.KIND: open_files_source}
+
+
+def open_source(context: SourceContext) -> Source[Any]:
+    """Open the source that a spec declares; raise UserError if the spec declares none."""
+    return SOURCES[ingest_of(context.spec).source.KIND](context)

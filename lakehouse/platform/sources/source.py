@@ -1,0 +1,118 @@
+"""The contract between an ingest run and a source.
+
+    plan      look up what the source has beyond the checkpoint, or in the data interval; read no records
+    read      turn the planned records into rows; write records that cannot become rows to the dead letters
+    verify    check, shortly before the commit, that the planned records are still what the source has
+
+The commit of a run carries the rows, the new checkpoint and the source's own metadata together. A run that fails
+before its commit leaves no checkpoint, so the next run plans the same records again. A source therefore keeps no state
+of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+from lakehouse.model.drift import BatchColumns
+from lakehouse.platform.sources.dead_letters import DeadLetterBox
+from lakehouse.spark.sources import Frame, Schema
+from lakehouse.spec.options.schema import SchemaPolicy
+
+#: First moment of a data interval, and first moment after it; both with a time zone.
+Interval = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePlan:
+    """What a run reads, and what its commit records about it.
+
+    Attributes:
+        units: The number of units to read, such as files or offset ranges; 0 if there is nothing to read.
+        reason: A text for people: what is read, or why nothing is.
+        fingerprint: A short text that identifies the planned records; retries of the same plan have the same one.
+        checkpoint: The checkpoint that the commit carries; None for a run by data interval.
+        metadata: The source's own entries of the commit's extra metadata.
+        names: What is read, as the report lists it, such as folders or topics.
+        missing: What was expected and is not there.
+    """
+
+    units: int
+    reason: str
+    fingerprint: str = ""
+    checkpoint: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownColumns:
+    """The columns that are known before a source is read.
+
+    Attributes:
+        policy: The rules for columns that differ from those of the table.
+        schema: The columns that earlier runs read; None if there are none.
+        is_stored: Whether the table exists and has columns.
+    """
+
+    policy: SchemaPolicy
+    schema: Schema | None = None
+    is_stored: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The rows of a run.
+
+    Attributes:
+        frame: The rows to write.
+        rows: The number of rows in `frame`.
+        bad_records: The number of records that were written to the dead letters.
+        schema: The columns and types by which the source was read.
+        columns: The columns that some rows lack, and those that were not read.
+    """
+
+    frame: Frame
+    rows: int
+    bad_records: int
+    schema: Schema
+    columns: BatchColumns | None = None
+
+
+PlanT = TypeVar("PlanT", bound=SourcePlan)
+
+
+class Source(Protocol[PlanT]):
+    """Reads the rows of one table from one source. Every method may be called again with the same arguments."""
+
+    def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> PlanT:
+        """Choose the records of a run.
+
+        The plan is a value: as long as the source does not change, the same arguments give an equal plan.
+
+        Args:
+            checkpoint: The checkpoint of the newest commit that has one; None if there is none.
+            interval: The data interval of the run; None for a run without one.
+            full_refresh: Whether to read all records, also those before the checkpoint.
+
+        Raises:
+            UserError: The source does not exist, or does not fit the settings or the interval.
+            SourceMissingError: Expected data has not arrived, and the settings say to wait.
+            RetryableError: The source does not answer.
+        """
+
+    def read(
+        self, plan: PlanT, *, known: KnownColumns, dead_letters: DeadLetterBox
+    ) -> AbstractContextManager[Batch | None]:
+        """Read the planned records for the time of a `with` block; None if they hold no rows at all.
+
+        Raises UserError, before anything is written to the table, for data that cannot be read and for more bad records
+        than the spec allows.
+        """
+
+    def verify(self, plan: PlanT) -> None:
+        """Raise SourceChangedError if the planned records changed, so that it is unknown which version was read."""

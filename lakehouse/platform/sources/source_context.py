@@ -1,0 +1,38 @@
+"""The values that a source is opened with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakehouse.errors import UserError
+from lakehouse.spark.sources import Session
+from lakehouse.spec.ingest import IngestSpec
+from lakehouse.spec.table import TableSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceContext:
+    """The values that a source is opened with.
+
+    Attributes:
+        session: The Spark session that reads.
+        spec: The spec of the table.
+        environ: Environment variables, for `${VAR}` in settings and for connections.
+        storage_options: Options of file systems and object stores.
+    """
+
+    session: Session
+    spec: TableSpec
+    environ: Mapping[str, str]
+    storage_options: Mapping[str, str]
+
+
+def ingest_of(spec: TableSpec) -> IngestSpec:
+    """Return the `ingest` section of a spec; raise UserError if it has none."""
+    if spec.ingest is None:
+        raise UserError(
+            f"table {spec.table} declares no ingestion: add 'ingest' with a path to {spec.source or 'its spec'}",
+            table=spec.table,
+        )
+    return spec.ingest

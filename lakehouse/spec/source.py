@@ -1,0 +1,60 @@
+"""The contract of a source's settings in the `ingest` section of a table spec.
+
+A source has a dataclass of settings in `lakehouse.spec` and a reader in `lakehouse.platform.sources`. The name
+`source:` in the section selects both. Secrets are not settings: they stay in connections and environment variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, Self
+
+from lakehouse.errors import UserError
+from lakehouse.spec.secrets import refuse_secrets
+from lakehouse.spec.yaml_section import Section
+
+
+class SourceSpec(Protocol):
+    """The settings of one source, a frozen dataclass.
+
+    Attributes:
+        KIND: The value of `source:` that selects this dataclass.
+        NAMES: The names in the `ingest` section that belong to this source.
+    """
+
+    KIND: ClassVar[str]
+    NAMES: ClassVar[tuple[str, ...]]
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The options of the source's reader."""
+
+    @property
+    def is_by_interval(self) -> bool:
+        """Whether a run reads its data interval; otherwise it continues from the checkpoint of the last commit."""
+
+    @property
+    def declares_types(self) -> bool:
+        """Whether the source itself declares the column types, as Parquet does; otherwise text is parsed."""
+
+    @property
+    def description(self) -> str:
+        """What a run reads, such as `json files of landing/orders`."""
+
+    @classmethod
+    def parse(cls, section: Section) -> Self:
+        """Read the settings from the `ingest` section; raise UserError with file and line."""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the settings as YAML holds them, without those that have their default."""
+
+
+def reader_options(section: Section) -> dict[str, str]:
+    """Return the `options` of an `ingest` section; raise UserError with file and line if one holds a secret."""
+    detail, options = section.section("options", "options"), section.mapping("options")
+    for name, value in options.items():
+        try:
+            refuse_secrets({name: value}, "options")
+        except UserError as error:
+            raise (detail or section).error(error.message, name) from error
+    return options
