@@ -44,7 +44,7 @@ MANY_PARAMETERS: frozenset[str] = frozenset(
         "lakehouse/core/operations/write/write.py:_candidate",
         "lakehouse/core/operations/write/write.py:_write",
         "lakehouse/core/operations/write/write.py:_write_staged",
-        "lakehouse/core/planning/clean.py:_dead_change_logs",
+        "lakehouse/core/planning/clean.py:_removable_change_logs",
         "lakehouse/core/planning/clustering.py:plan_clustering",
         "lakehouse/core/planning/damage.py:_damage",
         "lakehouse/core/planning/damage.py:find_damage",

@@ -188,8 +188,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "core/planning/clean.py",
-        "return [s for s in dead if state.kept.isdisjoint(slice_paths(s))]",
-        "return list(dead)",
+        "return [s for s in removable if state.kept.isdisjoint(slice_paths(s))]",
+        "return list(removable)",
         CLEAN,
     ),
     Mutant(

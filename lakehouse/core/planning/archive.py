@@ -1,18 +1,20 @@
-"""Which completed actions leave the active timeline (TL-5.3).
+"""Plan an archive: which completed instants move from the active to the archived timeline (TL-5.3).
 
     archived | c1 clean c2 c3 rollback c4 | c5 ... c24   c25(pending) ...      keep.min.commits = 20 stay
-               `---- first of these ----'
+               `- oldest of these move --'
 
-Commits leave in the order of their requests, without a gap but for savepoints, up to the first bound:
+Commits are archived by requested time, without gaps except savepoints, up to the first bound:
 
-    a pending write    the last commit before it stays, and all that completed after it was requested: its writer has to
-                       find what it conflicts with, and files older than the timeline count as committed
-    the newest         the commit that completed last stays: times drawn later are above it
-    a savepoint        stays, and with it all later commits
-    a replacecommit    stays until a clean has removed the files that it replaced; without it they would come back
-    a compaction       the delta commits stay by which the next one is due
-Hudi's archiver has the same bounds, but for the second half of the first, the second, and that the newest clean stays:
-readers go by it to tell which past instants are still readable.
+    pending write      The last commit before it stays, and all commits that completed after it was requested: the
+                       writer has to find conflicts with them. Also, files older than the timeline count as committed.
+    newest commit      The commit that completed last stays, because later instant times must be greater.
+    savepoint          It stays, and all later commits stay.
+    replacecommit      It stays until a clean has deleted the replaced files. Otherwise they would become visible again.
+    compaction         The delta commits that make the next compaction due stay.
+
+Hudi's archiver has the same bounds, with three exceptions. It archives commits that completed after the request of a
+pending write, it archives the newest commit, and it archives the newest clean. This package keeps the newest clean,
+because readers use it to decide which past instants are readable.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from lakehouse.spec.options.archive import ArchivePolicy
 from lakehouse.spec.options.clean import CleanPolicy
 from lakehouse.spec.options.compaction import CompactionPolicy
 
-#: Pending, these hold the archive back.
+#: Pending instants with these actions bound the archive.
 _WRITING = WRITE_ACTIONS | {Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING}
 _REPLACING = frozenset({Action.REPLACECOMMIT, Action.CLUSTERING})
 _COUNTING = ("NUM_COMMITS", "NUM_AND_TIME")
@@ -38,7 +40,7 @@ _SAVEPOINTED = "savepointed_timestamps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """The first commit that stays, and why."""
+    """The first commit that stays, and the reason."""
 
     requested: str
     reason: str
@@ -46,7 +48,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveDue:
-    """Whether an archive is due, and the numbers that say so: completed commits, and actions it would take."""
+    """Whether an archive is due, with the number of completed commits and of actions it would move."""
 
     due: bool
     reason: str
@@ -55,7 +57,7 @@ class ArchiveDue:
 
 
 def too_few(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolicy, *, force: bool = False) -> str | None:
-    """Return why nothing is archived, if that follows from the number of commits alone."""
+    """Return the reason for an empty plan if the timeline has too few commits, else None."""
     commits, (least, most) = len(timeline.writes()), commits_to_keep(timeline, policy, clean)
     if commits <= (least if force else most):
         return f"{commits} completed commits; {'at least' if force else 'up to'} {least if force else most} stay"
@@ -63,7 +65,10 @@ def too_few(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolicy, *, fo
 
 
 def commits_to_keep(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolicy) -> tuple[int, int]:
-    """Return how many commits stay, and how many make an archive due: more than the cleaner still has to see."""
+    """Return the number of commits that stay and the number above which an archive is due.
+
+    Both are raised if the clean policy needs more commits than the archive policy keeps.
+    """
     commits = timeline.writes().instants
     needed = _commits_for_clean(commits, clean)
     if needed <= policy.min_commits:
@@ -72,7 +77,7 @@ def commits_to_keep(timeline: Timeline, policy: ArchivePolicy, clean: CleanPolic
 
 
 def _commits_for_clean(commits: Sequence[Instant], clean: CleanPolicy) -> int:
-    """Return the number of commits that a clean looks at, and two for safety, 0 if it does not go by commits."""
+    """Return the number of commits that the clean policy reads; 0 if the policy does not use commits."""
     if clean.policy == "KEEP_LATEST_COMMITS":
         return clean.commits_retained + 1 if len(commits) > clean.commits_retained else 0
     if clean.policy == "KEEP_LATEST_BY_HOURS" and commits:
@@ -90,9 +95,14 @@ def plan_archive(
     *,
     force: bool = False,
 ) -> ArchivePlan:
-    """Return the actions that leave; none if too few commits are there (with `force`: no more than have to stay).
+    """Return the actions to archive; none if the timeline has too few commits.
 
-    `bounds` are those that take more to know than the timeline.
+    Args:
+        timeline: The active timeline.
+        policy: The archive policy.
+        clean: The clean policy, which may need more commits.
+        bounds: Further bounds, which cannot be computed from the timeline.
+        force: Archive all commits but the minimum, even if no archive is due.
     """
     reason = too_few(timeline, policy, clean, force=force)
     if reason is not None:
@@ -148,13 +158,13 @@ def bound_of_compaction(timeline: Timeline, policy: CompactionPolicy) -> Bound |
         return None
     if len(since) < policy.max_delta_commits:
         return Bound(requested=start.requested, reason=f"delta commits since {start.requested} are not compacted yet")
-    # As many stay as make the next compaction due.
+    # Keep the number of delta commits that makes the next compaction due.
     kept = since[len(since) - policy.max_delta_commits]
     return Bound(requested=kept.requested, reason=f"delta commits since {kept.requested} make a compaction due")
 
 
 def bound_of_clean(timeline: Timeline, cleaned: tuple[Instant, CleanPlan] | None) -> Bound | None:
-    """Return the bound of replacecommits whose replaced files the last clean has not removed; it has `cleaned`."""
+    """Return the first replacecommit whose replaced files the last clean `cleaned` has not deleted, as a bound."""
     replacing = timeline.where(action=_REPLACING).instants
     if cleaned is None:
         oldest = "" if replacing else None
@@ -162,7 +172,7 @@ def bound_of_clean(timeline: Timeline, cleaned: tuple[Instant, CleanPlan] | None
         clean, plan = cleaned
         oldest = _spared_for_savepoint(timeline, plan)
         if oldest is None:
-            # By versions of files, all that was replaced before goes.
+            # A policy by file versions deletes all files that were replaced before the clean.
             oldest = clean.requested if plan.earliest is None else plan.earliest.requested
     for instant in replacing:
         if oldest is not None and instant.requested >= oldest:
@@ -171,7 +181,7 @@ def bound_of_clean(timeline: Timeline, cleaned: tuple[Instant, CleanPlan] | None
 
 
 def _spared_for_savepoint(timeline: Timeline, plan: CleanPlan) -> str | None:
-    """Return the first savepoint for whose sake the clean may have left files that were replaced since."""
+    """Return the first savepoint for which the clean may have kept files that were replaced since."""
     saved = min((time for time in plan.extra.get(_SAVEPOINTED, "").split(",") if time), default=None)
     if saved is None or plan.earliest is None or plan.earliest.requested <= saved:
         return None
@@ -184,7 +194,7 @@ def _first_pending(timeline: Timeline) -> Instant | None:
 
 
 def _savepoints(timeline: Timeline) -> frozenset[str]:
-    """Return the commits that savepoints keep, those of half-made ones as well."""
+    """Return the commits that savepoints keep, pending savepoints included."""
     return frozenset(i.requested for i in timeline.where(action=Action.SAVEPOINT))
 
 

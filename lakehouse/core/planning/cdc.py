@@ -1,14 +1,14 @@
-"""What tells the changes of a commit, file group by file group (DATA-6).
+"""Plan a read of change data: where the changes of each commit in each file group are found (DATA-6).
 
-    the commit left                 its changes are
-    AS_IS              a change log what the log says, images it lacks being read from the slices
-    BASE_FILE_INSERT   a first file all rows of the file, inserted
-    BASE_FILE_DELETE   an empty one all rows of the slice before, deleted
-    LOG_FILE           logs         rows of their keys that differ between the slices before and after
-    BASE_FILE_COMPARE  a next file  rows that differ between the slices before and after (no change log was kept)
-    REPLACE_COMMIT     nothing      all rows of the slice before, deleted
+    case               commit wrote     changes
+    AS_IS              change log       entries of the change log; missing images are read from the slices
+    BASE_FILE_INSERT   first base file  all rows of the file, as inserts
+    BASE_FILE_DELETE   empty base file  all rows of the slice before, as deletes
+    LOG_FILE           log files        rows with keys of the logs that differ between the slices before and after
+    BASE_FILE_COMPARE  next base file   rows that differ between the slices before and after (there is no change log)
+    REPLACE_COMMIT     no file          all rows of the slice before, as deletes
 
-The slice before a commit is what a reader saw when everything that completed earlier was there, and nothing else.
+The slice before a commit contains exactly the commits that completed earlier.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import Instant, Timeline
 
-#: Operations that put rows elsewhere and change none, as commits spell them.
+#: Operations that rewrite rows without changing them, as commit metadata names them.
 UNCHANGING = frozenset({Operation.COMPACT, Operation.LOG_COMPACT, Operation.CLUSTER, "INDEX", "BUCKET_RESCALE"})
 
 
 class ChangeCase(StrEnum):
-    """Where the changes of one commit in one file group are found; Hudi's names, but for BASE_FILE_COMPARE."""
+    """Where the changes of one commit in one file group are found; BASE_FILE_COMPARE does not exist in Hudi."""
 
     AS_IS = "AS_IS"
     BASE_FILE_INSERT = "BASE_FILE_INSERT"
@@ -42,10 +42,14 @@ class ChangeCase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroupChange:
-    """The changes of one commit, by its requested time, in one file group.
+    """The changes of one commit in one file group.
 
-    `before` and `after` are the group's slices around the commit, None if there is none or its files are gone. `logs`
-    are those the commit added, `change_logs` its `.cdc` files.
+    Attributes:
+        instant: Requested time of the commit.
+        before: The slice before the commit; None if there is none or its files were cleaned.
+        after: The slice after the commit; None if there is none or its files were cleaned.
+        logs: Log files of the commit.
+        change_logs: Change logs (`.cdc` files) of the commit.
     """
 
     instant: str
@@ -66,11 +70,17 @@ def plan_changes(
     layout: int,
     gone: Collection[str] = (),
 ) -> tuple[FileGroupChange, ...]:
-    """Return the changes of some commits, by their order and then by file group.
+    """Return the changes of commits, ordered by commit and file group.
 
-    `slices` are all slices of the groups, of files that any query may see; `layout` is the timeline's. `gone` are paths
-    of files in them that cleans removed. Raises UserError naming the commit whose changes cannot be told any more
-    because files they are told by were cleaned.
+    Args:
+        commits: The commits with their metadata.
+        slices: All slices of the file groups, of files that any query may see.
+        timeline: The timeline, archived commits included.
+        layout: Layout of the timeline, 1 or 2.
+        gone: Paths of files in `slices` that cleans deleted.
+
+    Raises:
+        UserError: The changes of a commit cannot be read because files were cleaned; the message names the commit.
     """
     changes = []
     for instant, metadata in commits:
@@ -87,7 +97,7 @@ def plan_changes(
 
 
 class _States:
-    """The file groups as they were just before and just after an instant completed."""
+    """The file groups directly before and after the completion of an instant."""
 
     def __init__(
         self,
@@ -99,13 +109,13 @@ class _States:
     ) -> None:
         self.instant, self._slices, self._layout, self._gone = instant, slices, layout, frozenset(gone)
         completion = instant.completion
-        # As texts, because times of one length are ordered like them: nothing completes between the two.
+        # No instant completes between the two times. Times of equal length are ordered as texts.
         just_before = str(int(completion) - 1).zfill(len(completion))
         self._before = visible_timeline(timeline, (), completed_up_to=just_before)
         self._after = visible_timeline(timeline, (), completed_up_to=completion)
 
     def around(self, group: Group) -> tuple[FileSlice | None, FileSlice | None, bool]:
-        """Return the group's slices before and after, None where it had none or lost files; and whether one did."""
+        """Return the slices before and after (None: absent or cleaned), and whether one of them was cleaned."""
         files = tuple(_files(self._slices.get(group, ())))
         found = [all_slices(files, seen, layout=self._layout).get(group, ()) for seen in (self._before, self._after)]
         newest = [slices[0] if slices else None for slices in found]
@@ -160,7 +170,7 @@ def _written(states: _States, group: Group, stats: Sequence[WriteStat]) -> FileG
 
 
 def _follows(before: FileSlice, stats: Sequence[WriteStat]) -> bool:
-    """Whether the slice is the one that the new base file was made of, not an older one that a savepoint kept."""
+    """Whether the new base file was written from this slice, not from a newer one that was cleaned since."""
     previous = {stat.prev_commit for stat in stats if stat.prev_base_file}
     return before.base is None or previous <= {before.base.instant}
 
@@ -182,7 +192,7 @@ def _replaced(states: _States, group: Group) -> FileGroupChange:
 def _cleaned(instant: str, group: Group) -> UserError:
     partition, file_id = group
     return UserError(
-        f"the changes of {instant} in file group {file_id} of partition {partition!r} cannot be told any more: files "
+        f"the changes of {instant} in file group {file_id} of partition {partition!r} cannot be read: files "
         "from before or after it were cleaned. Begin after that commit, or let the cleaner retain more of them",
         instant=instant,
     )

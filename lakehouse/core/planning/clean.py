@@ -1,16 +1,16 @@
-"""When a table is due for a clean, what stays readable, and which files nobody needs (TL-9.3).
+"""Plan a clean: whether it is due, which instants stay readable, and which files are deleted (TL-9.3).
 
-    writes    b1 ..... b2 ..... b3 ..... E ..... b4 ..... now        one file group; E is the earliest write retained
-              gone     gone     stays    stays   stays
+    writes    b1 ..... b2 ..... b3 ..... E ..... b4 ..... now        one file group; E is the earliest retained write
+              delete   delete   keep     keep    keep
 
-Retained are all views from E on: as of a requested time from E's on, and up to a completion time from E's on. A slice
-is gone if a newer one of its group began with a base file that all of these views see; a replaced group is gone if all
-of them see who replaced it. Hudi, whose rules these are (`CleanPlanner`), goes by requested times alone; where writes
-complete in another order than they were requested, completion times keep more here: a compaction requested before E
-that completed after E hides nothing from who read at E.
+All views from E on are retained: those as of a requested time from E on, and those up to a completion time from E on. A
+slice is deleted if all retained views see the base file of a newer slice of its group. A replaced group is deleted if
+all retained views see the commit that replaced it. Hudi has the same rules (`CleanPlanner`), but compares requested
+times only. If writes complete in another order than they were requested, this module keeps more files: a compaction
+that was requested before E and completed after E hides no file from a reader at E.
 
-No write that is pending may find its files gone, so E is below the earliest of them. The counting of file versions
-retains no write, but heeds the pending ones alike.
+A pending write needs its files, so E is older than the earliest pending write. The policy by file versions retains no
+write, but keeps files of pending writes, too.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 from lakehouse.spec.options.clean import CleanPolicy
 
-#: Under this key Hudi's plans tell the savepoints that they heeded; pins are a thing of ours.
+#: Keys of the extra metadata of a plan: savepoints (as in Hudi), and pins, which only this package has.
 SAVEPOINTS_KEY = "savepointed_timestamps"
 PINS_KEY = "lakehouse.pinned_timestamps"
 FILE_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
 
 _COMPACTIONS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION})
-# Clustering holds the newest slices of its groups, and no version count touches those of a plan of compaction.
+# A pending clustering needs the newest slices of its groups. A count of versions never selects the slices of a
+# compaction plan.
 _MAY_READ = WRITE_ACTIONS | {Action.CLUSTERING}
 _AFTER_ALL = "9" * 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanDue:
-    """Whether a clean is due, and why; `commits` completed since the last one looked."""
+    """Whether a clean is due, the reason, and the number of commits completed since the last clean."""
 
     due: bool
     reason: str
@@ -48,9 +49,9 @@ class CleanDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """What all retained views see: writes requested before `requested` that completed up to `completed`.
+    """The writes that all retained views see: requested before `requested` and completed up to `completed`.
 
-    `earliest` is the earliest write retained; None where versions of files are counted.
+    `earliest` is the earliest retained write; None for the policy by file versions.
     """
 
     requested: str
@@ -64,11 +65,17 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanState:
-    """All that a plan is made of.
+    """The table state that a clean plan is computed from.
 
-    `groups` are all slices of the groups looked at, newest first, `change_logs` their `.cdc` files, `found` the paths
-    of all data files in the partitions looked at. `held` maps groups to the base instants from which on pending
-    compactions need their slices. `kept` are paths that savepoints and pins keep.
+    Attributes:
+        timeline: The active timeline.
+        visible: The file system view of the timeline.
+        groups: All slices of the listed file groups, newest first.
+        change_logs: Change logs (`.cdc` files) of the file groups.
+        found: Paths of all data files in the listed partitions.
+        held: By file group, the base instant from which on a pending compaction needs the slices.
+        kept: Paths that savepoints and pins keep.
+        pinned: Requested times of pinned instants.
     """
 
     timeline: Timeline
@@ -102,7 +109,7 @@ def clean_due(timeline: Timeline, policy: CleanPolicy, last: CleanMetadata | Non
 
 
 def horizon_of(timeline: Timeline, policy: CleanPolicy, since: str) -> Horizon | None:
-    """Return what stays readable under the policy, None if that is everything.
+    """Return the horizon of the policy, or None if all writes stay readable.
 
     `since` is the instant time from which on a policy by hours retains writes.
     """
@@ -127,17 +134,17 @@ def horizon_of(timeline: Timeline, policy: CleanPolicy, since: str) -> Horizon |
 def touched_since(
     timeline: Timeline, last: CleanMetadata | None, horizon: Horizon, pinned: frozenset[str], *, archived_before: str
 ) -> tuple[Instant, ...] | None:
-    """Return the writes in whose partitions there may be something to clean, None if that may be anywhere.
+    """Return the writes whose partitions may have files to clean, or None if all partitions have to be listed.
 
-    Whatever the last clean's horizon had passed was cleaned then, so only writes count that this horizon passes and
-    that one did not. A savepoint or a pin that is gone since kept files anywhere.
+    The last clean handled the writes behind its own horizon, so only writes between the two horizons matter. If a
+    savepoint or a pin was deleted since, files of any partition may have been kept for it.
     """
     if last is None or horizon.earliest is None or not last.earliest or last.earliest < archived_before:
         return None
-    let_go = _listed(last, SAVEPOINTS_KEY) - timeline.savepoints() or _listed(last, PINS_KEY) - pinned
-    if let_go or any(partition.failed for partition in last.partitions.values()):
+    released = _listed(last, SAVEPOINTS_KEY) - timeline.savepoints() or _listed(last, PINS_KEY) - pinned
+    if released or any(partition.failed for partition in last.partitions.values()):
         return None
-    # The bounds of that horizon lay after the request of its earliest write.
+    # The bounds of the last horizon were later than the request of its earliest write.
     return tuple(
         write
         for write in timeline.writes()
@@ -146,14 +153,14 @@ def touched_since(
 
 
 def partitions_of(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[str, ...]:
-    """Return the partitions that some commits wrote to, or replaced groups of."""
+    """Return the partitions that the commits wrote to or replaced file groups of, sorted."""
     found = {stat.partition for _, metadata in commits for stat in metadata.stats}
     found |= {partition for _, metadata in commits for partition in metadata.replaced}
     return tuple(sorted(found))
 
 
 def plan_clean(state: CleanState, policy: CleanPolicy, horizon: Horizon) -> CleanPlan | None:
-    """Return the plan that removes what nobody needs, None if there is nothing to remove."""
+    """Return the plan that deletes the files no retained view needs, or None if there are none."""
     logs: dict[Group, list[LogFile]] = {}
     for log in state.change_logs:
         if state.visible.shows(log.instant):
@@ -161,9 +168,9 @@ def plan_clean(state: CleanState, policy: CleanPolicy, horizon: Horizon) -> Clea
     files: dict[str, list[str]] = {}
     for group in sorted({*state.groups, *logs}):
         slices = state.groups.get(group, ())
-        dead = _dead_slices(group, slices, state, policy, horizon)
-        paths = [path for file_slice in dead for path in slice_paths(file_slice)]
-        paths += _dead_change_logs(group, slices, dead, logs.get(group, ()), state, horizon)
+        removable = _removable_slices(group, slices, state, policy, horizon)
+        paths = [path for file_slice in removable for path in slice_paths(file_slice)]
+        paths += _removable_change_logs(group, slices, removable, logs.get(group, ()), state, horizon)
         if paths:
             files.setdefault(group[0], []).extend(paths)
     if not files:
@@ -176,62 +183,62 @@ def plan_clean(state: CleanState, policy: CleanPolicy, horizon: Horizon) -> Clea
         earliest=horizon.earliest,
         last_completed=writes[-1].requested if writes else "",
         files={partition: tuple(paths) for partition, paths in files.items()},
-        # The table itself is no partition that could be gone.
+        # The root of the table is never deleted as an empty partition.
         partitions_to_delete=tuple(partition for partition in files if partition and partition not in left),
         extra={key: ",".join(sorted(times)) for key, times in kept.items() if times},
     )
 
 
 def still_holds(before: Timeline, now: Timeline) -> bool:
-    """Return whether a plan made by one timeline may be carried out on a later one.
+    """Return whether a plan computed from the timeline `before` may be executed on the later timeline `now`.
 
-    Writes that were added since make no file needed again. Writes that are gone may, and so may savepoints.
+    Later writes need no file of the plan. A write that was rolled back, or a new savepoint, may need one.
     """
     gone = {write.key for write in before.writes()} - {write.key for write in now.writes()}
     undoing = {Action.CLEAN, Action.SAVEPOINT, Action.ROLLBACK, Action.RESTORE}
     return not gone and before.where(action=undoing) == now.where(action=undoing)
 
 
-def _dead_slices(
+def _removable_slices(
     group: Group, slices: Sequence[FileSlice], state: CleanState, policy: CleanPolicy, horizon: Horizon
 ) -> Sequence[FileSlice]:
     held = state.held.get(group)
     free = [s for s in slices if held is None or s.base_instant < held]
     replaced = state.visible.replaced.get(group)
     if replaced is not None:
-        dead = free if horizon.passed(replaced.requested, replaced.completion) else []
+        removable = free if horizon.passed(replaced.requested, replaced.completion) else []
     else:
         anchor = _anchor(slices, state.visible, horizon)
         older = () if anchor is None else slices[anchor + 1 :]
         if policy.policy == FILE_VERSIONS:
-            # The plan of a compaction keeps the newest version already.
+            # The slice of a pending compaction counts as the newest version.
             counted = policy.versions_retained - (held is not None)
             older = [s for s in free[counted:] if s in older]
-        dead = [s for s in older if s in free]
-    return [s for s in dead if state.kept.isdisjoint(slice_paths(s))]
+        removable = [s for s in older if s in free]
+    return [s for s in removable if state.kept.isdisjoint(slice_paths(s))]
 
 
 def _anchor(slices: Sequence[FileSlice], visible: VisibleTimeline, horizon: Horizon) -> int | None:
-    """Return the position of the newest slice whose beginning all retained views see."""
+    """Return the position of the newest slice whose base instant all retained views see."""
     for position, file_slice in enumerate(slices):
         if horizon.passed(file_slice.base_instant, visible.completion(file_slice.base_instant)):
             return position
     return None
 
 
-def _dead_change_logs(
+def _removable_change_logs(
     group: Group,
     slices: Sequence[FileSlice],
-    dead: Sequence[FileSlice],
+    removable: Sequence[FileSlice],
     logs: Sequence[LogFile],
     state: CleanState,
     horizon: Horizon,
 ) -> list[str]:
-    """Return the paths of change logs that go with their slices: a log is in the newest one that began before it."""
+    """Return the paths of change logs to delete. A change log belongs to the newest slice that is older than it."""
     if not logs:
         return []
-    gone = {file_slice.base_instant for file_slice in dead}
-    # Older than all slices that are left: its own went before.
+    gone = {file_slice.base_instant for file_slice in removable}
+    # A change log that is older than all slices belongs to a slice that an earlier clean deleted.
     replaced = state.visible.replaced.get(group)
     if replaced is not None:
         orphaned = not slices and horizon.passed(replaced.requested, replaced.completion)

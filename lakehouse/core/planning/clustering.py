@@ -1,7 +1,7 @@
-"""When a table is due for clustering, and which file groups a plan puts together (TL-9.2).
+"""Plan a clustering: whether it is due, and which file groups are rewritten together (TL-9.2).
 
-Call the planner under the lock under which the plan's instant is drawn, on slices listed there (or listed before, if
-the timeline is still the same): who executes the plan takes its slices for all that was written to them before it.
+The planner must run under the table lock that creates the plan's instant, on slices listed under that lock, or listed
+before it if the timeline has not changed. The executor assumes that the slices of the plan contain all earlier writes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lakehouse.spec.options.write import WritePolicy
 
 _MB = 1024 * 1024
 _HOURS = 24
-#: Extra metadata of our plans, and of their commits: how rows are laid out. Hudi leaves that to who executes a plan.
+#: Extra metadata of plans and commits of this package: the layout of rows. In Hudi the executor chooses the layout.
 LAYOUT_KEY = "lakehouse.clustering.layout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringDue:
-    """Whether a clustering is due, and the numbers that say so; `pending` are plans that wait to be run."""
+    """Whether a clustering is due, the reason, the number of commits, and the pending plans."""
 
     due: bool
     reason: str
@@ -36,17 +36,17 @@ class ClusteringDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The order of rows in files: by columns, one after the other or along a curve. No columns: as they come."""
+    """The order of rows in files: by columns, lexicographic or along a space-filling curve. No columns: unsorted."""
 
     columns: tuple[str, ...] = ()
     curve: str = LAYOUTS[0]
 
 
 def clustering_due(timeline: Timeline, last: Instant | None, policy: ClusteringPolicy) -> ClusteringDue:
-    """Return whether a clustering is due, from the timeline and the newest completed clustering, if there is one.
+    """Return whether a clustering is due, from the timeline and the newest completed clustering `last`.
 
-    Writes count that were completed since it was requested, compactions not among them: those bring no rows. A plan
-    that waits to be run is due whatever the number.
+    The count includes writes that completed after `last` was requested, without compactions, because these add no rows.
+    A pending plan is always due.
     """
     pending = tuple(instant.requested for instant in timeline.where(action=Action.CLUSTERING, pending=True))
     writes = timeline.where(action=_bringing(timeline), state=State.COMPLETED)
@@ -54,7 +54,7 @@ def clustering_due(timeline: Timeline, last: Instant | None, policy: ClusteringP
     commits = sum(last is None or instant.key != last.key for instant in since)
     after = "" if last is None else f" since clustering {last.requested}"
     if pending:
-        reason = f"clustering {pending[0]} is planned and waits to be run"
+        reason = f"clustering {pending[0]} is planned and not executed yet"
         return ClusteringDue(due=True, reason=reason, commits=commits, pending=pending)
     reason = f"{commits} commits{after}; it takes {policy.max_commits}"
     return ClusteringDue(due=commits > 0 and commits >= policy.max_commits, reason=reason, commits=commits)
@@ -69,12 +69,19 @@ def plan_clustering(
     laid_out: Mapping[str, Layout] | None = None,
     max_file_bytes: int = WritePolicy().max_file_bytes,
 ) -> ClusteringPlan | None:
-    """Return the plan for the newest slices, None if clustering gains nothing.
+    """Return the plan for the newest slices, or None if no group is worth rewriting.
 
-    `held` are (partition, file id) groups that other plans hold or that a write is about to change. `laid_out` tells
-    how completed clusterings, by their instants, laid out rows: what one of them left in the order that is asked for
-    is not sorted again. A slice without base file is taken to be of `max_file_bytes`, as in Hudi; `hour` is that of
-    now, for the mode DAY_ROLLING. Raises UserError for a selected partition that the table does not have.
+    Args:
+        slices: The newest slice of each file group.
+        held: File groups (partition, file id) of other pending plans and of pending writes.
+        policy: The clustering policy.
+        hour: The present hour, for the partition mode DAY_ROLLING.
+        laid_out: Layouts of completed clusterings by requested time. Files with the requested layout are not sorted
+            again.
+        max_file_bytes: Assumed size of a slice without base file, as in Hudi.
+
+    Raises:
+        UserError: The policy selects a partition that the table does not have.
     """
     found = sorted(slices, key=lambda s: (s.partition, s.file_id))
     layout = Layout(columns=policy.columns, curve=policy.layout)
@@ -107,7 +114,7 @@ def plan_clustering(
 
 
 def partitions_of(known: Iterable[str], chosen: ClusteringFilter, hour: int) -> tuple[str, ...]:
-    """Return the partitions that are looked at, in order."""
+    """Return the partitions that the filter selects, sorted."""
     partitions = sorted(set(known))
     for name in chosen.selected_partitions:
         if name not in partitions:
@@ -127,30 +134,33 @@ def partitions_of(known: Iterable[str], chosen: ClusteringFilter, hour: int) -> 
 
 
 def layout_text(layout: Layout) -> str:
-    """Return a layout as the commit of a clustering tells it; empty for rows as they come."""
+    """Return a layout as text for the commit metadata of a clustering; empty for unsorted rows."""
     return f"{layout.curve}:{','.join(layout.columns)}" if layout.columns else ""
 
 
 def layout_told(metadata: CommitMetadata) -> Layout | None:
-    """Return how the commit of a clustering says that it laid out rows; None if it says nothing."""
+    """Return the layout in the commit metadata of a clustering, or None if it has none."""
     curve, _, columns = metadata.extra.get(LAYOUT_KEY, "").partition(":")
     return Layout(columns=tuple(columns.split(",")), curve=curve) if columns else None
 
 
 def layout_of(plan: ClusteringPlan, default: str) -> Layout:
-    """Return how a plan wants rows laid out; where it does not tell the curve, as plans of Hudi, it is `default`."""
+    """Return the layout of a plan; a plan without curve, as Hudi writes it, gets the curve `default`."""
     columns = tuple(name.strip() for name in plan.params.get(SORT_COLUMNS, "").split(",") if name.strip())
     curve = plan.extra.get(LAYOUT_KEY, default)
     return Layout(columns=columns, curve=curve if curve in LAYOUTS else default)
 
 
 def gives_way(plan: ClusteringPlan) -> bool:
-    """Return whether who executes the plan looks for writes that were faster: ours do, of others we cannot know."""
+    """Return whether the executor of the plan aborts on conflicts with completed writes.
+
+    The executor of this package does. Plans of other writers may have another executor.
+    """
     return LAYOUT_KEY in plan.extra
 
 
 def overtaken(plan: ClusteringPlan, commits: Iterable[tuple[Instant, CommitMetadata]]) -> str | None:
-    """Return why the plan may not complete any more: one of `commits`, completed since, changed what it rewrites."""
+    """Return the conflict that prevents the completion of a plan: a later commit changed one of its file groups."""
     planned = {(piece.partition, piece.file_id): piece.names for piece in plan.slices}
     for instant, metadata in commits:
         replaced = {(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids}
@@ -161,12 +171,12 @@ def overtaken(plan: ClusteringPlan, commits: Iterable[tuple[Instant, CommitMetad
         }
         both = sorted(planned.keys() & (changed | replaced))
         if both:
-            return f"{instant.requested} changed file group {both[0][1]} of {both[0][0]!r} first"
+            return f"{instant.requested} changed file group {both[0][1]} of {both[0][0]!r} before"
     return None
 
 
 def metrics_of(slices: Sequence[FileSlice], max_file_bytes: int) -> dict[str, float]:
-    """Return what clustering these slices takes, under the keys of Hudi's plans and in whole MB as there."""
+    """Return the cost of clustering slices, with the keys of Hudi's plans, in whole MB as in Hudi."""
     logs = sum(piece.total_log_bytes for piece in slices)
     base = sum(piece.base.size_bytes for piece in slices if piece.base)
     read, write = (base + logs) // _MB, sum(_size(piece, max_file_bytes) for piece in slices) // _MB
@@ -180,13 +190,13 @@ def metrics_of(slices: Sequence[FileSlice], max_file_bytes: int) -> dict[str, fl
 
 
 def _bringing(timeline: Timeline) -> frozenset[Action]:
-    # On a merge-on-read table, told by its delta commits, every commit is a compaction.
+    # A timeline with delta commits belongs to a merge-on-read table, where every commit is a compaction.
     has_logs = any(instant.action is Action.DELTACOMMIT for instant in timeline)
     return frozenset({Action.DELTACOMMIT if has_logs else Action.COMMIT, Action.REPLACECOMMIT})
 
 
 def _packed(slices: Sequence[FileSlice], policy: ClusteringPolicy, max_file_bytes: int) -> list[list[FileSlice]]:
-    """Return the slices of one partition in groups: the largest first, until the next one would be too many bytes."""
+    """Return the slices of one partition in groups of at most `group_bytes`, largest slices first."""
     if policy.whole_partitions:
         return [list(slices)] if slices else []
     groups: list[list[FileSlice]] = []
@@ -208,7 +218,7 @@ def _gains(
     layout: Layout,
     laid_out: Mapping[str, Layout],
 ) -> bool:
-    """Return whether rewriting these slices makes fewer files of them, merges logs, or orders their rows."""
+    """Return whether rewriting the slices reduces the number of files, merges logs or sorts rows."""
     if len(slices) == 1 and not (policy.single_group or layout.columns):
         return False
     if len(slices) > outputs or any(piece.logs for piece in slices):

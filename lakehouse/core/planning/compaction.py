@@ -1,8 +1,8 @@
-"""When a merge-on-read table is due for compaction, and which file groups a plan holds (TL-9.1).
+"""Plan a compaction or log compaction: whether it is due, and which file groups it contains (TL-9.1).
 
-Call the planners under the lock under which the plan's instant is drawn, on slices listed there (or listed before, if
-the timeline is still the same). A plan at P must hold every log of its groups that completed before P: readers take
-all of these for part of the base file that P makes, whether they are in it or not.
+The planners must run under the table lock that creates the plan's instant, on slices listed under that lock, or listed
+before it if the timeline has not changed. A plan at P must contain every log file of its groups that completed before
+P: readers assume that the base file of P includes all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY_DAY = ("BoundedPartitionAware", "UnBoundedPartitionAware")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """Whether a compaction is due, and the numbers that say so; `seconds` are those since the last compaction."""
+    """Whether a compaction is due, the reason, and the delta commits and seconds since the last compaction."""
 
     due: bool
     reason: str
@@ -40,10 +40,10 @@ class Due:
 
 
 def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Due:
-    """Return whether a compaction is due at `now` (an instant time: 17 digits, or 14), from the timeline alone.
+    """Return whether a compaction is due at `now` (an instant time of 17 or 14 digits), from the timeline only.
 
-    Delta commits count that completed after the last compaction was requested: just those whose logs it does not hold.
-    Without any of them nothing is due, however much time went by.
+    The count includes delta commits that completed after the last compaction was requested, because that compaction
+    does not contain their logs. Without such a delta commit no compaction is due.
     """
     deltas = timeline.where(action=Action.DELTACOMMIT, state=State.COMPLETED)
     last = _last_compaction(timeline, requested=policy.trigger == "NUM_COMMITS_AFTER_LAST_REQUEST")
@@ -78,11 +78,17 @@ def plan_compaction(
     now: str | None = None,
     max_file_bytes: int = _MAX_FILE_BYTES,
 ) -> CompactionPlan | None:
-    """Return the plan that the policy's strategies make of the newest slices, None if no group is to be compacted.
+    """Return the plan of the policy's strategies for the newest slices, or None if no group has to be compacted.
 
-    `held` are the (partition, file id) groups in other pending plans. `now`, an instant time, is needed by strategies
-    that count days. `max_file_bytes` is what a group without base file is taken to write.
-    Raises UserError if a strategy needs the dates of partitions and they have none.
+    Args:
+        slices: The newest slice of each file group.
+        held: File groups (partition, file id) of other pending plans.
+        policy: The compaction policy with its strategies.
+        now: An instant time, which strategies by day need.
+        max_file_bytes: Assumed size of the base file of a group that has none.
+
+    Raises:
+        UserError: A strategy needs the dates of partitions, and a partition path has none.
     """
     found = list(slices)
     partitions = sorted({file_slice.partition for file_slice in found})
@@ -98,7 +104,7 @@ def plan_compaction(
     if not chosen:
         return None
     taken = {(operation.partition, operation.file_id) for operation in chosen}
-    # Hudi's planner looks again only at partitions written to since, unless the plan before it names them here.
+    # Hudi's next planner reads partitions that were written since, and those that this plan names as missing.
     left = {op.partition for op in operations if (op.partition, op.file_id) not in taken}
     return CompactionPlan(operations=tuple(chosen), missing_partitions=tuple(sorted(left)))
 
@@ -111,11 +117,11 @@ def plan_log_compaction(
     log_compactions: Collection[str] = (),
     max_file_bytes: int = _MAX_FILE_BYTES,
 ) -> CompactionPlan | None:
-    """Return the plan that merges the logs of groups with many of them into one log each, None if no group has.
+    """Return the plan that merges the log files of each group with many of them, or None if no group has enough.
 
-    `log_compactions` are the instants of completed log compactions: the logs that these merged stay in the slice, so
-    only log files that came after the newest of them count. A plan names all logs of the slice, as Hudi's does; which
-    blocks still count among them is settled when they are read.
+    `log_compactions` are the instants of completed log compactions. The log files that they merged stay in the slice,
+    so only later log files count. A plan names all log files of the slice, as in Hudi; the reader decides which of
+    their blocks are valid.
     """
 
     def logs_since(file_slice: FileSlice) -> int:
@@ -130,9 +136,9 @@ def plan_log_compaction(
 
 
 def metrics_of(file_slice: FileSlice, max_file_bytes: int = _MAX_FILE_BYTES) -> dict[str, float]:
-    """Return what compacting a slice takes, under the keys of Hudi's plans: MB, and for TOTAL_LOG_FILES_SIZE bytes.
+    """Return the cost of compacting a slice, with the keys of Hudi's plans: MB, and bytes for TOTAL_LOG_FILES_SIZE.
 
-    Hudi cuts off fractions of a MB; here they are kept, so that a bound holds for many small groups, too.
+    Hudi truncates to whole MB. Here fractions are kept, so that a bound is effective for many small groups, too.
     """
     base_bytes = file_slice.base.size_bytes if file_slice.base is not None else 0
     read = (base_bytes + file_slice.total_log_bytes) / _MB
@@ -155,7 +161,10 @@ def _operations(slices: Iterable[FileSlice], held: Collection[tuple[str, str]], 
 
 
 def _last_compaction(timeline: Timeline, *, requested: bool) -> Instant | None:
-    """Return the newest completed compaction, or with `requested` the newest of all; here every commit is one."""
+    """Return the newest completed compaction, or with `requested` also a pending one.
+
+    Every commit of a merge-on-read table is a compaction.
+    """
     found = list(timeline.where(action=Action.COMMIT, state=State.COMPLETED))
     if requested:
         found += timeline.where(action=Action.COMPACTION, pending=True)
@@ -163,7 +172,7 @@ def _last_compaction(timeline: Timeline, *, requested: bool) -> Instant | None:
 
 
 def _partitions(strategy: str, partitions: list[str], policy: CompactionPolicy, now: str | None) -> list[str]:
-    """Return the partitions that a strategy looks at."""
+    """Return the partitions that a strategy selects."""
     if strategy == "PartitionRegexBased":
         pattern = compile_pattern(policy.partition_regex, f"option {PARTITION_REGEX}")
         return [partition for partition in partitions if pattern.found_in(partition)]
@@ -180,7 +189,7 @@ def _partitions(strategy: str, partitions: list[str], policy: CompactionPolicy, 
 
 
 def _day(partition: str, strategy: str) -> date:
-    """Return the date that a partition path begins with; keys as in `day=2026-01-31` are left out."""
+    """Return the date at the start of a partition path; keys as in `day=2026-01-31` are ignored."""
     found = _DAY.match(_PARTITION_KEY.sub(r"\1", partition))
     try:
         return date(*map(int, found.groups())) if found else _no_day(partition, strategy)
@@ -201,7 +210,7 @@ def _everything(operations: _Operations, _policy: CompactionPolicy) -> _Operatio
 
 
 def _bounded(operations: _Operations, policy: CompactionPolicy) -> _Operations:
-    """Return operations up to the one that reaches the bound, which is taken: a group larger than it must get on."""
+    """Return operations up to and including the one that reaches the bound, so that large groups are compacted, too."""
     taken: _Operations = []
     left = float(policy.target_io_mb)
     for operation in operations:
@@ -238,4 +247,4 @@ def _moment(instant: str) -> datetime:
         moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S")
         return moment + timedelta(milliseconds=int(instant[14:17] or "999"))
     except ValueError:
-        raise CorruptTableError(f"{instant!r} is not the time of an instant", instant=instant) from None
+        raise CorruptTableError(f"{instant!r} is not an instant time", instant=instant) from None

@@ -181,5 +181,5 @@ def _instant_ms(instant: str) -> int:
         )
         seconds, millis = int(instant[12:14]), int(instant[14:17] or "999")
     except ValueError:
-        raise CorruptTableError(f"{instant!r} is not the time of an instant", instant=instant) from None
+        raise CorruptTableError(f"{instant!r} is not an instant time", instant=instant) from None
     return (moment - _EPOCH) // timedelta(milliseconds=1) + seconds * 1000 + millis

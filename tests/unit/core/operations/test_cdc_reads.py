@@ -246,7 +246,7 @@ def test_a_replaced_group_that_was_cleaned_is_refused() -> None:
     table.upsert(batch([row("a")]))
     table.insert_overwrite_table(batch([row("b")]))
     table.refresh().env.storage.delete(table.commits()[0][1].stats[0].path)
-    with pytest.raises(UserError, match="cannot be told any more"):
+    with pytest.raises(UserError, match="cannot be read"):
         told(table)
 
 

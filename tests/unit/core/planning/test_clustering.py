@@ -69,7 +69,7 @@ def test_a_plan_that_waits_is_due_at_once() -> None:
     pending = Instant(requested="30", action=Action.CLUSTERING, state=State.REQUESTED)
     answer = clustering_due(Timeline((done(10), pending)), None, policy())
     assert (answer.due, answer.pending) == (True, ("30",))
-    assert "30 is planned and waits" in answer.reason
+    assert "30 is planned and not executed" in answer.reason
 
 
 def test_groups_are_filled_by_size_the_largest_first() -> None:
@@ -180,7 +180,7 @@ def test_a_plan_is_overtaken_by_what_touched_its_groups_and_is_not_in_it() -> No
 
     assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet")) is None
     assert overtaken(plan, wrote("a", "p/.a_5.log.1_0-0-0")) is None, "that log is in the plan"
-    assert overtaken(plan, wrote("a", "p/.a_9.log.1_0-0-0")) == "9 changed file group a of 'p' first"
+    assert overtaken(plan, wrote("a", "p/.a_9.log.1_0-0-0")) == "9 changed file group a of 'p' before"
     assert overtaken(plan, wrote("b", "p/b_0-0-0_9.parquet")) is not None
     assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet", replaced={"p": ("b",)})) is not None
     assert overtaken(plan, wrote("c", "p/c_0-0-0_9.parquet", replaced={"q": ("b",)})) is None

@@ -119,7 +119,7 @@ def test_without_new_delta_commits_nothing_is_due_however_late() -> None:
 def test_times_of_14_digits_are_the_last_moment_of_their_second() -> None:
     old = Instant(requested="20260110115959", action=Action.DELTACOMMIT, state=State.COMPLETED)
     assert due([old]).seconds == 0.001
-    with pytest.raises(CorruptTableError, match="'00000000000001' is not the time of an instant"):
+    with pytest.raises(CorruptTableError, match="'00000000000001' is not an instant time"):
         due([Instant(requested="00000000000001", action=Action.DELTACOMMIT, state=State.COMPLETED)])
 
 
