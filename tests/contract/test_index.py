@@ -24,7 +24,7 @@ from lakehouse.errors import UnsupportedError
 from lakehouse.model.files import BaseFile, FileSlice
 from lakehouse.model.index_type import INDEX_TYPES, IndexType, index_type
 from lakehouse.spec.bucket_rules import BucketRules
-from lakehouse.spec.options import IndexPolicy
+from lakehouse.spec.options.index import IndexPolicy
 from tests.support.model import Model, Shape, Verb, apply_verb, histories, rows, shapes
 from tests.support.tables import SeededIds, batch, data_rows, examples, make_table, row
 

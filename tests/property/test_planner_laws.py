@@ -137,15 +137,15 @@ def test_small_files_are_filled_first_and_one_new_file_at_most_stays_small(data:
     for partition in PARTITIONS:
         inserting = of_partition(tasks, partition)
         bases = [s.base for s in slices if s.partition == partition and s.base]
-        rooms = {base.file_id: sizing.room(base) for base in bases if sizing.room(base)}
+        free = {base.file_id: sizing.free_rows(base) for base in bases if sizing.free_rows(base)}
         fresh = [task for task in inserting if task.base is None]
         filled = [task for task in inserting if task.base is not None]
         for task in filled:
             assert task.base.size_bytes < sizing.small_file_bytes
             start, stop = task.insert_range
-            assert stop is None or stop - start <= rooms[task.file_id]
+            assert stop is None or stop - start <= free[task.file_id]
         if fresh:
-            assert {task.file_id for task in filled} == set(rooms), "a small file was passed over"
+            assert {task.file_id for task in filled} == set(free), "a small file was passed over"
             assert all(t.insert_range[1] - t.insert_range[0] == sizing.rows_per_file for t in fresh[:-1])
         assert all(stop is not None for _, stop in [task.insert_range for task in inserting[:-1]])
         sizes = [task.base.size_bytes for task in filled]

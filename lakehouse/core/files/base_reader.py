@@ -1,4 +1,4 @@
-"""Reading base files: any schema a writer left becomes the table's, column by column (DATA-3.2, DATA-11)."""
+"""Read base files and convert their columns to the schema of the table (DATA-3.2, DATA-11)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from lakehouse.core.rows.key_values import value_text
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import CorruptTableError, UserError
 
-#: Where a base file's footer has its filter, and of what kind it is.
+#: The footer keys of the bloom filter and of its type.
 BLOOM_FOOTER = ("org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code")
 _BATCH_ROWS = 131_072
 _MIN_BATCH_ROWS = 1_024
 _SMALL_VALUE = 1 << 16
-# Meta columns of few values stay dictionary-encoded from file to file.
+# Meta columns with few distinct values. They stay dictionary-encoded from file to file.
 REPEATING = [META_COLUMNS[0], META_COLUMNS[3], META_COLUMNS[4]]
 REPEATED = pa.dictionary(pa.int32(), pa.string())
 
 
 class BaseFileReader:
-    """One open base file: footer, columns, batches."""
+    """An open base file: its footer, columns and batches of rows."""
 
     def __init__(self, storage: Storage, path: str) -> None:
         self.path, self._root = path, storage.root
@@ -39,15 +39,16 @@ class BaseFileReader:
                 f"{storage.root}/{path} is named like a base file but lacks the meta column {error}", path=path
             ) from error
         self.rows: int = self._file.metadata.num_rows
-        # Without the footer values, of which the bloom filter is large.
+        # Without the footer values, because the bloom filter among them is large.
         self.schema: pa.Schema = self._file.schema_arrow.remove_metadata()
         self._small: dict[bytes, bytes] | None = None
 
     def footer(self, key: str) -> str | None:
-        """Return a footer value, or None; raise CorruptTableError for one that is no text."""
+        """Return a footer value; None if it is absent. Raises CorruptTableError for a value that is not text."""
         wanted = key.encode()
         if self._small is None or (wanted in self._small and not self._small[wanted]):
-            # All values are copied at every look, so the small ones are kept, and of the large ones the names.
+            # Each access of `metadata` copies all values, so small values are cached. Of large values only the names
+            # are.
             values = self._file.metadata.metadata or {}
             self._small = {name: value if len(value) <= _SMALL_VALUE else b"" for name, value in values.items()}
             value = values.get(wanted)
@@ -61,7 +62,7 @@ class BaseFileReader:
             ) from error
 
     def bloom_filter(self) -> BloomFilter | None:
-        """Return the filter of its keys, None without one; raise CorruptTableError naming the file for a broken one."""
+        """Return the bloom filter; None if there is none. Raises CorruptTableError for an invalid filter."""
         text, type_code = (self.footer(key) for key in BLOOM_FOOTER)
         if not text:
             return None
@@ -71,20 +72,20 @@ class BaseFileReader:
             raise CorruptTableError(f"{self._root}/{self.path}: {error.message}", path=self.path) from error
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return one whole column as stored."""
+        """Return a whole column as it is stored."""
         with self._readable():
             return self._file.read(columns=[name], use_threads=False).column(0)
 
     def rows_within(self, size_bytes: int) -> int:
-        """Return how many rows, decoded, take about so many bytes; never more than a batch usually has."""
+        """Return how many decoded rows take about `size_bytes`, but at most the rows of a usual batch."""
         metadata = self._file.metadata
         encoded = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-        # Encodings that are small in a file, of constants say, take some ten bytes a value once decoded.
+        # Values that are small when encoded, such as constants, take about ten bytes each when decoded.
         width = encoded / max(self.rows, 1) + 10 * metadata.num_columns
         return min(max(int(size_bytes / width), _MIN_BATCH_ROWS), _BATCH_ROWS)
 
     def has_values(self, name: str) -> bool:
-        """Return whether a column has a value in some row, as its statistics tell; True if they tell nothing."""
+        """Return whether a column has a value in some row, by its statistics. Without statistics it returns True."""
         metadata = self._file.metadata
         column = metadata.schema.names.index(name)
         for number in range(metadata.num_row_groups):
@@ -94,12 +95,12 @@ class BaseFileReader:
         return self.rows == 0
 
     def column_batches(self, name: str, rows: int) -> Iterator[pa.Array]:
-        """Yield one column as stored, piece by piece."""
+        """Yield a column as it is stored, in arrays of at most `rows` values."""
         for batch in self._batches([name], rows):
             yield batch.column(0)
 
     def batches(self, schema: pa.Schema, rows: int = _BATCH_ROWS) -> Iterator[pa.Table]:
-        """Yield the rows in file order as tables of `schema`; columns the file lacks are null."""
+        """Yield the rows in file order as tables of `schema`; columns that the file lacks are null."""
         stored = set(self.schema.names)
         columns = [name for name in schema.names if name in stored]
         if not columns:
@@ -109,7 +110,7 @@ class BaseFileReader:
             yield align(pa.Table.from_batches([batch]), schema)
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         self._file.close()
 
     def _batches(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -127,7 +128,7 @@ class BaseFileReader:
 
 @contextmanager
 def readable(root: str, path: str) -> Iterator[None]:
-    """Take what Arrow says of broken bytes for what it is; errors of the system pass: they have a number."""
+    """Raise CorruptTableError if Arrow cannot decode a file. System errors, which have an errno, are passed on."""
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
@@ -137,12 +138,17 @@ def readable(root: str, path: str) -> Iterator[None]:
 
 
 def align(rows: pa.Table, schema: pa.Schema, count: int | None = None, *, exact: bool = False) -> pa.Table:
-    """Return `rows` with exactly the columns of `schema`: by name, cast where promoted, null where absent.
+    """Return `rows` with exactly the columns of `schema`: matched by name, cast to its types, null if absent.
 
-    Files are read as Hudi promotes them; with `exact` no number may lose digits.
+    Args:
+        rows: The rows to convert.
+        schema: The columns of the result.
+        count: The number of rows, if `rows` has no columns.
+        exact: Refuse to convert a number that would lose digits. Otherwise numbers are promoted as in Hudi.
 
-    Raises UserError naming the column for values that the type of the schema cannot hold, CorruptTableError for broken
-    dictionaries.
+    Raises:
+        UserError: A column has values that its type in `schema` cannot represent.
+        CorruptTableError: A dictionary is invalid.
     """
     length = rows.num_rows if count is None else count
     columns = []
@@ -163,7 +169,7 @@ def align(rows: pa.Table, schema: pa.Schema, count: int | None = None, *, exact:
 
 
 def convert(column: pa.ChunkedArray, kind: pa.DataType, *, exact: bool = False) -> pa.ChunkedArray:
-    """Return `column` as `kind`, down to nested fields, which are matched by name."""
+    """Return `column` as type `kind`. Nested fields are matched by name."""
     if column.type == kind:
         return column
     return pa.chunked_array([_convert(chunk, kind, exact) for chunk in column.chunks], kind)
@@ -190,7 +196,8 @@ def _convert(array: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array:
         return pa.ListArray.from_arrays(_rebased(array), values, type=kind)
     if pa.types.is_string(kind) and pa.types.is_floating(source):
         return pc.cast(value_text(array, name=""), kind)
-    # Nanoseconds are cut. Long integers of files become the nearest double, as in Spark; all else must be exact.
+    # Nanoseconds are truncated. Long integers of files become the nearest double, as in Spark. Other casts must be
+    # exact.
     return pc.cast(array, options=pc.CastOptions(kind, allow_time_truncate=True, allow_float_truncate=not exact))
 
 
@@ -206,14 +213,14 @@ def _convert_struct(array: pa.StructArray, kind: pa.StructType, exact: bool) -> 
 
 
 def _values(array: pa.MapArray, values: pa.Array) -> pa.Array:
-    # Keys and items of a sliced map still hold the entries of the whole; offsets say which are ours.
+    # Keys and items of a sliced map contain the entries of the whole map. The offsets delimit those of the slice.
     offsets = array.offsets
     start, stop = (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (0, 0)
     return values.slice(start, stop - start)
 
 
 def _rebased(array: pa.ListArray | pa.MapArray) -> pa.Array:
-    """Return offsets from zero with null where the row is null."""
+    """Return offsets that begin at zero, and are null if the row is null."""
     lengths = (
         pc.subtract(array.offsets[1:], array.offsets[:-1])
         if pa.types.is_map(array.type)

@@ -1,7 +1,7 @@
-"""Writing one base file: meta columns, row groups within the memory budget, footer (DATA-1, DATA-3).
+"""Write one base file: meta columns, row groups within the memory budget, footer (DATA-1, DATA-3).
 
-Order of effects: marker, partition metadata, file under its final name. The file exists for readers once its commit
-completes; a task that dies leaves a marker that names what to delete.
+Order of effects: marker, partition metadata, file under its final name. Readers see the file once its commit completes.
+A task that fails leaves a marker that names the file to delete.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _CODECS = {"none": "NONE"}
 
 
 class BaseFileWriter:
-    """Write the rows of one file group's new base file, batch by batch; use as a context manager.
+    """Write the rows of the new base file of one file group, batch by batch; use as a context manager.
 
-    Leaving the block normally completes the file; an exception leaves nothing under its name. `events` is told of the
-    incoming rows by who meets them: not all of them are written, and not all that is written came in.
+    If the block ends normally the file is completed. After an exception no file exists under its name. Callers add the
+    incoming rows to `events` themselves, because not all incoming rows are written.
     """
 
     def __init__(
@@ -98,11 +98,12 @@ class BaseFileWriter:
 
     def _forget(self) -> None:
         if self._writer is not None:
-            # Its output is closed or given up: when the writer is collected it must not try to finish the file.
+            # The output is closed or aborted already. The writer must not try to complete the file when it is garbage-
+            # collected.
             self._writer.is_open = False
 
     def write_new(self, rows: pa.Table, keys: pa.ChunkedArray, *, known: bool = False) -> None:
-        """Append rows this commit inserts or updates; `known` says that the previous version held their keys."""
+        """Append rows that this commit inserts or updates; `known` if the previous file version has their keys."""
         count = rows.num_rows
         if count == 0:
             return
@@ -120,9 +121,9 @@ class BaseFileWriter:
         self._append(pa.table([*columns, *data], names=self._schema.names), known)
 
     def write_kept(self, rows: pa.Table, *, known: bool = True) -> None:
-        """Append stored rows of `kept_schema` unchanged; only the file name is new (DATA-1).
+        """Append stored rows of `kept_schema` unchanged except for the file name (DATA-1).
 
-        `known` says that the previous version of the file held their keys.
+        `known` says that the previous version of the file has their keys.
         """
         if rows.num_rows == 0:
             return
@@ -130,7 +131,7 @@ class BaseFileWriter:
         self._append(rows.add_column(position, FILE_NAME, _constant(self.file.name, rows.num_rows)), known)
 
     def stat(self, *, inserts: int, updates: int, deletes: int) -> WriteStat:
-        """Return what the commit says of this file; call after the block."""
+        """Return the write statistics of this file for the commit; call after the block."""
         previous = self._previous
         return WriteStat(
             partition=self.file.partition,
@@ -166,7 +167,7 @@ class BaseFileWriter:
 
     @property
     def estimated_bytes(self) -> float:
-        """What the file would measure if it were closed at once."""
+        """The approximate size of the file if it were closed now."""
         return self._sink.tell() + self.pending_bytes * self._encoded_ratio
 
     def flush(self) -> None:
@@ -187,7 +188,7 @@ class BaseFileWriter:
     def _open(self, rows: pa.Table) -> pq.ParquetWriter:
         dictionary = _dictionary_columns(rows)
         encodings = {name: "DELTA_BYTE_ARRAY" for name in (COMMIT_SEQNO, RECORD_KEY) if name not in dictionary}
-        # Half the time of plain pages to write, a fifth to read, and small where numbers are near their neighbours.
+        # Takes half the time of plain pages to write and a fifth to read. Sorted or clustered numbers become small.
         integers = [f.name for f in self._schema if _is_stored_as_integer(f.type) and f.name not in dictionary]
         encodings |= dict.fromkeys(integers, "DELTA_BINARY_PACKED")
         codec = self._context.policy.compression
@@ -225,7 +226,7 @@ class BaseFileWriter:
 
 
 def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:
-    """Return min, max and nulls of the first flat columns of a file, as JSON values, where bounds are exact."""
+    """Return min, max and null count of the first flat columns of a file as JSON values, if the bounds are exact."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     ranges: dict[str, Range] = {}
     for number in range(footer.num_columns):
@@ -238,7 +239,7 @@ def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:
         try:
             low, high = min(s.min for s in stats), max(s.max for s in stats)
         except (OverflowError, ValueError):
-            # Dates and times before year 1 or after 9999 are no Python values.
+            # Python cannot represent dates and times before year 1 or after 9999.
             continue
         found = json_range(low, high, sum(s.null_count for s in stats))
         if found is not None:
@@ -247,19 +248,21 @@ def column_ranges(footer: pq.FileMetaData) -> dict[str, Range]:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of base files for data columns `schema`: meta columns of few values dictionary-encoded."""
+    """Return the schema of base files for the data columns `schema`; meta columns with few values are dictionary-
+    encoded.
+    """
     small = pa.dictionary(pa.int32(), pa.string())
     return pa.schema([f.with_type(small) if f.name in ONE_VALUE else f for f in with_meta_fields(schema)])
 
 
 def kept_schema(schema: pa.Schema) -> pa.Schema:
-    """Return what is read of stored rows that go to the next file: all of `stored_schema` but the file's name."""
+    """Return the columns that are read of stored rows for the next file: `stored_schema` without the file name."""
     stored = stored_schema(schema)
     return stored.remove(stored.get_field_index(FILE_NAME))
 
 
 def ensure_partition(context: WriteContext, partition: str) -> None:
-    """Create the partition's metadata file unless it is there: without it Hudi does not find the partition."""
+    """Create the metadata file of a partition if it does not exist. Hudi does not find partitions without it."""
     path = f"{partition}/.hoodie_partition_metadata" if partition else ".hoodie_partition_metadata"
     depth = partition.count("/") + 1 if partition else 0
     context.storage.create(path, render_partition_metadata(context.instant, depth))
@@ -275,7 +278,7 @@ def _is_stored_as_integer(kind: pa.DataType) -> bool:
 
 
 def _dictionary_columns(rows: pa.Table) -> list[str]:
-    """Return the columns whose first rows repeat enough for a dictionary to pay."""
+    """Return the columns whose first rows repeat so often that dictionary encoding is smaller."""
     sample = rows.slice(0, _SAMPLE_ROWS)
     chosen = list(ONE_VALUE)
     for field in sample.schema:

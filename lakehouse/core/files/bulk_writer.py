@@ -1,7 +1,7 @@
-"""Base files straight from an incoming shard, nothing looked up: bulk_insert and the overwrites.
+"""Write incoming rows directly to new base files, without look-up (bulk_insert and overwrites).
 
-Rows are set apart by partition; each partition has one open file, rolled over at the maximum size, or sooner if the
-filters of all open files outgrow their share of the budget.
+Rows are grouped by partition, and each partition has one open file. A file is closed at the maximum size, or earlier if
+the bloom filters of all open files exceed their share of the memory budget.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GATHERED_ROWS = 131_072
 
 
 def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[WriteStat]:
-    """Write the rows of one shard into new file groups and yield the stat of each file."""
+    """Write the rows of one shard into new file groups and yield the write statistics of each file."""
     writers: dict[str, BaseFileWriter] = {}
     files = _NewFiles(context, attempt)
     taken = 0
@@ -57,7 +57,7 @@ def write_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> It
 
 
 def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
-    """Join batches until there is enough to be worth setting apart by partition."""
+    """Join batches until there are enough rows for grouping by partition."""
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -73,7 +73,7 @@ def _gathered(context: WriteContext, batches: Batches) -> Iterator[pa.Table]:
 
 
 def _by_partition(context: WriteContext, gathered: pa.Table) -> tuple[list[str], Iterator[tuple[str, pa.Table]]]:
-    """Return the partitions of the rows, and the rows of each, which are copied when it is their turn."""
+    """Return the partitions of the rows, and an iterator over the rows of each, which are copied when it gets there."""
     rows = keyed(context, gathered)
     deleted = says_deleted(rows, context.rule, context.schema)
     if deleted.any():
@@ -92,12 +92,12 @@ def _parted(data: pa.Table, codes: np.ndarray, names: list[str]) -> Iterator[tup
     bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
     for code, name in enumerate(names):
         if bounds[code + 1] > bounds[code]:
-            # A copy for each: a slice of one copy would keep the rows of all partitions until the last is encoded.
+            # Each partition gets a copy. Slices of one copy would keep the rows of all partitions in memory.
             yield name, data.take(pa.array(order[bounds[code] : bounds[code + 1]]))
 
 
 class _NewFiles:
-    """The files that a try opens, one file group each; they are named many at a time, before the first is opened."""
+    """The files that a task attempt opens, one file group each; markers name many of them in advance."""
 
     def __init__(self, context: WriteContext, attempt: Attempt) -> None:
         self._context, self._attempt = context, attempt
@@ -105,9 +105,9 @@ class _NewFiles:
         self._opened: dict[str, int] = {}
 
     def expect(self, partitions: Iterable[str]) -> None:
-        """Say that each of these partitions is about to get a file."""
+        """Mark the next file of each of these partitions."""
         wanted = {name: self._opened.get(name, 0) for name in partitions}
-        # Partitions that have files fill up alike: as many again are named of each.
+        # Partitions that have files fill up at a similar rate, so as many files again are marked for each.
         ahead = (
             self._marker(name, number) for name, count in self._opened.items() for number in range(count, 2 * count)
         )
@@ -129,7 +129,8 @@ class _NewFiles:
         return base_marker(self._context, self._attempt, partition, file_id, is_new=True)
 
     def _file_id(self, partition: str, number: int) -> str:
-        # A worker has no source of ids of its own: instant and attempt are unique, so what is derived from them is too.
+        # Workers have no source of ids. Instant and attempt are unique, so an id that is derived from them is unique
+        # too.
         context, token = self._context, self._attempt.token
         text = f"{context.storage.root}|{context.instant}|{token}|{partition}|{number}"
         return f"{uuid.UUID(bytes=hashlib.md5(text.encode()).digest(), version=4)}-0"
@@ -141,7 +142,7 @@ def _close(writer: BaseFileWriter) -> WriteStat:
 
 
 def _relieve(context: WriteContext, writers: dict[str, BaseFileWriter]) -> Iterator[str]:
-    """Free memory of the open files down to its share; yield the partitions whose file must be closed for that."""
+    """Reduce the memory of the open files to its share; yield the partitions whose file has to be closed for that."""
     budget = context.budget
     while sum(writer.pending_bytes for writer in writers.values()) > budget.open_files_bytes:
         max(writers.values(), key=lambda writer: writer.pending_bytes).flush()

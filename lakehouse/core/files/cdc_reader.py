@@ -1,11 +1,12 @@
-"""Reading the changes of one commit in one file group: from its change log, from files, from the slices around it.
+"""Read the changes of one commit in one file group, from its change log or from the slices before and after it.
 
     change log       before slice   after slice
     op, key, images       │              │
         └─ keys ──────────┴── rows of ───┴─► pairs by key: both and different = u, only after = i, only before = d
 
-Rows to pair stay in memory while they fit a share of the budget; more are split by key hash through local files, and
-paired part by part. Of rows that share a key the first one before meets the first one after, and so on.
+Rows that wait to be paired stay in memory while they fit a share of the budget. Otherwise they are split by key hash
+into local files, and paired file by file. If several rows share a key, the first row before is paired with the first
+row after, and so on.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.files import FileSlice, LogFile
 
 _COMMIT_TIME, _SEQNO = META_COLUMNS[0], META_COLUMNS[1]
-#: What tells a row that was written again from one that was kept.
+#: The meta columns that differ between a row that was written again and one that was kept.
 _VERSION = (_COMMIT_TIME, _SEQNO)
 _MIN_SIDE_BYTES = 64 * 1024
 _MIN_ROWS, _MAX_ROWS = 1_024, 65_536
@@ -45,7 +46,7 @@ _WAYS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeContext:
-    """What reading changes takes; small and picklable. `images` are the data columns of rows before and after."""
+    """The settings for reading changes; small and picklable. `images` are the data columns of rows before and after."""
 
     slices: SliceContext
     images: pa.Schema
@@ -58,7 +59,7 @@ class ChangeContext:
 
     @property
     def rows_at_once(self) -> int:
-        """Rows of a piece of the answer, within a share of the budget."""
+        """The number of rows of a result table, within a share of the budget."""
         width = 2 * len(self.images) * _BYTES_PER_VALUE
         return min(max(self.slices.budget_bytes // 16 // width, _MIN_ROWS), _MAX_ROWS)
 
@@ -66,7 +67,9 @@ class ChangeContext:
 def read_changes(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Table]:
     """Yield the changes as tables of `change_schema(context.images)`, within the memory budget.
 
-    Raises UserError if files that the changes are told by were cleaned, CorruptTableError for a broken change log.
+    Raises:
+        UserError: Files that the changes are computed from were cleaned.
+        CorruptTableError: The change log is damaged.
     """
     if change.case is ChangeCase.AS_IS:
         yield from _logged(context, change)
@@ -118,7 +121,7 @@ def _whole_records(context: ChangeContext, change: FileGroupChange, path: str, b
 
 
 def _images_before(context: ChangeContext, blocks: list[tuple[str, LogBlock]]) -> Iterator[pa.Table]:
-    """Yield the rows that a log of before images says were there, without versions."""
+    """Yield the rows before the change, as the log contains them. They have no version columns."""
     for records in _records(context, blocks, [RECORD_KEY, BEFORE]):
         there = records.filter(pc.is_valid(records.column(BEFORE)))
         rows = rows_of(there.column(BEFORE)).append_column(KEY, there.column(RECORD_KEY))
@@ -149,7 +152,7 @@ def _blocks(context: ChangeContext, logs: Iterable[LogFile]) -> list[tuple[str, 
 
 
 def _records(context: ChangeContext, blocks: list[tuple[str, LogBlock]], columns: list[str]) -> Iterator[pa.Table]:
-    """Yield the records of each block; the whole block is in memory, as its writer had it."""
+    """Yield the records of each block. The whole block is in memory, as it was in its writer."""
     for path, block in blocks:
         assert block.schema is not None, "blocks without schema were refused"
         with context.slices.storage.open_input(path) as source:
@@ -198,7 +201,9 @@ def _paired(
     *,
     always: bool = False,
 ) -> Iterator[pa.Table]:
-    """Yield how rows of `keys` (all, if None) differ; with `always` a row that is there twice was updated."""
+    """Yield the differences of the rows of `keys` (all rows if None). With `always`, each row on both sides is an
+    update.
+    """
     limit = max(context.slices.budget_bytes // 16, _MIN_SIDE_BYTES)
     with scratch_directory("lakehouse-changes-") as directory:
         wanted = _Side(Path(directory), "keys", pa.schema([pa.field(KEY, pa.string())]), limit)
@@ -221,7 +226,7 @@ def _of_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
 
 
 class _Side:
-    """Rows that wait to be paired: in memory up to `limit` bytes, then in local files by the hash of their keys."""
+    """Rows that wait to be paired: up to `limit` bytes in memory, then in local files by the hash of their keys."""
 
     def __init__(self, directory: Path, name: str, schema: pa.Schema, limit: int) -> None:
         self._place, self._schema, self._limit = (directory, name), schema, limit
@@ -231,7 +236,7 @@ class _Side:
 
     @property
     def is_split(self) -> bool:
-        """Whether there were too many rows for memory."""
+        """Whether the rows exceeded the memory limit."""
         return self._split is not None
 
     def add(self, rows: pa.Table) -> None:
@@ -245,11 +250,11 @@ class _Side:
                 self._spill()
 
     def in_memory(self) -> pa.Table | None:
-        """Return all rows, or None if they are in files."""
+        """Return all rows; None if they are in files."""
         return None if self._split is not None else self._all()
 
     def parts(self, *, split: bool) -> Iterator[pa.Table]:
-        """Yield the rows, with `split` in as many parts as every other side that is split."""
+        """Yield the rows; with `split` in the same number of parts as the other split sides."""
         if not split:
             yield self._all()
             return
@@ -278,7 +283,7 @@ class _Side:
 def _pairs(
     context: ChangeContext, change: FileGroupChange, old: pa.Table, new: pa.Table, *, always: bool
 ) -> Iterator[pa.Table]:
-    """Yield the changes that make the rows `new` of the rows `old`: first what is there after, then what is gone."""
+    """Yield the changes from the rows `old` to the rows `new`: first inserts and updates, then deletes."""
     ids = _identities(old.column(KEY), new.column(KEY))
     _, old_row, new_row = np.intersect1d(ids[: old.num_rows], ids[old.num_rows :], True, True)
     came_from = np.full(new.num_rows, -1)
@@ -303,7 +308,7 @@ def _pairs(
 
 
 def _identities(old: pa.ChunkedArray, new: pa.ChunkedArray) -> np.ndarray:
-    """Return a number for each row, old ones first: equal for the n-th rows of one key on both sides."""
+    """Return a number for each row, old ones first. The n-th rows of one key have equal numbers on both sides."""
     whole = pa.concat_arrays([pa.array([], pa.string()), *old.chunks, *new.chunks])
     codes = whole.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     count = len(old)
@@ -313,7 +318,7 @@ def _identities(old: pa.ChunkedArray, new: pa.ChunkedArray) -> np.ndarray:
 
 
 def _occurrences(codes: np.ndarray) -> np.ndarray:
-    """Return for each code how many equal ones stand before it."""
+    """Return for each code the number of equal codes before it."""
     order = np.argsort(codes, kind="stable")
     ranked = codes[order]
     starts = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]])) if len(codes) else np.array([], int)
@@ -324,7 +329,7 @@ def _occurrences(codes: np.ndarray) -> np.ndarray:
 
 
 def _differ(context: ChangeContext, old: pa.Table, new: pa.Table) -> np.ndarray:
-    """Return which rows were written again: their versions tell, and their values where rows take some of others."""
+    """Return which rows were written again: by their versions, and by their values if merges mix versions."""
     differ = np.zeros(old.num_rows, bool)
     for name in _VERSION:
         differ |= np.asarray(pc.fill_null(pc.not_equal(old.column(name), new.column(name)), True))

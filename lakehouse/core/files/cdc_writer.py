@@ -1,10 +1,11 @@
-"""The change log beside a file group's next base file (DATA-6, DATA-4.4).
+"""Write the change log beside the next base file of a file group (DATA-6, DATA-4.4).
 
-    <fileId>_<token>_<t>.parquet    the rows as they are from t on
-    .<fileId>_<t>.log.1_<token>.cdc what became of the rows before: CDC_DATA blocks, each within a share of the budget
+    <fileId>_<token>_<t>.parquet    the rows as of instant t
+        .<fileId>_<t>.log.1_<token>.cdc the changes since the previous file: CDC_DATA blocks, each within a share of the
+    budget
 
-Every base file that takes the place of another has one, without records if nothing changed: Hudi refuses to read the
-changes of a commit that has none. The first base file of a group needs none, since all its rows are new.
+Each base file that replaces another one has a change log, without records if nothing changed. Hudi refuses to read the
+changes of a commit without it. The first base file of a group needs none because all its rows are new.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _MIN_BLOCK_BYTES = 64 * 1024
 
 
 class ChangeLog:
-    """Log what a write does to the rows of `previous`; use as a context manager around the writing of its successor.
+    """Log the changes of a write to the rows of `previous`; use as a context manager around the write of its successor.
 
-    Nothing is written if the table logs no changes, or without `previous`. Leaving the block normally completes the
-    log; an exception leaves nothing under its name. `files` maps paths to sizes in bytes, once the block is left.
+    Nothing is written if the table logs no changes, or without `previous`. If the block ends normally the log is
+    completed. After an exception no file exists under its name. After the block, `files` maps paths to sizes in bytes.
     """
 
     def __init__(
@@ -69,9 +70,14 @@ class ChangeLog:
     def merged(
         self, stored: pa.Table, position: np.ndarray, replaced: np.ndarray, dropped: np.ndarray, fresh: pa.Table
     ) -> None:
-        """Log hits on stored rows: those `replaced` by the rows of `fresh`, in order, and those `dropped`.
+        """Log the changes of stored rows with matches: updates in the order of the rows of `fresh`, and deletes.
 
-        `position` holds the row of each hit; `replaced` and `dropped` are masks over the matches.
+        Args:
+            stored: The stored rows.
+            position: The row in `stored` of each match.
+            replaced: Mask over the matches: rows that are updated.
+            dropped: Mask over the matches: rows that are deleted.
+            fresh: The new version of each updated row.
         """
         if self._previous is None:
             return
@@ -84,7 +90,7 @@ class ChangeLog:
             self._add(Op.INSERT, None, rows)
 
     def _add(self, op: Op, before: tuple[pa.Table, pa.Array] | None, after: pa.Table | None) -> None:
-        """Append changes; `before` are stored rows and the numbers of those that changed."""
+        """Append changes; `before` has stored rows and the positions of those that changed."""
         count = after.num_rows if after is not None else len(before[1]) if before is not None else 0
         if count == 0:
             return
@@ -102,7 +108,7 @@ class ChangeLog:
                 columns.append(pa.nulls(count, field.type) if after is None else image(after, field.type))
         self._pending.append(pa.Table.from_arrays(columns, names=self._columns.names))
         self._pending_bytes += self._pending[-1].nbytes
-        # Encoding takes several times what is encoded; together they are a small part of the budget.
+        # Encoding takes several times the memory of the rows; together they are a small part of the budget.
         if self._pending_bytes >= max(self._context.budget.decoded_bytes // 4, _MIN_BLOCK_BYTES):
             self._write_block()
 

@@ -1,6 +1,6 @@
-"""Clustering of one group of file slices: their rows, in order if one is asked for, become new file groups.
+"""Rewrite the rows of one clustering group into new file groups, sorted if the layout requires it.
 
-Rows keep the commit that wrote them and its number; the name of the file is new (DATA-1).
+Rows keep the commit time and sequence number of the commit that wrote them; the file name is new (DATA-1).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PLACE = "\0place"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringContext:
-    """What the tasks of one clustering are told: how to write and to read, and the order of rows."""
+    """The settings for the tasks of one clustering: how to write, how to read, and the layout of rows."""
 
     write: WriteContext
     read: SliceContext
@@ -48,10 +48,12 @@ class ClusteringContext:
 
 
 def cluster_group(context: ClusteringContext, attempt: Attempt, group: ClusteringGroup) -> list[WriteStat]:
-    """Write the rows of the group's slices into new file groups and return the stats of their files.
+    """Write the rows of the group's slices into new file groups and return the write statistics of their files.
 
-    Where no order is asked for and no logs are to be merged, row groups are copied as they are if they may stand in
-    one file. Raises CorruptTableError for a plan whose names are not those of data files.
+    If no order is requested and no slice has logs, row groups are copied without decoding if one file may contain them.
+
+    Raises:
+        CorruptTableError: The plan has names that are not those of data files.
     """
     slices = [slice_of(piece) for piece in group.slices]
     schema = kept_schema(context.write.schema)
@@ -70,7 +72,7 @@ def cluster_group(context: ClusteringContext, attempt: Attempt, group: Clusterin
 
 
 def slice_of(piece: ClusteredSlice) -> FileSlice:
-    """Return the slice that a plan names."""
+    """Return the file slice that a plan names. Raises CorruptTableError if its names are not those of data files."""
     partition, file_id = piece.partition, piece.file_id
     base = None if piece.data_file is None else parse_base_file(piece.data_file, partition, 0)
     sizes = piece.log_sizes or (0,) * len(piece.log_files)
@@ -85,7 +87,7 @@ def slice_of(piece: ClusteredSlice) -> FileSlice:
 def _sorted(
     context: ClusteringContext, slices: list[FileSlice], rows: Iterator[pa.Table], directory: Path
 ) -> tuple[Iterator[pa.Table], int]:
-    """Return the rows in the order of the layout, and how many there are."""
+    """Return the rows in the order of the layout, and their number."""
     place, by = _placer(context, slices), list(context.layout.columns)
     sorter = RunSorter(directory, by if place is None else [_PLACE], context.write.budget.pending_bytes)
     for piece in rows:
@@ -96,7 +98,7 @@ def _sorted(
 
 
 def _placer(context: ClusteringContext, slices: list[FileSlice]) -> Callable[[pa.Table], pa.Array] | None:
-    """Return what tells the places of rows on the curve; None for an order that is none, or of one column."""
+    """Return a function that computes the positions of rows on the curve; None without curve or with one column."""
     names, curve = context.layout.columns, _CURVES.get(context.layout.curve)
     if curve is None or len(names) == 1:
         return None
@@ -112,7 +114,7 @@ def _placer(context: ClusteringContext, slices: list[FileSlice]) -> Callable[[pa
 
 
 def _sample(context: ClusteringContext, slices: list[FileSlice]) -> pa.Table:
-    """Return the sort columns of some rows of all base files, taken evenly; of logs alone if there is no base file."""
+    """Return the sort columns of an even sample of the base files' rows; of logs if there is no base file."""
     wanted = pa.schema([context.read.table.field(name) for name in context.layout.columns])
     total = sum(_stored_rows(context, piece) for piece in slices)
     step = max(total // _SAMPLED_ROWS, 1)
@@ -145,7 +147,7 @@ def _stored_rows(context: ClusteringContext, piece: FileSlice) -> int:
 def _joined(
     context: ClusteringContext, attempt: Attempt, group: ClusteringGroup, found: Joinable
 ) -> Iterator[WriteStat]:
-    """Copy row groups, as they are, to one file after the other."""
+    """Copy row groups without decoding into one file after the other."""
     files = _NewFiles(context.write, attempt, group)
     share = _share(context, group, sum(stored.rows for stored in found.groups))
     for groups in split(found.groups, share):
@@ -153,7 +155,7 @@ def _joined(
 
 
 def _share(context: ClusteringContext, group: ClusteringGroup, total: int | None) -> int:
-    """Return how many rows a file takes at most: its share of a known `total`, and not more keys than fit a filter."""
+    """Return the maximum rows of a file: its share of `total` if known, at most what a bloom filter can take."""
     write = context.write
     most = write.budget.keys_per_file(write.policy.bloom_fpp) if write.policy.bloom_enabled else 1 << 62
     return most if total is None else min(max(-(-total // group.outputs), 1), most)
@@ -166,7 +168,7 @@ def _written(
     rows: Iterator[pa.Table],
     total: int | None,
 ) -> Iterator[WriteStat]:
-    """Write rows to one file after the other; of a known `total` each takes its share."""
+    """Write rows to one file after the other. If `total` is known each file takes its share."""
     write, share = context.write, _share(context, group, total)
     files = _NewFiles(write, attempt, group)
     writer: BaseFileWriter | None = None
@@ -192,7 +194,7 @@ def _written(
 
 
 class _NewFiles:
-    """The files that a try opens, one file group each."""
+    """The files that a task attempt opens, one file group each."""
 
     def __init__(self, context: WriteContext, attempt: Attempt, group: ClusteringGroup) -> None:
         self._context, self._attempt, self._partition = context, attempt, group.partition
@@ -200,7 +202,7 @@ class _NewFiles:
         self._opened = 0
 
     def next(self) -> BaseFile:
-        """Return the next file, which is marked; as many again are named with one that was not foreseen."""
+        """Return the next file, after marking it. If it was not planned, as many again are marked in advance."""
         number, self._opened = self._opened, self._opened + 1
         ahead = (self._marker(later) for later in range(number + 1, 2 * number))
         self._markers.mark(self._marker(number), ahead=ahead)
@@ -223,15 +225,16 @@ class _NewFiles:
 
 
 def clustering_markers(context: WriteContext, attempt: Attempt, group: ClusteringGroup) -> list[str]:
-    """Return the markers of the files that a try makes of a group; it may need more, if rows are many."""
+    """Return the markers of the files that an attempt of this group creates. It may create more if rows are many."""
     ids = [_file_id(context, attempt, number) for number in range(group.outputs)]
     return [base_marker(context, attempt, group.partition, file_id, is_new=True) for file_id in ids]
 
 
 def _file_id(context: WriteContext, attempt: Attempt, number: int) -> str:
-    """Return the group of the output of this number: that of all tries and executors of the task.
+    """Return the file id of an output: the same for all attempts and executors of the task.
 
-    What one that is taken for dead writes late is thus another file of a group that readers know, and not rows twice.
+    If a stale executor writes late, its file is thus another version in a group that readers know, not a duplicate of
+    rows.
     """
     digest = hashlib.md5(f"{context.storage.root}|{context.instant}|{attempt.partition}|{number}".encode()).digest()
     return f"{uuid.UUID(bytes=digest, version=4)}-0"

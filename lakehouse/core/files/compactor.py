@@ -1,4 +1,4 @@
-"""Compaction of one file slice: base and logs become the next base file (DATA-5.2; TL-9.1)."""
+"""Compact one file slice: merge its base file and logs into the next base file (DATA-5.2; TL-9.1)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from lakehouse.model.files import FileSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionContext:
-    """What the tasks of one compaction are told: how to write, and how to read."""
+    """The settings for the tasks of one compaction: how to write, and how to read."""
 
     write: WriteContext
     read: SliceContext
 
 
 def compact_slice(context: CompactionContext, attempt: Attempt, operation: CompactionOperation) -> WriteStat:
-    """Write the base file that the operation asks for and return its stat.
+    """Write the base file of a compaction operation and return its write statistics.
 
-    The new file has the compaction's instant; rows keep the commit that wrote them. Raises CorruptTableError for a plan
-    whose names are not those of data files.
+    The new file has the instant of the compaction; rows keep the commit that wrote them.
+
+    Raises:
+        CorruptTableError: The plan has names that are not those of data files.
     """
     file_slice, counts = slice_of(operation), SliceCounts()
     markers = TaskMarkers(context.write, attempt, compaction_markers(context.write, attempt, operation, logs=False))
@@ -46,7 +48,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
         merged = read_slice(context.read, file_slice, kept_schema(context.write.schema), counts, base)
         for number, (origin, rows) in enumerate(merged):
             if number == 0 and base is not None and writer.bloom.enabled:
-                # By now the logs are matched, and it is known how many keys the filter must still take.
+                # The logs are matched now, so the number of keys to add to the filter is known.
                 writer.bloom.inherit(base.bloom_filter(), counts.unmatched)
             writer.write_kept(rows, known=origin is not Origin.INSERTED)
     stat = writer.stat(inserts=counts.inserted, updates=counts.updated, deletes=counts.deleted)
@@ -62,7 +64,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
 
 
 def slice_of(operation: CompactionOperation) -> FileSlice:
-    """Return the slice that an operation of a plan names."""
+    """Return the file slice that an operation of a plan names. Raises CorruptTableError for invalid names."""
     partition, file_id = operation.partition, operation.file_id
     base = None if operation.data_file is None else parse_base_file(operation.data_file, partition, 0)
     sizes = operation.log_sizes or (0,) * len(operation.log_files)

@@ -1,8 +1,8 @@
-"""Sorting more rows than fit the budget: sorted runs on local disk, merged a batch of each at a time.
+"""Sort more rows than fit into memory: write sorted runs to local disk, then merge one batch of each at a time.
 
-rows ──► pending, sorted when full ──► run   run   run        each run a file of batches
-                                        └──────┴─────┴──► what is not greater than the last row held of any run
-                                                          comes before all that is still on disk
+rows ──► pending, sorted when full ──► run   run   run        each run is a file of batches
+                                        └──────┴─────┴──► rows that are not greater than the last row in memory
+                                                          of any run precede all rows that are still on disk
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.memory_budget import give_back
 
-#: Runs that are merged at once; more are merged in turns.
+#: The number of runs that are merged at once. More runs are merged in several passes.
 _WAYS = 32
 _MIN_BATCH_ROWS = 256
 _PIECE_ROWS = 65_536
 
 
 class RunSorter:
-    """Takes rows in any order, within `limit_bytes`, and gives them back in that of the columns `by`, nulls first.
+    """Sorts rows by the columns `by`, nulls first, with at most `limit_bytes` of rows in memory.
 
-    Rows that are equal in all of these stay in the order in which they came. `directory` is for the runs.
+    Rows with equal values in all of these columns keep their order. The runs are written to `directory`.
     """
 
     def __init__(self, directory: Path, by: Sequence[str], limit_bytes: int) -> None:
@@ -37,7 +37,7 @@ class RunSorter:
         self._runs: list[Path] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows, all of one schema."""
+        """Add rows; all must have one schema."""
         if rows.num_rows == 0:
             return
         self._pending.append(rows)
@@ -47,7 +47,7 @@ class RunSorter:
             self._spill(self._in_order())
 
     def drain(self) -> Iterator[pa.Table]:
-        """Yield all rows in order, piece by piece; once."""
+        """Yield all rows in order, piece by piece. Call it once."""
         if not self._runs:
             if self._pending:
                 yield from self._in_order()
@@ -56,7 +56,7 @@ class RunSorter:
             self._spill(self._in_order())
         while len(self._runs) > _WAYS:
             first, self._runs = self._runs[:_WAYS], self._runs[_WAYS:]
-            # In front: its rows came before those of all other runs.
+            # At the front, because its rows were added before those of all other runs.
             self._runs.insert(0, self._write(self._merged(first)))
         yield from self._merged(self._runs)
 
@@ -79,7 +79,7 @@ class RunSorter:
             for rows in pieces:
                 if writer is None:
                     writer = pa.ipc.new_stream(str(path), rows.schema)
-                # A batch of every run that is merged is in memory, some of them twice.
+                # One batch of each run that is merged is in memory, some of them twice.
                 width = max(rows.nbytes / rows.num_rows, 1)
                 batch = max(int(self._limit / width) // (2 * _WAYS), _MIN_BATCH_ROWS)
                 writer.write_table(rows, max_chunksize=batch)
@@ -106,7 +106,7 @@ class RunSorter:
                 count = int(min(bounds, default=rows.num_rows))
                 taken = np.searchsorted(ends, order.slice(0, count).to_numpy(), side="right")
                 for number, used in enumerate(np.bincount(taken, minlength=len(live)).tolist()):
-                    # Rows of one run are in order, so those that go are its first.
+                    # The rows of one run are in order, so the yielded rows are its first ones.
                     live[number].rows = live[number].rows.slice(used)
                 yield rows.take(order.slice(0, count))
         for path in runs:
@@ -122,7 +122,7 @@ class RunSorter:
 
 
 class _Head:
-    """The rows of a run that are in memory."""
+    """The rows of one run that are in memory."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         source = stack.enter_context(pa.OSFile(str(path)))
@@ -132,7 +132,7 @@ class _Head:
         self._fill = 0
 
     def refill(self) -> None:
-        """Read on where few rows are left."""
+        """Read the next batch if few rows are left."""
         if self.exhausted or self.rows.num_rows > self._fill // 2:
             return
         batch = next(self._batches, None)
@@ -145,5 +145,5 @@ class _Head:
 
 
 def one_chunk(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the tables as one whose columns are of one piece, with one dictionary each."""
+    """Return the tables as one table. Each column has one chunk, and one dictionary if it is dictionary-encoded."""
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

@@ -1,7 +1,7 @@
-"""The bloom filter of a base file that is being written (DATA-3.3).
+"""Build the bloom filter of a base file while it is written (DATA-3.3).
 
-A filter must know its size before its first key. So keys are held, as compact copies, until the file is complete; a
-file with more keys than may be held gets a filter of several rows, each hashed as soon as it is full.
+A filter must know its size before the first key is added. Keys are therefore kept as compact copies until the file is
+complete. A file with more keys than fit into memory gets a filter of several rows; each row is filled before the next.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import pyarrow as pa
 from lakehouse.core.format.parquet.bloom_filter import BloomBuilder, BloomFilter
 
 _MIN_ENTRIES = 1_000
-# A complete file gets room for a quarter more: the next inserts into it need not hash all its keys again.
+# The filter has capacity for a quarter more keys, so that the next inserts into the file can extend it.
 _ROOM = 1.25
 _ANY_NUMBER = 2**31 - 1
 
 
 class FileBloom:
-    """Collects the record keys of one file; `held_bytes` of them wait to be hashed.
+    """Collects the record keys of one file and builds its bloom filter.
 
-    `hash_bytes` bounds those keys together with what the filter takes while they are hashed: a byte for each bit.
-    Unless `enabled`, keys are let go and there is no filter.
+    `held_bytes` is the size of the keys that are not hashed yet. `hash_bytes` limits these keys together with the
+    memory for hashing them, one byte per bit. If not `enabled`, keys are ignored and there is no filter.
     """
 
     def __init__(self, fpp: float, hash_bytes: int, *, enabled: bool = True) -> None:
@@ -35,18 +35,19 @@ class FileBloom:
         self.held_bytes = 0
 
     def inherit(self, stored: BloomFilter | None, new_keys: int) -> None:
-        """Start from the filter of the previous version if `new_keys` more fit: its keys need no second hashing.
+        """Extend the filter of the previous file version if it has capacity for `new_keys`; its keys need no second
+        hashing.
 
-        Keys of rows deleted since stay in it, which costs a false positive and nothing else.
+        Keys of rows that were deleted since stay in the filter. They cause false positives only.
         """
         if stored is not None:
             self._inherited = stored if stored.remaining >= new_keys else None
 
     def add(self, keys: pa.ChunkedArray, *, known: bool) -> None:
-        """Add the keys of rows; `known` says that the previous version of the file held them."""
+        """Add the keys of rows; `known` if the previous version of the file has them."""
         if not self.enabled or (known and self._inherited is not None):
             return
-        # Copied, because a key column may be a view that keeps a whole batch in memory.
+        # A copy, because a key column may be a view that keeps a whole batch in memory.
         copy = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
         self._held.append(copy)
         self.held_bytes += copy.nbytes
@@ -55,19 +56,19 @@ class FileBloom:
             self.hash_held()
 
     def hash_held(self) -> None:
-        """Hash the keys that wait, to free their memory: the more there are, the fewer rows the filter gets."""
+        """Hash the waiting keys to free their memory. The filter gets fewer rows if more keys are hashed at once."""
         if self._held:
             self._hash(complete=False)
 
     @property
     def filter_bytes(self) -> int:
-        """What the filter takes so far, keys that wait left out."""
+        """The size of the filter so far, without waiting keys."""
         if self._builder is not None:
             return self._builder.size_bytes
         return 0 if self._inherited is None else sum(row.nbytes for row in self._inherited.rows)
 
     def finish(self) -> BloomFilter | None:
-        """Return the filter of the keys added, None if there shall be none; call once, at the end."""
+        """Return the filter of all added keys; None if filters are disabled. Call it once, at the end."""
         if not self.enabled:
             return None
         self._hash(complete=True)

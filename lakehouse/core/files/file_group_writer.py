@@ -1,7 +1,7 @@
-"""The next base file of one file group: stored rows, met by incoming ones, then inserts.
+"""Write the next base file of one file group: stored rows merged with incoming rows, then inserts.
 
-Stored rows stream through in batches; of the incoming rows only a window is in memory, and of the matches a piece.
-Positions of matches are known before the first row is written, so no row is looked up twice.
+Stored rows are streamed in batches. Only a window of the incoming rows and a piece of the matches are in memory. The
+positions of matches are known before the first row is written, so no row is looked up twice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Pieces = Callable[[], Iterator[Matches]]
 
 
 def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> WriteStat | None:
-    """Write the group's next base file and return its stat; None if there is nothing to write."""
+    """Write the next base file of the group and return its write statistics; None if there is nothing to write."""
     with ExitStack() as stack:
         reader = None
         if task.base is not None:
@@ -56,7 +56,7 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
             return None
         names = group_markers(context, attempt, task)
         markers = TaskMarkers(context, attempt, names)
-        # All at once, so that a try that must name its files itself asks storage once.
+        # In one call, so that an attempt that marks its own files needs one storage request.
         markers.mark(*names)
         with (
             BaseFileWriter(context, attempt, markers, task.partition, task.file_id, task.base) as writer,
@@ -80,7 +80,7 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
 
 
 def _matches(context: WriteContext, task: GroupTask, reader: BaseFileReader | None, stack: ExitStack) -> Pieces:
-    """Return what yields the matches with the base file, as often as it is called."""
+    """Return a function that yields the matches with the base file; it can be called repeatedly."""
     if task.base is not None and reader is not None and task.finds_matches:
         found = stack.enter_context(MatchCollector(context, task.entries))
         match_file(context, task.base, reader, task.entries, found)
@@ -96,7 +96,7 @@ def _merge(
     reader: BaseFileReader,
     matches: Iterator[Matches],
 ) -> tuple[int, int]:
-    """Stream the stored rows into `writer`, replaced or dropped where a hit says so; return (updates, deletes)."""
+    """Stream the stored rows into `writer`, with matched rows replaced or dropped; return (updates, deletes)."""
     updates = deletes = start = 0
     window = _MatchWindow(context, matches)
     for stored in reader.batches(kept_schema(context.schema), reader.rows_within(context.budget.decoded_bytes)):
@@ -120,7 +120,7 @@ def _merge(
 def _meet(
     context: WriteContext, stored: pa.Table, position: np.ndarray, kind: np.ndarray, incoming: pa.Table
 ) -> tuple[np.ndarray, np.ndarray, pa.Table]:
-    """Return which matches replace their stored row, which remove it, and the replacing rows in order."""
+    """Return masks of the matches that replace and that remove their stored row, and the replacing rows in order."""
     rule, at = context.rule, pa.array(position)
     if context.deletes_only:
         dropped = np.ones(len(position), bool)
@@ -144,7 +144,7 @@ def _meet(
 
 
 def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, position: np.ndarray) -> pa.Table:
-    """Return rows of a partial update with the stored values of the columns that they do not bring."""
+    """Return rows of a partial update, with the stored values in the columns that the rows do not provide."""
     if not context.keeps:
         return fresh
     rows = pa.array(position)
@@ -161,7 +161,7 @@ def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, positio
 
 
 class _MatchWindow:
-    """The staged rows of the next matches, gathered a window at a time."""
+    """The staged rows of the next matches, read one window at a time."""
 
     def __init__(self, context: WriteContext, matches: Iterator[Matches]) -> None:
         self._context, self._pieces = context, matches
@@ -170,7 +170,7 @@ class _MatchWindow:
         self._rows = pa.table({})
 
     def upto(self, base_row: int) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:
-        """Yield (base rows, kinds, incoming rows) of the hits before `base_row` not yielded yet."""
+        """Yield (base rows, kinds, incoming rows) of the matches before `base_row` that were not yielded yet."""
         while self._has_more():
             assert self._matches is not None
             end = int(np.searchsorted(self._matches.base_row, base_row))
@@ -195,7 +195,7 @@ class _MatchWindow:
 
     def _gather(self) -> None:
         assert self._matches is not None
-        # Before the next window there is none: both at once would be twice the share.
+        # Release this window before the next one is read: both together would take twice the share.
         self._rows = pa.table({})
         self._start, size = self._next, 0
         tables, order = [], []
@@ -216,9 +216,9 @@ class _MatchWindow:
 
 
 class _Inserts:
-    """The rows a group inserts: of the partition's upserts that no file holds, those numbered by the task's range.
+    """The rows that a group inserts: the range of the task among the upserts of the partition without a match.
 
-    One bit per staged row says whether it is used; the rows themselves are found window by window.
+    One bit per staged row says whether it has a match. The rows themselves are read window by window.
     """
 
     def __init__(self, context: WriteContext, task: GroupTask, matches: Pieces) -> None:

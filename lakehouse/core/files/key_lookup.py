@@ -1,6 +1,6 @@
-"""Finding incoming keys in base files: one pass over the key column, hashed against the staged keys.
+"""Look staged keys up in base files: one pass over the key column, hashed against the staged keys.
 
-The answer stays where the data is, in a hits file per base file; only counts go back to the plan.
+The matches are written to one matches file per base file, beside the staged rows. Only counts return to the plan.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Entries = tuple[StagedEntry, ...]
 
 
 def tag_files(context: WriteContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
-    """Look the task's keys up in its base files; write the hits of each beside the staged rows."""
+    """Look the keys of the task up in its base files, and write the matches of each beside the staged rows."""
     with ExitStack() as stack:
         readers = [BaseFileReader(context.storage, base.path) for base in task.bases]
         for reader in readers:
@@ -62,7 +62,7 @@ def match_file(
 def write_matches(
     context: WriteContext, attempt: Attempt, base: BaseFile | FileSlice, entries: Entries, parts: Iterable[Matches]
 ) -> TagResult:
-    """Write what was found of a file, or of a slice with logs, part by part of the batch, beside the staged rows."""
+    """Write the matches of one base file or slice beside the staged rows; `parts` are those of parts of the batch."""
     with MatchCollector(context, entries) as found:
         for matches in parts:
             found.add(matches)
@@ -72,7 +72,7 @@ def write_matches(
 def find(
     context: WriteContext, base: BaseFile, reader: BaseFileReader, entries: Entries, keys: pa.ChunkedArray
 ) -> Matches:
-    """Return which rows of `base` carry one of `keys`, the keys of `entries` in order."""
+    """Return the matches between the rows of `base` and `keys`, the keys of `entries` in order."""
     base_row, staged = _positions(context, reader, keys)
     starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
     entry = np.searchsorted(starts, staged, side="right") - 1
@@ -87,7 +87,7 @@ def find(
 
 
 def _positions(context: WriteContext, reader: BaseFileReader, keys: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of the file whose key is among `keys`, and the position of that key."""
+    """Return the rows of the file whose key is in `keys`, and the position of that key in `keys`."""
     value_set = keys.combine_chunks()
     base_rows, positions, start = [np.array([], np.int64)], [np.array([], np.int64)], 0
     for stored in stored_keys(context, reader):
@@ -99,7 +99,7 @@ def _positions(context: WriteContext, reader: BaseFileReader, keys: pa.ChunkedAr
 
 
 def stored_keys(context: WriteContext, reader: BaseFileReader) -> Iterator[pa.Array]:
-    """Yield the record keys of a base file, in pieces of its share of the budget."""
+    """Yield the record keys of a base file, in pieces that fit their share of the budget."""
     bounds = [reader.footer(name) for name in ("hoodie_min_record_key", "hoodie_max_record_key")]
     size = context.budget.looked_up_keys(max((len(bound) for bound in bounds if bound), default=_KEY_BYTES))
     if KEY in reader.schema.names and reader.has_values(KEY):
@@ -124,7 +124,7 @@ def _roots(context: WriteContext) -> set[str]:
 
 
 def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYTES) -> Iterator[Entries]:
-    """Cut the entries into parts whose keys fit their share of the budget together with their hash table."""
+    """Divide the entries into parts whose keys fit their share of the budget together with their hash table."""
     limit = Budget(budget_bytes).hashed_keys(key_bytes)
     part: list[StagedEntry] = []
     room = limit
@@ -149,7 +149,7 @@ def _parts(context: WriteContext, entries: Entries) -> Iterator[Entries]:
 
 
 def _key_bytes(context: WriteContext, entries: Entries) -> float:
-    """Return what a staged key takes, as the first ones do."""
+    """Return the average size of a staged key, estimated by the first ones."""
     sample = replace(entries[0], rows=min(entries[0].rows, _SAMPLE_KEYS))
     size: int = staged_keys(context, (sample,)).nbytes
     return size / max(sample.rows, 1)
@@ -172,7 +172,7 @@ def _kinds(
     position: np.ndarray,
     base_row: np.ndarray,
 ) -> np.ndarray:
-    """Tell rows that leave this partition from those that stay (DATA-7.2)."""
+    """Return the kind of each match: IN_PLACE, MOVED_OUT or LOST (DATA-7.2)."""
     elsewhere = np.array([e.partition != base.partition for e in entries])[entry]
     deletes = position >= np.array([e.upserts for e in entries])[entry]
     moving = np.flatnonzero(elsewhere & ~deletes)
@@ -190,7 +190,7 @@ def _kinds(
 
 
 def refuse_moves(context: WriteContext, rows: int) -> None:
-    """Raise UnsupportedError if a row that goes to another partition would have to take values along."""
+    """Raise UnsupportedError if rows that move to another partition would have to be merged with stored ones."""
     if context.rule.mixes or context.keeps:
         raise UnsupportedError(
             f"{context.storage.root}: {rows} stored rows would move to another partition, and this write merges "
@@ -201,7 +201,7 @@ def refuse_moves(context: WriteContext, rows: int) -> None:
 
 
 def _stored(context: WriteContext, reader: BaseFileReader, name: str, rows: np.ndarray) -> pa.ChunkedArray:
-    """Return the values of a column at ascending rows of a base file."""
+    """Return the values of a column in `rows` of a base file; `rows` is ascending."""
     wanted = context.schema.field(name).type
     if name not in reader.schema.names:
         return pa.chunked_array([pa.nulls(len(rows), wanted)])
@@ -215,7 +215,7 @@ def _stored(context: WriteContext, reader: BaseFileReader, name: str, rows: np.n
 
 
 def staged_ordering(context: WriteContext, entries: Entries, entry: np.ndarray, position: np.ndarray) -> pa.Table:
-    """Return the ordering columns of staged rows, named by entry and position in it."""
+    """Return the ordering columns of staged rows, which are named by entry and by position in it."""
     names = list(context.rule.compared)
     tables, order = [], []
     for number in np.unique(entry):

@@ -1,10 +1,10 @@
-"""Matches between stored and incoming rows, in pieces of bounded size, in the order of the stored rows.
+"""Matches between stored rows and staged rows, in pieces of bounded size, in the order of the stored rows.
 
-A hits file lies beside the staged rows, one per base file that is touched, with one row per stored row:
+A matches file is written beside the staged rows for each base file with matches. It has one row per matched stored row:
 
     base_row int64 (position in the base file, ascending) | run dictionary<string> | row int64 (position in the run) |
     kind int8: IN_PLACE, MOVED_OUT (the incoming row goes to another partition), LOST (the stored row is newer),
-    DELETED (no stored row: a log deletes the key as of an ordering value)
+    DELETED (there is no stored row; a log deletes the key with an ordering value)
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lakehouse.model.files import BaseFile, FileSlice
 
 Number = TypeVar("Number", int, np.ndarray)
 IN_PLACE, MOVED_OUT, LOST, DELETED = 0, 1, 2, 3
-# A run and a position in it, or an entry and a position in it, as one number.
+# A run and a position in it, or an entry and a position in it, are encoded as one number.
 _ROW_BITS = 40
 _SEGMENT = pa.schema([("base_row", pa.int64()), ("run", pa.int32()), ("row", pa.int64()), ("kind", pa.int8())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """Matches between one base file and staged rows, ordered by `base_row`; arrays of one length."""
+    """Matches between one base file and staged rows, ordered by `base_row`. All arrays have the same length."""
 
     base_row: np.ndarray
     run: np.ndarray
@@ -45,7 +45,7 @@ class Matches:
         return len(self.base_row)
 
     def take(self, chosen: np.ndarray | slice) -> Matches:
-        """Return some of the matches, in the order given."""
+        """Return the chosen matches, in that order."""
         return Matches(
             base_row=self.base_row[chosen],
             run=self.run[chosen],
@@ -56,10 +56,10 @@ class Matches:
 
 
 class MatchCollector:
-    """The matches of one base file, added for one part of the batch after the other; use as a context manager.
+    """Collects the matches of one base file, one part of the batch after the other; use as a context manager.
 
-    They stay in memory if there is one part; those of several parts go to a local file, because their number grows
-    with the batch. A staged row belongs to one part.
+    The matches of a single part stay in memory. Those of several parts go to a local file, because their number grows
+    with the batch. A staged row belongs to exactly one part.
     """
 
     def __init__(self, context: WriteContext, entries: Sequence[StagedEntry]) -> None:
@@ -82,11 +82,11 @@ class MatchCollector:
         self._stack.close()
 
     def add(self, matches: Matches) -> None:
-        """Keep the matches with one part."""
+        """Add the matches with one part of the batch."""
         if not len(matches):
             return
         matches = self._index.renamed(matches)
-        # A stored row that is newer stays: it is no reason to write the file anew.
+        # A stored row that is newer stays as it is, so it is no reason to rewrite the file.
         self._rows += int((matches.kind != LOST).sum())
         for number, used in self._index.consumed(matches):
             partition = self._index.entries[number].partition
@@ -104,14 +104,14 @@ class MatchCollector:
         self._first = None
 
     def ordered(self) -> Iterator[Matches]:
-        """Yield all matches in the order of the stored rows, piece by piece; call when nothing more is added."""
+        """Yield all matches in the order of the stored rows, piece by piece. Call it after the last `add`."""
         if self._first is not None:
             yield self._first
         elif self._writer is not None:
             yield from _merged(self._spilled(self._writer), self._context.budget.matches)
 
     def write(self, attempt: Attempt, base: BaseFile | FileSlice) -> TagResult:
-        """Write the hits file, unless there are no matches, and return what the plan is told of `base`."""
+        """Write the matches file, unless there are no matches, and return the result of the look-up in `base`."""
         if self._first is None and self._writer is None:
             return TagResult(base=base)
         path = f"{self._context.staging}/matches/{base.file_id}_{attempt.token}.arrow"
@@ -134,7 +134,7 @@ class MatchCollector:
 
 
 class EntryIndex:
-    """Finds the entry that a staged row, named by run and position, belongs to."""
+    """Finds the entry of a staged row that is named by run and position."""
 
     def __init__(self, entries: Sequence[StagedEntry]) -> None:
         self.runs = tuple(sorted({entry.run for entry in entries}))
@@ -144,7 +144,7 @@ class EntryIndex:
         self._upserts = np.array([e.upserts for e in self.entries], np.int64)
 
     def renamed(self, matches: Matches) -> Matches:
-        """Return the matches with the runs of this index, without those of other runs."""
+        """Return the matches numbered by the runs of this index, without those of other runs."""
         if matches.runs == self.runs:
             return matches
         known = {run: n for n, run in enumerate(self.runs)}
@@ -153,7 +153,7 @@ class EntryIndex:
         return matches if (number >= 0).all() else matches.take(number >= 0)
 
     def used_upserts(self, matches: Matches) -> tuple[np.ndarray, np.ndarray]:
-        """Return entry and position in it of the upserts that matches, renamed, use up: they will not be inserted."""
+        """Return the entry, and the position in it, of the upserts that have a match and are therefore not inserted."""
         code = _code(matches.run[matches.kind != MOVED_OUT].astype(np.int64), matches.row[matches.kind != MOVED_OUT])
         entry = np.searchsorted(self._starts, code, side="right") - 1
         position = code - self._starts[entry]
@@ -161,7 +161,7 @@ class EntryIndex:
         return entry[mine], position[mine]
 
     def consumed(self, matches: Matches) -> Iterator[tuple[int, int]]:
-        """Yield entries and the number of their upserts, each counted once, that matches use up."""
+        """Yield entries with the number of their upserts that have a match; each upsert is counted once."""
         entry, position = self.used_upserts(matches)
         if len(entry):
             distinct = np.unique(_code(entry, position)) >> _ROW_BITS
@@ -170,7 +170,7 @@ class EntryIndex:
 
 
 def stream_matches(context: WriteContext, path: str) -> Iterator[Matches]:
-    """Yield the matches of a hits file, in order, as they were written: piece by piece."""
+    """Yield the matches of a matches file in order, piece by piece as they were written."""
     with context.storage.open_input(path) as source, pa.ipc.open_file(source) as reader:
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
@@ -179,10 +179,15 @@ def stream_matches(context: WriteContext, path: str) -> Iterator[Matches]:
 
 
 def without_held(context: WriteContext, matches: Matches, others: Sequence[tuple[str, bool]]) -> Matches:
-    """Return the matches without those of kind DELETED whose row has a better place in another file's matches.
+    """Return the matches without DELETED ones whose row is matched better in another file.
 
-    `others` are (hits file, whether it has priority): a stored row is a better place than a delete, and of two deletes
-    the first is.
+    A match with a stored row is better than one with a deleted key. Of two deleted keys, that of the file with
+    precedence is better.
+
+    Args:
+        context: The settings of the write.
+        matches: The matches of one slice.
+        others: Other matches files, and whether each has precedence over this one.
     """
     keep = np.ones(len(matches), bool)
     deleted = np.flatnonzero(matches.kind == DELETED)
@@ -198,7 +203,7 @@ def without_held(context: WriteContext, matches: Matches, others: Sequence[tuple
 
 
 def read_matches(context: WriteContext, path: str) -> Matches:
-    """Return all matches of one hits file at once."""
+    """Return all matches of a matches file at once."""
     pieces = list(stream_matches(context, path))
     if not pieces:
         empty = np.array([], np.int64)
@@ -207,7 +212,7 @@ def read_matches(context: WriteContext, path: str) -> Matches:
 
 
 def _merged(segments: Sequence[Matches], limit: int) -> Iterator[Matches]:
-    """Merge ordered pieces; the matches of a range of stored rows are in memory at once."""
+    """Merge ordered pieces. The matches of a range of stored rows are in memory at once."""
     start = min(int(segment.base_row[0]) for segment in segments)
     stop = max(int(segment.base_row[-1]) for segment in segments) + 1
     while start < stop:

@@ -1,7 +1,7 @@
-"""Whether a key has several rows, or is in several partitions, in memory that does not grow with the number of rows.
+"""Check that keys have one row each, and are in one partition, in memory that does not grow with the number of rows.
 
-Keys are compared by a hash of 62 bits, in as many passes over the slices as it takes to hold a share of the hashes; a
-hash that occurs twice is then looked at by its keys.
+Keys are compared by a hash of 62 bits. Several passes over the slices each compare a share of the hashes that fits into
+memory. Of a hash that occurs twice the keys themselves are compared.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from lakehouse.model.files import FileSlice
 from lakehouse.model.validation import Finding
 
 _POSITIONS = 2**31 - 1
-#: A hash, its copy while they are sorted, and the marks of those that are equal.
+#: A hash, its copy during the sort, and the mask of equal hashes.
 _BYTES_PER_KEY = 24
-#: So many hashes that occur twice are looked at, and so many keys shown.
+#: The maximum number of repeated hashes whose keys are compared, and of keys that a finding shows.
 _LOOKED_AT, _SHOWN = 1_000, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTask:
-    """The slices within which a key is unique: of a partition, or of the table; they hold up to `rows` rows."""
+    """The slices within which a key is unique, of a partition or of the table. They have at most `rows` rows."""
 
     slices: tuple[FileSlice, ...]
     rows: int
 
 
 def check_keys(context: CheckContext, attempt: Attempt, task: KeyTask) -> tuple[Finding, ...]:
-    """Return what is wrong with the keys of some slices: one finding with examples, or none."""
+    """Check that the keys of some slices are unique. Returns one finding with examples, or none."""
     partitions = sorted({file_slice.partition for file_slice in task.slices})
     where = partitions[0] if len(partitions) == 1 else ""
     passes = max(1, -(-task.rows * _BYTES_PER_KEY // max(context.read.budget_bytes // 2, 1)))
@@ -54,7 +54,7 @@ def check_keys(context: CheckContext, attempt: Attempt, task: KeyTask) -> tuple[
                 problem = f"{len(keys)} keys or more have several rows: {shown}"
                 return (Finding(invariant="key.unique", problem=problem, path=where),)
     except (NotFoundError, CorruptTableError):
-        # That is told of the file itself, unless a clean took it meanwhile.
+        # Another check reports the file itself, unless a clean has deleted it in the meantime.
         problem = "keys were not compared: a file is gone, or cannot be read"
         return (Finding(invariant="unchecked", problem=problem, path=where),)
     except UnsupportedError as error:
@@ -64,7 +64,7 @@ def check_keys(context: CheckContext, attempt: Attempt, task: KeyTask) -> tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyShare:
-    """One share of the keys of a whole table: those whose hash has the remainder `part` of `parts`."""
+    """A share of the keys of a whole table: the keys whose hash modulo `parts` equals `part`."""
 
     slices: tuple[FileSlice, ...]
     part: int
@@ -73,7 +73,9 @@ class KeyShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedKeys:
-    """How many keys of a share are in several partitions, some of them with these, and why some were not looked at."""
+    """The number of keys of a share that are in several partitions, with examples. `unread` says why none were
+    compared.
+    """
 
     count: int = 0
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -81,19 +83,19 @@ class SharedKeys:
 
 
 def count_keys(context: CheckContext, attempt: Attempt, file_slice: FileSlice) -> int:
-    """Return how many rows a slice has: by the footer, or by its keys where it has logs; 0 if it cannot be read."""
+    """Return the number of rows of a slice, by its footer, or by its keys if it has logs; 0 if it cannot be read."""
     try:
         if file_slice.base is not None and not file_slice.logs:
             with closing(BaseFileReader(context.read.storage, file_slice.base.path)) as reader:
                 return reader.rows
         return sum(len(keys) for keys in _keys(context, (file_slice,)))
     except (NotFoundError, CorruptTableError, UnsupportedError):
-        # The check itself says so.
+        # The check of the file reports it.
         return 0
 
 
 def key_shares(slices: Sequence[FileSlice], rows: int, budget_bytes: int) -> list[KeyShare]:
-    """Return the shares into which `rows` keys have to be cut for the hashes of one to fit half of a task's budget."""
+    """Divide `rows` keys into shares, so that the hashes of one share fit half of a task's budget."""
     ordered = tuple(sorted(slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id)))
     parts = max(1, -(-rows * _BYTES_PER_KEY // max(budget_bytes // 2, 1)))
     return [KeyShare(slices=ordered, part=part, parts=parts) for part in range(parts)]
@@ -113,7 +115,7 @@ def check_share(context: CheckContext, attempt: Attempt, share: KeyShare) -> Sha
 
 
 def _shared_hashes(context: CheckContext, share: KeyShare) -> np.ndarray:
-    """Return the hashes that occur in more than one partition; rows of one partition count once."""
+    """Return the hashes that occur in more than one partition. Several rows in one partition count once."""
     found = []
     for _, slices in groupby(share.slices, key=lambda file_slice: file_slice.partition):
         here = [hashes[hashes % share.parts == share.part] for hashes in map(_hashes, _keys(context, tuple(slices)))]
@@ -130,7 +132,7 @@ def _shared_hashes(context: CheckContext, share: KeyShare) -> np.ndarray:
 def _examples(
     context: CheckContext, slices: tuple[FileSlice, ...], hashes: np.ndarray
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the keys of some hashes, each with the partitions that it is in."""
+    """Return the keys with these hashes, each with its partitions."""
     places: dict[str, dict[str, None]] = {}
     for file_slice in slices:
         for keys in _keys(context, (file_slice,)):
@@ -147,7 +149,7 @@ def _keys(context: CheckContext, slices: tuple[FileSlice, ...]) -> Iterator[pa.C
 
 
 def _repeated_hashes(context: CheckContext, slices: tuple[FileSlice, ...], part: int, passes: int) -> np.ndarray:
-    """Return the hashes that occur more than once, of those whose remainder is `part`; ascending."""
+    """Return the hashes that occur more than once, ascending, among those whose remainder is `part`."""
     found = []
     for keys in _keys(context, slices):
         hashes = _hashes(keys)
@@ -161,7 +163,7 @@ def _repeated_hashes(context: CheckContext, slices: tuple[FileSlice, ...], part:
 
 
 def _repeated_keys(context: CheckContext, slices: tuple[FileSlice, ...], twice: np.ndarray) -> Counter[str]:
-    """Return the keys of these hashes that have several rows, and how many."""
+    """Return the keys with these hashes that have several rows, and the number of rows."""
     counts: Counter[str] = Counter()
     for keys in _keys(context, slices):
         chosen = keys.filter(pa.array(np.isin(_hashes(keys), twice)))

@@ -1,7 +1,7 @@
-"""Log compaction of one file slice: several log files become one that says the same (DATA-4.6).
+"""Compact the logs of one file slice: write one log file that replaces several (DATA-4.6).
 
-Its blocks name the instants they stand for (COMPACTED_BLOCK_TIMES); readers skip the blocks of those instants. The base
-file is not read, so a slice whose logs grow faster than compactions come stays cheap to read.
+Its blocks name the instants that they replace (COMPACTED_BLOCK_TIMES), and readers skip the blocks of those instants.
+The base file is not read. A slice whose logs grow faster than compactions run stays fast to read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BATCH_ROWS = 32_768
 
 
 def compact_logs(context: CompactionContext, attempt: Attempt, operation: CompactionOperation) -> list[WriteStat]:
-    """Write the log file that stands for the operation's log files and return its stat."""
+    """Write the log file that replaces the operation's log files and return its write statistics."""
     file_slice = slice_of(operation)
     instants = tuple(dict.fromkeys(log.instant for log in file_slice.logs))
     sets, columns = ColumnSets(), context.read.table
@@ -49,7 +49,7 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
     finally:
         writer.discard()
     if not stats:
-        # No block of these logs is whole, so there is nothing that a new one could stand for.
+        # None of these logs has a valid block, so there is nothing to replace.
         return []
     first = replace(
         stats[0],

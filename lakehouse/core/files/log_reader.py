@@ -1,6 +1,7 @@
-"""Reading log files: the blocks that count, in processing order, as entries to merge (DATA-4.4, DATA-4.6).
+"""Read log files: valid blocks in processing order, as entries to merge (DATA-4.4, DATA-4.6).
 
-Parquet and Avro data blocks become the columns asked for, whatever schema their writer had; delete blocks become keys.
+Parquet and Avro data blocks are converted to the requested columns from the schema of their writer. Delete blocks
+become keys.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from lakehouse.model.merge import MergeRule, PartialMode
 
 logger = logging.getLogger(__name__)
 
-#: What a person may do about committed files that are lost or damaged.
+#: Advice to users in errors about committed files that are lost or damaged.
 GO_ON = (
     "Put the file back from a backup, or go back to a version without it: `lakehouse restore run`. To go on without "
     "those rows, set lakehouse.damaged.files=skip for this run"
@@ -45,26 +46,33 @@ _MIN_ROWS, _MAX_ROWS = 1_024, 131_072
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleBlocks:
-    """Which instants a reader believes when it meets them inside a log file; all of them if `instants` is None.
+    """The instants whose blocks a reader takes from log files; all of them if `instants` is None.
 
-    Log files of versions 8 and 9 hold one instant each and were chosen by it; those of version 6 hold several.
+    A log file of versions 8 and 9 has one instant and is selected by it. A log file of version 6 has several.
     """
 
     instants: frozenset[str] | None = None
     archived_before: str = ""
 
     def shows(self, instant: str) -> bool:
-        """Whether blocks of this instant count."""
+        """Return whether blocks of this instant are visible."""
         return self.instants is None or instant in self.instants or instant < self.archived_before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceContext:
-    """What reading the slices of a table takes; small and picklable. `table`: all columns, meta columns in front.
+    """The settings for reading the slices of a table; small and picklable.
 
-    With `commit_times` (incremental reads) rows that other commits wrote stay out of the merge, as they do in Hudi: a
-    row of the range shows even where an older one outranks it. Partial rows are completed by whatever is stored.
-    `skips_damage` reads on where a committed log is damaged, without the rows that are lost.
+    Attributes:
+        storage: The storage of the table.
+        table: All columns of the table, meta columns first.
+        rule: How versions of a record are merged.
+        keys: How record keys are built.
+        budget_bytes: The memory budget of the task.
+        visible: The instants whose log blocks are read.
+            commit_times: Incremental reads: only rows of these commits are merged, as in Hudi, so that a row in the
+            range is visible even if an older one takes precedence. Partial rows are completed by any stored row.
+        skips_damage: Continue without the rows of a committed log that is damaged.
     """
 
     storage: Storage
@@ -78,7 +86,7 @@ class SliceContext:
 
     @property
     def mixes_versions(self) -> bool:
-        """Whether a merged row may take values from several versions."""
+        """Whether a merged row may have values of several versions."""
         return self.rule.partial is not PartialMode.NONE or self.rule.merger is not None
 
     def of_range(self, commit_times: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -87,9 +95,9 @@ class SliceContext:
         return pc.is_in(plain, value_set=pa.array(sorted(self.commit_times or ()), pa.string()))
 
     def merging(self, columns: pa.Schema) -> pa.Schema:
-        """Return `columns` and what merging must know beside them: keys, ordering, marks of deletes.
+        """Return `columns` and the columns that merging needs: keys, ordering columns, delete columns.
 
-        A custom merger may look at everything.
+        A custom merger needs all columns.
         """
         if self.rule.merger is not None:
             return self.table
@@ -106,11 +114,18 @@ def read_entries(
     sets: ColumnSets,
     seen: list[LogBlock] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield what the log files of one slice say, oldest first, as entries of `columns` (see rows.entries).
+    """Yield the contents of the log files of one slice, oldest first, as entries of `columns` (see `rows.log_entries`).
 
-    `seen` is given the blocks that count, and the corrupt ones that were skipped although a commit wrote them, before
-    the first entries come. Raises CorruptTableError for contents that do not decode and for a committed log that is
-    damaged (unless `context.skips_damage`), UnsupportedError for blocks of a kind tables do not have.
+    Args:
+        context: The settings for reading.
+        logs: The log files of the slice.
+        columns: The columns of the entries.
+        sets: Collects the sets of columns that partial rows provide.
+        seen: Gets the valid blocks, and the damaged ones that were skipped, before the first entries are yielded.
+
+    Raises:
+        CorruptTableError: A block does not decode, or a committed log is damaged and `context.skips_damage` is false.
+        UnsupportedError: A block of a kind that data tables do not have.
     """
     with ExitStack() as stack:
         sources = [stack.enter_context(context.storage.open_input(log.path)) for log in logs]
@@ -152,9 +167,9 @@ def read_entries(
 
 
 def _require_sizes(context: SliceContext, logs: Sequence[LogFile], sources: Sequence[InputFile]) -> None:
-    """Raise CorruptTableError for a log that has not the size its listing or its commit states, or is empty.
+    """Raise CorruptTableError for an empty log, or one whose size differs from its listing or its commit.
 
-    Logs of version 6 grow by appends, and one without blocks is what an append that failed leaves.
+    Logs of version 6 grow by appends. A failed append may leave one without blocks.
     """
     grows = context.visible.instants is not None
     for log, source in zip(logs, sources, strict=True):
@@ -224,13 +239,13 @@ def _data_rows(source: InputFile, block: LogBlock, columns: Sequence[str], rows:
 
 
 def _stored_columns(context: SliceContext, columns: pa.Schema) -> list[str]:
-    """Return the columns to read of a data block: those asked for, and those keys are made of, should it lack keys."""
+    """Return the columns to read of a data block: the requested ones, and those of the record key if it has no keys."""
     of_keys = [name for name in required_columns(context.keys) if name in context.table.names]
     return list(dict.fromkeys([*columns.names, *of_keys]))
 
 
 def _with_keys(context: SliceContext, rows: pa.Table) -> pa.Table:
-    """Return the rows with their record keys, made anew where the table keeps none (virtual keys)."""
+    """Return the rows with their record keys. Keys that are not stored (virtual keys) are computed."""
     if KEY in rows.column_names and not rows.column(KEY).null_count:
         return rows
     made = pc.cast(record_keys(rows, context.keys), pa.string())
@@ -248,7 +263,7 @@ def _content(source: InputFile, block: LogBlock) -> bytes:
 
 
 def _view(source: InputFile, block: LogBlock) -> pa.BufferReader | _Range:
-    """Return the content of a block as a file: without a copy where the storage maps files, else range by range."""
+    """Return the content of a block as a file, without a copy if the storage maps files, otherwise range by range."""
     if isinstance(source, pa.NativeFile):
         source.seek(block.offset)
         return pa.BufferReader(source.read_buffer(block.length))

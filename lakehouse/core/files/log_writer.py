@@ -1,9 +1,9 @@
-"""Appending to a file group: one log file per group and commit (DATA-4, DATA-13).
+"""Append log files to file groups: one log file per group and commit (DATA-4, DATA-13).
 
     data block (parquet: rows inserted and updated)   delete blocks (keys; one block per type of ordering value)
 
-A file never holds more than the maximum log size: what comes after starts the next version. Blocks say their length in
-front, so a data block is collected beside the log, in memory or in a local file, and copied in when it is complete.
+A file has at most the maximum log size; further rows go to the next version. A block begins with its length, so a data
+block is collected in memory or in a local file, and copied to the log when it is complete.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ _CODECS = {"none": "NONE"}
 
 
 def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
-    """Append the task's rows to its file group and return the stats of the log files; none if it has no rows."""
+    """Append the rows of the task to its file group and return the write statistics of the log files; none without
+    rows.
+    """
     gaps = partial_rows(context, read, task)
     markers = TaskMarkers(context, attempt, group_markers(context, attempt, task))
     writer = LogWriter(context, attempt, markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps)
@@ -63,7 +65,7 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
 
 
 def _over(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteStat]:
-    """Return stats of logs with the slice that they lie over: by that Hudi finds what rows were before a change."""
+    """Return write statistics with the slice that the logs extend. Hudi finds the rows before a change by it."""
     if file_slice is None:
         return stats
     base, names, found = file_slice.base, [log.name for log in file_slice.logs], []
@@ -75,7 +77,7 @@ def _over(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteSta
 
 
 def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table, np.ndarray | None]]:
-    """Yield staged rows, piece by piece, and which of them leave the group for another partition."""
+    """Yield staged rows, piece by piece, with the mask of rows that move to another partition."""
     if task.matches_file is None:
         for entry in task.entries:
             with StagedReader(context, entry.run) as reader:
@@ -87,7 +89,7 @@ def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table
     effective = np.flatnonzero(matches.kind != LOST)
     for number, run in enumerate(matches.runs):
         of_run = effective[matches.run[effective] == number]
-        # In the order of the run, so that it is read once from front to back.
+        # In the order of the run, so that it is read once from start to end.
         of_run = of_run[np.argsort(matches.row[of_run], kind="stable")]
         with StagedReader(context, run) as reader:
             size = context.budget.window_rows(reader.bytes_per_row)
@@ -98,10 +100,9 @@ def _incoming(context: WriteContext, task: GroupTask) -> Iterator[tuple[pa.Table
 
 
 class LogWriter:
-    """Collects the rows and deletes of one file group; `finish` writes what is left and returns the stats.
+    """Collects the rows and deletes of one file group and writes its log files.
 
-    `stands_for` names the instants whose blocks the new ones replace (log compaction). `gaps` parts the rows of a
-    partial update: those that must be written whole, and those that bring only some columns.
+    Call `finish` at the end, and `discard` in any case.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class LogWriter:
         self._headers = {BlockHeader.INSTANT_TIME: context.instant}
         if stands_for:
             self._headers[BlockHeader.COMPACTED_BLOCK_TIMES] = ",".join(stands_for)
-        # By the columns they bring: rows of partial updates go to blocks of their own.
+        # By the columns that the rows provide: rows of partial updates go to separate blocks.
         self._blocks: dict[tuple[str, ...], _DataBlock] = {}
         self._deletes: list[tuple[pa.Array, pa.Array | None]] = []
         self._delete_bytes = 0
@@ -132,7 +133,7 @@ class LogWriter:
         self._stats: list[WriteStat] = []
 
     def add(self, rows: pa.Table, moved: np.ndarray | None = None) -> None:
-        """Append staged rows: upserts become data rows; deletes, and rows that moved elsewhere, keys to delete."""
+        """Append staged rows: upserts become data rows; deletes and rows that moved away become keys to delete."""
         if self._context.ordered_deletes:
             self._delete_flagged(rows, np.ones(rows.num_rows, bool))
             return
@@ -152,13 +153,13 @@ class LogWriter:
             return
         brought = self._context.brought or names
         whole, some = (rows.slice(0, 0), rows) if self._gaps is None else self._gaps.parted(rows)
-        # Rows of a partial update are written whole where nothing is stored under their keys.
+        # Rows of a partial update are written with all columns if their keys are not stored.
         self._inserted += 0 if self._gaps is None or self._gaps.completes else whole.num_rows
         self._add_upserts(whole, names)
         self._add_upserts(some, brought)
 
     def _add_by_columns(self, rows: pa.Table, names: tuple[str, ...]) -> None:
-        """Append rows that bring different columns as they are, by the columns that they bring."""
+        """Append rows that provide different columns, one block per set of provided columns."""
         bits = bits_of(rows)
         for distinct in np.unique(bits).tolist():
             lacking = lacking_columns(self._context.lacks, distinct)
@@ -166,7 +167,7 @@ class LogWriter:
             self._add_upserts(rows.filter(pa.array(bits == distinct)), brought)
 
     def add_stored(self, rows: pa.Table) -> None:
-        """Append data rows with meta columns; the columns they lack keep their values in stored rows."""
+        """Append data rows with meta columns. Stored rows keep their values of the columns that are absent."""
         names = tuple(name for name in rows.column_names if name not in META_COLUMNS)
         if names not in self._blocks:
             self._blocks[names] = _DataBlock(self._context, names)
@@ -175,7 +176,7 @@ class LogWriter:
             self._roll()
 
     def add_deletes(self, keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> None:
-        """Append keys to delete, at once or, with `ordering`, where it is not older than what is stored."""
+        """Append keys to delete: always, or with `ordering` only if the delete is not older than the stored row."""
         texts = pa.concat_arrays([*keys.chunks, pa.array([], pa.string())])
         values = None if ordering is None else pa.concat_arrays([*ordering.chunks, pa.array([], ordering.type)])
         if not len(texts):
@@ -186,19 +187,21 @@ class LogWriter:
             self._roll()
 
     def finish(self) -> list[WriteStat]:
-        """Write the last file and return the stats of all."""
+        """Write the last file and return the write statistics of all files."""
         self._roll()
         if self._gaps is not None and self._stats and self._gaps.nulled.rows:
             self._stats[-1] = replace(self._stats[-1], nulled=dict(self._gaps.nulled.rows))
         return self._stats
 
     def discard(self) -> None:
-        """Let go of local files."""
+        """Delete the local files."""
         for block in self._blocks.values():
             block.discard()
 
     def _delete_flagged(self, rows: pa.Table, dead: np.ndarray) -> np.ndarray:
-        """Take the flagged rows as deletes and return which; those whose ordering value no block can hold stay rows."""
+        """Add the flagged rows as deletes and return their mask. A row whose ordering value no block can hold stays a
+        row.
+        """
         rule, keys = self._context.rule, rows.column(KEY)
         default: np.ndarray = dead & without_ordering(rows, rule)
         self.add_deletes(keys.filter(pa.array(default)), None)
@@ -216,7 +219,8 @@ class LogWriter:
 
     def _with_meta(self, rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
         count, context = rows.num_rows, self._context
-        # One counter for all data rows of an attempt: unique inside the commit is all that matters (DATA-1).
+        # One counter for all data rows of an attempt: sequence numbers have to be unique inside the commit only
+        # (DATA-1).
         numbers = pa.array(np.arange(self._sequence, self._sequence + count)).cast(pa.string())
         prefix = f"{context.instant}_{self._attempt.partition}_"
         self._sequence += count
@@ -230,7 +234,7 @@ class LogWriter:
         return pa.table([*meta, *(rows.column(name) for name in names)], names=[*META_COLUMNS, *names])
 
     def _roll(self) -> None:
-        """Write what was collected as one log file; the next one gets the next version."""
+        """Write the collected rows as one log file; the next file has the next version."""
         if not self._blocks and not self._deletes:
             return
         log = LogFile(
@@ -266,7 +270,7 @@ class LogWriter:
                 num_updates=rows - inserted,
                 num_deletes=deleted,
                 size_bytes=size,
-                # With deletes or several blocks, less is known than the bounds of one block say.
+                # With deletes or several blocks, the bounds of one block are not those of the file.
                 ranges=column_ranges(footers[0]) if len(footers) == 1 and len(self._blocks) == 1 else {},
                 seconds=time.perf_counter() - self._started,
                 event_time=self._events.range,
@@ -280,7 +284,7 @@ class LogWriter:
         self._blocks = {}
 
     def _delete_contents(self) -> Iterator[bytes]:
-        """Yield one delete block's content per type of ordering value: readers refuse a mix of types in one block."""
+        """Yield one delete block content per type of ordering value. Readers refuse a mix of types in one block."""
         plain = [keys for keys, ordering in self._deletes if ordering is None]
         if plain:
             yield encode_deletes(pa.concat_arrays(plain), self._partition)
@@ -291,9 +295,10 @@ class LogWriter:
 
 
 def delete_ordering(rows: pa.Table, rule: MergeRule) -> pa.ChunkedArray | None:
-    """Return what a delete block says of the order of `rows`: their ordering value, a struct of several, null of none.
+    """Return the ordering values of `rows` for a delete block: a struct if there are several columns, null without
+    value.
 
-    None if no delete block can hold it: rows that are deletes stay data rows then.
+    Returns None if no delete block can hold them. Rows that are deletes then stay data rows.
     """
     names = rule.compared
     if not names or rule.by_parts or not all(_orders_deletes(rows.schema.field(name).type) for name in names):
@@ -319,7 +324,7 @@ def _avro_schema(context: WriteContext, names: tuple[str, ...] | None) -> str:
 
 
 class _DataBlock:
-    """The parquet content of a data block while it grows; `names` are the data columns its rows bring."""
+    """The Parquet content of a data block while it grows; `names` are the data columns that its rows provide."""
 
     def __init__(self, context: WriteContext, names: tuple[str, ...]) -> None:
         self._context, self._names = context, names
@@ -341,11 +346,11 @@ class _DataBlock:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes encoded so far."""
+        """The number of bytes encoded so far."""
         return self._spool.tell()
 
     def write(self, rows: pa.Table) -> None:
-        """Append rows, meta columns included, as one row group."""
+        """Append rows with meta columns as one row group."""
         with translated(tempfile.gettempdir(), writing=True):
             self._writer.write_table(rows.select(self._schema.names).cast(self._schema), row_group_size=rows.num_rows)
 
@@ -366,6 +371,6 @@ class _DataBlock:
 
     def discard(self) -> None:
         """Delete the local file, if there is one."""
-        # When the writer is collected it must not try to finish what is gone.
+        # The writer must not complete the file when it is garbage-collected.
         self._writer.is_open = False
         self._spool.close()

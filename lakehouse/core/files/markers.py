@@ -1,13 +1,14 @@
-"""Markers: a data file is named before it is made, so whoever undoes a dead write finds it (TL-7.2).
+"""Markers name data files before the files are created, so that a rollback of a failed write finds them (TL-7.2).
 
     .hoodie/.temp/<instant>/MARKERS.type   TIMELINE_SERVER_BASED
-                            MARKERS0       what first tries of all tasks will make, named by the driver before they run
-                            MARKERS<n>     what any other try makes, named by itself: one object for each try
-                            <partition>/<file>.marker.<kind>     instead of all that, one object for each file: DIRECT
+                                                        MARKERS0       files of the first attempts of all tasks, written
+                            by the driver before they run
+                            MARKERS<n>     files of any other attempt, written by itself: one object per attempt
+                            <partition>/<file>.marker.<kind>     with markers of type DIRECT: one object per file
 
-Lines are `<partition>/<file>.marker.<kind>`. A name is harmless if its file is never made, so a try that needs more
-files than it has named names twice as many at once: requests grow with the logarithm of the files. An object grows by
-compare and swap only: no request that comes late takes a name back.
+Lines are `<partition>/<file>.marker.<kind>`. A marker without a file is harmless. An attempt that needs more files than
+it has marked therefore marks twice as many at once, and requests grow with the logarithm of the files. An object is
+extended by compare-and-swap only, so a delayed request cannot remove a marker.
 """
 
 from __future__ import annotations
@@ -35,31 +36,33 @@ from lakehouse.model.attempt import Attempt
 from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import BaseFile, LogFile
 
-#: Directories of markers, one for each write.
+#: The parent of the marker directories; each write has one.
 MARKERS_ROOT = ".hoodie/.temp"
 _READERS = 8
 
 
 def marker_directory(instant: str) -> str:
-    """Return where the markers of a write are."""
+    """Return the marker directory of a write."""
     return f"{MARKERS_ROOT}/{instant}"
 
 
 class TaskMarkers:
-    """What one try of a task has named; ask it before every file. `announced` is what the driver named for it."""
+    """The markers of one task attempt; `mark` each file before it is created. `announced` are those the driver has
+    written.
+    """
 
     def __init__(self, context: WriteContext, attempt: Attempt, announced: Iterable[str] = ()) -> None:
         self._context, self._named = context, dict.fromkeys(announced if attempt.announced else ())
         self._own: dict[str, None] = {}
-        # Where the driver names files by markers of their own, it tells nobody: to name one twice does no harm.
+        # With one marker object per file the task marks its files again. A second marker of one file is harmless.
         if context.policy.marks_each_file:
             self._named.clear()
         self._batch = MarkerBatch(context.storage, context.instant, zlib.crc32(attempt.token.encode()))
 
     def mark(self, *names: str, ahead: Iterable[str] = ()) -> None:
-        """Name files that are about to be made, and some `ahead` that may follow.
+        """Write markers for files that are about to be created, and for files `ahead` that may follow.
 
-        Raises RetryableError if it cannot be known whether the names are there.
+        Raises RetryableError if it is unknown whether the markers exist.
         """
         missing = [name for name in names if name not in self._named]
         if not missing:
@@ -76,7 +79,7 @@ class TaskMarkers:
 
 
 class MarkerBatch:
-    """One object that names many files. `number` is where a free name is looked for first: tries have their own."""
+    """One object with many markers. `number` is the first name that is tried; each attempt has another."""
 
     def __init__(self, storage: Storage, instant: str, number: int) -> None:
         self.path: str | None = None
@@ -84,7 +87,7 @@ class MarkerBatch:
         self._number, self._tag = number & LARGEST_BATCH, ""
 
     def write(self, names: Iterable[str]) -> None:
-        """Name all of `names`, which hold those named before."""
+        """Write the markers `names`, which include all markers written before."""
         data = encode_markers(names)
         try:
             if self.path is not None:
@@ -92,10 +95,11 @@ class MarkerBatch:
                 if tag is not None:
                     self._tag = tag
                     return
-                # Somebody took us for dead and removed it. What we make must be found all the same.
+                # Another writer considered this write as failed and deleted the object. New files must be found all the
+                # same.
             self._create(data)
         except CommitStateUnknownError as error:
-            # Only the names are in doubt, and without them nothing was made: the task may simply run again.
+            # Only the markers are uncertain. No file was created without them, so the task can simply run again.
             raise RetryableError(f"{self._storage.root}: markers of {self._instant}: {error}") from error
 
     def _create(self, data: bytes) -> None:
@@ -110,7 +114,7 @@ class MarkerBatch:
 
 
 def create_marker(storage: Storage, instant: str, name: str) -> None:
-    """Create the marker of one file; it may be there already."""
+    """Create the marker of one file; it may exist already."""
     try:
         storage.create(f"{marker_directory(instant)}/{name}", b"")
     except CommitStateUnknownError as error:
@@ -120,9 +124,10 @@ def create_marker(storage: Storage, instant: str, name: str) -> None:
 def read_markers(
     storage: Storage, instant: str, known: Mapping[str, tuple[str, ...]] | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Return the objects in the marker directory of a write, whatever wrote it, and the markers that each holds.
+    """Return the objects in the marker directory of a write by any engine, and the markers in each of them.
 
-    Markers are paths relative to the directory; objects that hold none (the type) have none. `known` need no reading.
+    Markers are paths relative to the directory. The object with the type has none. Objects in `known` are not read
+    again.
     """
     listed = [file.path for file in storage.list(marker_directory(instant))]
     return read_listed_markers(storage, instant, listed, known)
@@ -131,7 +136,7 @@ def read_markers(
 def read_listed_markers(
     storage: Storage, instant: str, listed: Iterable[str], known: Mapping[str, tuple[str, ...]] | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Return what `read_markers` does, of objects that a listing showed."""
+    """Return the result of `read_markers` for objects that are listed already."""
     prefix = f"{marker_directory(instant)}/"
     found = {path: (known or {}).get(path) for path in listed}
     unread = [path for path, names in found.items() if names is None and is_marker_batch(path.removeprefix(prefix))]
@@ -140,7 +145,7 @@ def read_listed_markers(
         try:
             return decode_markers(storage.get(path))
         except NotFoundError:
-            return ()  # whoever tidies up after this write was faster
+            return ()  # the cleanup of this write by another process was faster
 
     if len(unread) > 1:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -152,7 +157,7 @@ def read_listed_markers(
 
 
 def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[str]:
-    """Return the markers of the files that a try of this task makes first; it may need more, if rows are many."""
+    """Return the markers of the files that an attempt of this task creates first; it may create more."""
     if task.appends:
         return [log_marker(context, attempt, task.partition, task.file_id)]
     base = base_marker(context, attempt, task.partition, task.file_id, is_new=task.base is None)
@@ -164,7 +169,9 @@ def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> l
 def compaction_markers(
     context: WriteContext, attempt: Attempt, operation: CompactionOperation, *, logs: bool
 ) -> list[str]:
-    """Return the marker of the file that a try of this operation makes: a base file, or with `logs` a log."""
+    """Return the marker of the file that an attempt of this operation creates: a log with `logs`, otherwise a base
+    file.
+    """
     partition, file_id = operation.partition, operation.file_id
     if logs:
         return [log_marker(context, attempt, partition, file_id)]
@@ -172,7 +179,7 @@ def compaction_markers(
 
 
 def base_marker(context: WriteContext, attempt: Attempt, partition: str, file_id: str, *, is_new: bool) -> str:
-    """Return the marker of the base file that a try makes of a group."""
+    """Return the marker of the base file that an attempt creates in a group."""
     file = BaseFile(partition=partition, file_id=file_id, write_token=attempt.token, instant=context.instant)
     return marker_name(file.path, "CREATE" if is_new else "MERGE")
 
@@ -180,7 +187,7 @@ def base_marker(context: WriteContext, attempt: Attempt, partition: str, file_id
 def log_marker(
     context: WriteContext, attempt: Attempt, partition: str, file_id: str, *, version: int = 1, suffix: str = ""
 ) -> str:
-    """Return the marker of a log file that a try makes of a group."""
+    """Return the marker of a log file that an attempt creates in a group."""
     log = LogFile(
         partition=partition,
         file_id=file_id,
@@ -193,7 +200,7 @@ def log_marker(
 
 
 def mark_log(markers: TaskMarkers, context: WriteContext, attempt: Attempt, log: LogFile) -> None:
-    """Name a log file, and as many versions to follow as there were before."""
+    """Mark a log file, and in advance as many later versions as there were before."""
 
     def of(version: int) -> str:
         return log_marker(context, attempt, log.partition, log.file_id, version=version, suffix=log.suffix)
@@ -202,5 +209,5 @@ def mark_log(markers: TaskMarkers, context: WriteContext, attempt: Attempt, log:
 
 
 def is_marker_type(path: str) -> bool:
-    """Return whether this object tells the type of the markers beside it."""
+    """Return whether this object contains the type of the markers beside it."""
     return path.rpartition("/")[2] == MARKERS_TYPE

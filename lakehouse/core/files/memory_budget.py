@@ -1,22 +1,22 @@
-"""How the memory budget of a task is divided among what it holds at the same time.
+"""Divide the memory budget of a task among the data that it keeps at the same time.
 
-A process runs one task at a time, and a task is in one phase at a time. A quarter of the budget is given to nobody:
-it is for the batch being received, pages being read or written, footers, and the holes in the heap. The shares of a
-phase sum up to the rest:
+A process runs one task at a time, and a task is in one phase at a time. A quarter of the budget is a reserve for the
+batch being received, pages being read or written, footers, and fragmentation of the heap. The shares of a phase add up
+to the rest:
 
-    stage    pending rows 1/4, what combining keeps of them 1/4, the same in the order they are written 1/4
-    tag      staged keys and their hash table 3/8, stored keys looked up 1/8, matches found 1/8
-    write    rows read 1/16, kept of them 1/16, window of incoming rows 1/16 and its pieces 1/16, rows to encode
-             1/4, keys to hash and the bits they set 3/16, filter as read 1/4 and as it will be written 1/16
-    append   a window of incoming rows 1/16, and of the whole budget: a log's block before it goes to disk 1/16
-    compact  as write for the next base file; the merged slice is read as if the budget were half of it
-    cluster  slices are merged as if the budget were half, rows to be sorted 1/4; then of the runs those that are merged
-             1/4, and the files as in write
-    bulk     rows gathered and set apart 1/4, rows to encode 5/16, keys to hash 1/8, the bits those of one file set
-             3/16, filters 1/16
+    stage    pending rows 1/4, rows kept by combining 1/4, the same rows in the order of writing 1/4
+    tag      staged keys and their hash table 3/8, stored keys being looked up 1/8, matches 1/8
+    write    rows read 1/16, rows kept of them 1/16, window of incoming rows 1/16 and its pieces 1/16, rows to encode
+             1/4, keys to hash and their bits 3/16, filter as read 1/4 and as it will be written 1/16
+    append   a window of incoming rows 1/16, and of the whole budget: a log block before it is spilled to disk 1/16
+    compact  as write for the next base file; the merged slice is read with half of the budget
+    cluster  slices are merged with half of the budget, rows to be sorted 1/4; then the runs that are merged 1/4, and
+             the files as in write
+    bulk     rows gathered and grouped by partition 1/4, rows to encode 5/16, keys to hash 1/8, their bits for one
+             file 3/16, filters 1/16
 
-A stored file made under a larger budget, of more than `keys_per_file` keys, has a filter that may need more than its
-share: twenty bytes a key while the file is read or written.
+A stored file that was written with a larger budget and has more than `keys_per_file` keys may need more than its share
+for the filter: twenty bytes per key while the file is read or written.
 """
 
 from __future__ import annotations
@@ -27,61 +27,61 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 _MIN_ROWS = 1_024
-# Files are not closed sooner than this for the sake of the budget.
+# Files are not closed below this number of keys to save memory.
 MIN_KEYS_PER_FILE = 100_000
-# What a hash table takes for a key beside two copies of the key itself, growing included.
+# Memory of a hash table per key, besides two copies of the key, including its growth.
 _HASH_BYTES = 72
-# Row, run and kind of a match, twice while they are put in order.
-_HIT_BYTES = 64
+# Row, run and kind of a match, twice while the matches are sorted.
+_MATCH_BYTES = 64
 
 
 def give_back() -> None:
-    """Return free memory to the system: to be called when a large share has just become free.
+    """Return free memory to the system. Call it after a large share was released.
 
-    Between blocks that are still in use an allocator keeps what was freed, which in time is as much again.
+    An allocator keeps freed memory between blocks that are in use, which adds up to the same size over time.
     """
     pa.default_memory_pool().release_unused()
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The shares of `total_bytes`; rows and keys have a least number, so that a tiny budget still makes progress."""
+    """The shares of `total_bytes`. Rows and keys have a minimum, so that a tiny budget still makes progress."""
 
     total_bytes: int
 
     @property
     def shared_bytes(self) -> int:
-        """What the shares are shares of."""
+        """The budget without the reserve."""
         return self.total_bytes * 3 // 4
 
     @property
     def pending_bytes(self) -> int:
-        """Incoming rows a stage holds before it writes or sets them aside."""
+        """Incoming rows that a stage keeps before it writes or combines them."""
         return self.shared_bytes // 4
 
     @property
     def encode_bytes(self) -> int:
-        """Rows one file holds before they are encoded as a row group."""
+        """Rows that one file keeps before they are encoded as a row group."""
         return self.shared_bytes // 4
 
     @property
     def open_files_bytes(self) -> int:
-        """Rows all open files of a task hold before they are encoded."""
+        """Rows that all open files of a task keep before they are encoded."""
         return self.shared_bytes * 5 // 16
 
     @property
     def gathered_bytes(self) -> int:
-        """Incoming rows to be set apart by partition."""
+        """Incoming rows that are grouped by partition."""
         return self.shared_bytes // 16
 
     @property
     def decoded_bytes(self) -> int:
-        """Stored rows read at once."""
+        """Stored rows that are read at once."""
         return self.shared_bytes // 16
 
     @property
     def hash_bytes(self) -> int:
-        """Keys of one file that wait to be hashed into its filter, with what it takes while they are."""
+        """Keys of one file that wait to be hashed into its filter, and the memory for hashing them."""
         return self.shared_bytes * 3 // 16
 
     @property
@@ -95,23 +95,23 @@ class Budget:
         return self.shared_bytes // 16
 
     def window_rows(self, bytes_per_row: float) -> int:
-        """Incoming rows of a width that are gathered at once to meet stored ones."""
+        """The number of incoming rows of this size that are read at once."""
         return max(int(self.shared_bytes / 16 / max(bytes_per_row, 1)), _MIN_ROWS)
 
     def hashed_keys(self, bytes_per_key: float) -> int:
-        """Staged keys of a width whose hash table is in memory at once."""
+        """The number of staged keys of this size whose hash table is in memory at once."""
         return max(int(self.shared_bytes * 3 / 8 / (2 * bytes_per_key + _HASH_BYTES)), 1)
 
     def looked_up_keys(self, bytes_per_key: float) -> int:
-        """Stored keys of a width looked up at once."""
+        """The number of stored keys of this size that are looked up at once."""
         return max(int(self.shared_bytes / 8 / (bytes_per_key + 16)), _MIN_ROWS)
 
     @property
     def matches(self) -> int:
-        """Matches that are put in order at once."""
-        return max(self.shared_bytes // 8 // _HIT_BYTES, _MIN_ROWS)
+        """The number of matches that are sorted at once."""
+        return max(self.shared_bytes // 8 // _MATCH_BYTES, _MIN_ROWS)
 
     def keys_per_file(self, fpp: float) -> int:
-        """Keys after which the filter of a file, at a false-positive rate, is as large as may be."""
+        """The number of keys at which the filter of a file with this false-positive rate reaches its share."""
         bits_per_key = -math.log(fpp) / math.log(2) ** 2
         return max(int(self.filter_bytes * 8 / bits_per_key), MIN_KEYS_PER_FILE)

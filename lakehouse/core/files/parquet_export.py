@@ -1,4 +1,6 @@
-"""Rows of file slices as plain Parquet files, for engines that know nothing of the table: sorted, of a good size."""
+"""Export the rows of file slices to plain Parquet files, sorted and of a chosen size, for engines that cannot read
+Hudi.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _PIECE_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyTask:
-    """What one task copies: `slices` into files of `folder`, whose names begin with `number`."""
+    """The work of one task: copy `slices` into files of `folder` whose names begin with `number`."""
 
     folder: str
     number: int
@@ -32,7 +34,7 @@ class CopyTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyContext:
-    """How it is copied: read as `read` says, `columns` only, in the order of `sort_by`, files of about `file_bytes`."""
+    """The settings of an export: read with `read`, write `columns`, sort by `sort_by`, files of about `file_bytes`."""
 
     read: SliceContext
     columns: pa.Schema
@@ -52,9 +54,9 @@ class Copied:
 
 
 def copy_slices(context: CopyContext, attempt: Attempt, task: CopyTask) -> list[Copied]:
-    """Write the rows of some slices, and return the files.
+    """Write the rows of some slices and return the files.
 
-    Names and contents do not depend on the try, so tries replace each other's files by equal ones.
+    Names and contents do not depend on the attempt, so attempts replace each other's files with equal ones.
     """
     del attempt
     rows: Iterator[pa.Table] = (
@@ -70,7 +72,7 @@ def copy_slices(context: CopyContext, attempt: Attempt, task: CopyTask) -> list[
 
 
 def _wanted(context: CopyContext) -> pa.Schema:
-    """Return the columns to be read: those of the files, and those they are sorted by."""
+    """Return the columns to read: those of the files, and those that the rows are sorted by."""
     extra = [name for name in context.sort_by if name not in context.columns.names]
     return pa.schema([*context.columns, *(context.read.table.field(name) for name in extra)])
 
@@ -97,7 +99,7 @@ def _written(context: CopyContext, task: CopyTask, rows: Iterator[pa.Table]) -> 
 
 
 def bins_of(folder: str, slices: Sequence[FileSlice], task_bytes: int) -> tuple[CopyTask, ...]:
-    """Return the tasks that copy some slices, about `task_bytes` each; those of one file group stay together."""
+    """Divide slices into tasks of about `task_bytes` each. The slices of one file group stay together."""
     tasks: list[list[FileSlice]] = []
     filled = task_bytes
     for file_slice in slices:

@@ -1,12 +1,12 @@
-"""Completing a parquet file whose footer holds one value too large to be copied about: the bloom filter.
+"""Complete a Parquet file whose footer has a value that is too large to be copied: the bloom filter.
 
-Arrow copies footer values half a dozen times while a file is closed. So the writer is given a token in place of the
-value, its last bytes are held back, and the footer goes to the file with the value where the token stands:
+Arrow copies footer values several times while a file is closed. The writer therefore gets a token in place of the
+value, and its last bytes are kept back. The footer is then written to the file with the value in place of the token:
 
     column data | FileMetaData: ... <length><token> ... | length of FileMetaData | PAR1
 
-FileMetaData is in Thrift's compact protocol: a string is its length, as a varint, and its bytes, and nothing around it
-says how long it is.
+FileMetaData is encoded in Thrift's compact protocol. A string is its length, as a varint, and its bytes. No enclosing
+structure contains its own length.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAGIC = b"PAR1"
 
 
 class FooterSink:
-    """What a parquet writer writes to; from `hold` on, bytes wait for `release`."""
+    """The output of a Parquet writer; after `hold`, bytes are kept until `release`."""
 
     def __init__(self, sink: OutputFile) -> None:
         self._sink = sink
@@ -35,29 +35,29 @@ class FooterSink:
         return self._sink.closed
 
     def write(self, data: Any) -> int:
-        """Pass the bytes on, or hold them."""
+        """Write the bytes, or keep them after `hold`."""
         if self._held is None:
             return self._sink.write(data)
         self._held.append(bytes(data))
         return len(data)
 
     def tell(self) -> int:
-        """Return how many bytes were passed on."""
+        """Return the number of bytes written."""
         return self._sink.tell()
 
     def flush(self) -> None:
-        """Pass on, as far as that goes."""
+        """Do nothing: written bytes are in the output already."""
         self._sink.flush()
 
     def close(self) -> None:
-        """Leave the file open: it is closed by whom it belongs to."""
+        """Do nothing: the owner of the output closes it."""
 
     def hold(self) -> None:
-        """Hold what is written next; call before the parquet writer is closed."""
+        """Keep the bytes written from now on. Call it before the Parquet writer is closed."""
         self._held = []
 
     def release(self, size_bytes: int, value: Iterable[bytes]) -> None:
-        """Pass on what was held with `value`, of so many bytes, in place of the token."""
+        """Write the kept bytes, with `value`, of `size_bytes`, in place of the token."""
         assert self._held is not None
         held, self._held = b"".join(self._held), None
         (length,) = _LENGTH.unpack_from(held, len(held) - len(_MAGIC) - _LENGTH.size)
@@ -74,7 +74,7 @@ class FooterSink:
 
 
 def _string_head(size: int) -> bytes:
-    """Return the length of a string as Thrift's compact protocol writes it: seven bits a byte, least first."""
+    """Return the length of a string in Thrift's compact protocol: seven bits per byte, least significant first."""
     head = bytearray()
     while size > 0x7F:
         head.append(size & 0x7F | 0x80)

@@ -1,10 +1,10 @@
-"""Rows of partial updates on their way into a log: which of them a log may hold as they are (DATA-5.3).
+"""Decide which rows of partial updates may be written to a log as they are, and complete the others (DATA-5.3).
 
-A block that says IS_PARTIAL holds the columns that rows bring; readers take the others from what is stored. Readers of
-Hudi 1.2 fail, or show the wrong rows, in two cases, so rows are written whole then:
+A block with IS_PARTIAL has only the columns that the rows provide; readers take the others from the stored rows.
+Readers of Hudi 1.2 fail, or return wrong rows, in two cases. Rows are therefore written with all columns if there is:
 
-    no stored row     the row is shown as it stands in the block, its values taken for those of other columns
-    marked deletes    whether a row is a delete is read at the position that the mark has in the whole table
+    no stored row     the row is read as it is in the block, and its values are taken for those of other columns
+    a delete column   whether a row is a delete is read at the position that the column has in the whole table
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lakehouse.model.files import FileSlice
 
 @dataclass(slots=True)
 class Nulled:
-    """Counts new rows by the columns that they lack, which are null in them."""
+    """Counts new rows by the columns that they do not provide; these are null in them."""
 
     rows: dict[str, int] = field(default_factory=dict)
 
     def add(self, context: WriteContext, rows: pa.Table) -> None:
-        """Count rows under whose keys nothing is stored."""
+        """Count rows whose keys are not stored."""
         if context.brought is not None and rows.num_rows:
             for name in set(context.schema.names).difference(context.brought):
                 self.rows[name] = self.rows.get(name, 0) + rows.num_rows
@@ -41,10 +41,16 @@ class Nulled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialRows:
-    """Parts the rows that one file group gets; `lacking` are the data columns that they do not bring.
+    """Divides the incoming rows of one file group into complete and partial rows.
 
-    `all_stored`: every key is known to be stored. `completes`: all rows are written whole, with the stored values of
-    `lacking`.
+    Attributes:
+        read: The settings for reading the slice.
+        file_slice: The slice of the group; None if it is new.
+        lacking: The data columns that the rows do not provide.
+        all_stored: Each key is known to be stored.
+        completes: All rows are written with all columns, with the stored values of `lacking`.
+        context: The settings of the write.
+        nulled: Counts the new rows.
     """
 
     read: SliceContext
@@ -56,7 +62,7 @@ class PartialRows:
     nulled: Nulled = field(default_factory=Nulled)
 
     def parted(self, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the rows to write whole, columns of `lacking` filled in, and those that need bring no more."""
+        """Return (complete, partial): rows to write with all columns, and rows to write as they are."""
         if self.all_stored and not self.completes:
             return rows.slice(0, 0), rows
         wanted = [KEY, *(self.lacking if self.completes else ())]
@@ -88,17 +94,16 @@ class PartialRows:
                 found = pc.index_in(rows.column(KEY), value_set=value_set)
                 positions.append(found.drop_null().to_numpy().astype(np.int64))
                 pieces.append(rows.filter(found.is_valid()).cast(columns))
-        # A key that stands in a base file twice is met by its first row.
+        # If a base file has a key twice, its first row is used.
         found, first = np.unique(np.concatenate(positions), return_index=True)
         return found, pa.concat_tables(pieces).take(pa.array(first))
 
 
 def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> PartialRows | None:
-    """Return what parts the rows of a task, None if they go into the log as they are.
+    """Return how to divide the rows of a task; None if they go to the log as they are.
 
-    So they do if they bring all columns, and if others write at the same time: what one brings whole, with nulls for
-    what it does not know, would take away what another one brought meanwhile. Readers of Hudi see such a row right
-    once it is compacted.
+    Rows that provide all columns do. So do rows of non-blocking writers: a completed row would overwrite columns that
+    another writer has changed in the meantime. Readers of Hudi read such a row correctly after compaction.
     """
     if not context.keeps or context.reads_no_rows:
         return None
@@ -115,7 +120,7 @@ def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> 
 
 
 def completes_rows(context: WriteContext) -> bool:
-    """Return whether a partial update writes all columns of its rows, completed by what was stored when it read."""
+    """Return whether a partial update writes all columns of its rows, completed with the stored values."""
     if context.lacks:
         return not context.reads_no_rows
     marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}

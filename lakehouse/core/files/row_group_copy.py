@@ -1,10 +1,10 @@
-"""Base files joined without being decoded: row groups are copied byte by byte, and their places written anew.
+"""Join base files without decoding them: copy row groups byte by byte and rewrite their offsets.
 
     file 1   |a|b|name|a|b|name| footer        the bytes of column chunks stay as they are, at other offsets;
-    file 2   |a|b|name| footer                 the name of the file alone, one value in all rows, is a new chunk;
-    joined   |a|b|name'|a|b|name'|a|b|name'| footer of all row groups: keys, their filter and their range anew
+    file 2   |a|b|name| footer                 the file name, one value in all rows, is a new chunk;
+    joined   |a|b|name'|a|b|name'|a|b|name'| footer of all row groups, with a new key filter and key range
 
-Indexes of pages and filters of columns are left behind: they tell nothing that a reader must know.
+Page indexes and column filters are dropped. They are optional for readers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from lakehouse.model.files import BaseFile
 _TAIL = struct.Struct("<I4s")
 _MAGIC = b"PAR1"
 _PIECE = 8 << 20
-#: Below this, on average, row groups are worth being made into larger ones: each is encoded, and read, by itself.
+#: Row groups that are smaller than this on average are rewritten as larger ones, which are faster to read.
 MIN_GROUP_BYTES = 1 << 20
-#: A look-up in a filter takes as long as it has rows.
+#: The time of a look-up in a filter is proportional to its rows.
 _FILTER_ROWS = 16
-# Fields of parquet's footer, by their ids.
+# Ids of the fields of the Parquet footer.
 _SCHEMA, _ROWS, _GROUPS, _VALUES, _CREATED_BY, _ORDERS = 2, 3, 4, 5, 6, 7
 _COLUMNS, _GROUP_BYTES, _GROUP_ROWS, _GROUP_OFFSET, _GROUP_COMPRESSED, _ORDINAL = 1, 2, 3, 5, 6, 7
 _CHUNK_OFFSET, _CHUNK, _PAGE_INDEXES = 2, 3, (4, 5, 6, 7)
@@ -49,7 +49,7 @@ _MAX, _MIN, _MAX_EXACT, _MIN_EXACT = 5, 6, 7, 8
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """One row group of a stored file, by its number in it, as the footer tells it."""
+    """One row group of a stored file: its number and its entry in the footer."""
 
     file: BaseFile
     number: int
@@ -57,21 +57,23 @@ class StoredGroup:
 
     @property
     def rows(self) -> int:
-        """Its rows."""
+        """The number of its rows."""
         rows: int = self.group.get(_GROUP_ROWS)
         return rows
 
 
 @dataclass(frozen=True, slots=True)
 class Joinable:
-    """Files whose row groups may stand in one file: `footer` is the first one's, `groups` are those of all."""
+    """Files whose row groups can be in one file: the `footer` of the first one, and the `groups` of all."""
 
     footer: Struct
     groups: tuple[StoredGroup, ...]
 
 
 def joinable(context: WriteContext, files: Sequence[BaseFile]) -> Joinable | None:
-    """Return the row groups of files, None if they have to be written anew: columns differ, or groups are too small."""
+    """Return the row groups of files; None if columns differ or groups are too small, so that they have to be
+    rewritten.
+    """
     first: Struct | None = None
     groups: list[StoredGroup] = []
     for file in files:
@@ -112,7 +114,7 @@ def split(groups: Sequence[StoredGroup], share: int) -> Iterator[tuple[StoredGro
 
 
 def join_groups(context: WriteContext, target: BaseFile, found: Joinable, groups: Sequence[StoredGroup]) -> WriteStat:
-    """Write a new base file, which is marked already, of these row groups and return its stat."""
+    """Write these row groups to a new base file, which is marked already, and return its write statistics."""
     started = time.perf_counter()
     ensure_partition(context, target.partition)
     with ExitStack() as stack:
@@ -162,14 +164,14 @@ def _footer(source: InputFile, file: BaseFile) -> Struct:
 
 
 def _chunk_range(chunk: Struct) -> tuple[int, int]:
-    """Return where the bytes of a column chunk begin, and how many there are."""
+    """Return the offset and the size of a column chunk."""
     meta = chunk.get(_CHUNK)
     starts = [meta.get(number) for number in (_DICTIONARY, _INDEX, _DATA)]
     return min(start for start in starts if start), meta.get(_COMPRESSED)
 
 
 def _copy(source: InputFile, output: object, stored: StoredGroup, name: str, number: int) -> Struct:
-    """Copy a row group, its file names excepted; return what the new footer says of it."""
+    """Copy a row group except for its file names; return its entry for the new footer."""
     assert hasattr(output, "tell") and hasattr(output, "write")
     group = stored.group.copy()
     began, chunks = output.tell(), []
@@ -207,7 +209,7 @@ def _move(chunk: Struct, by: int) -> None:
         if meta.get(number):
             meta.set(number, meta.get(number) + by, I64)
     if chunk.get(_CHUNK_OFFSET):
-        # Deprecated, and written as 0 by most.
+        # Deprecated; most writers set it to 0.
         chunk.set(_CHUNK_OFFSET, chunk.get(_CHUNK_OFFSET) + by, I64)
 
 
@@ -221,7 +223,7 @@ def _pieces(source: InputFile, size: int, file: BaseFile) -> Iterator[bytes]:
 
 
 def _named(name: str, rows: int) -> tuple[Struct, bytes]:
-    """Return the column chunk of one file name in so many rows: what a footer says of it, and its bytes."""
+    """Return the column chunk of one file name in `rows` rows: its entry for the footer, and its bytes."""
     indices = pa.array(np.zeros(rows, np.int32))
     column = pa.DictionaryArray.from_arrays(indices, pa.array([name], pa.string()))
     sink = io.BytesIO()
@@ -237,7 +239,7 @@ def _named(name: str, rows: int) -> tuple[Struct, bytes]:
 
 
 def _values(context: WriteContext, groups: Sequence[StoredGroup]) -> Iterable[Struct]:
-    """Yield what the footer of the new file holds beside places: its schema, the filter and the range of its keys."""
+    """Yield the key-value metadata of the new file: its schema, and the filter and the range of its keys."""
     made, bounds = _stored_filter(context, groups), _stored_bounds(groups)
     if bounds is None or (made is None and context.policy.bloom_enabled):
         made, bounds = _of_keys(context, groups)
@@ -253,9 +255,9 @@ def _values(context: WriteContext, groups: Sequence[StoredGroup]) -> Iterable[St
 
 
 def _stored_filter(context: WriteContext, groups: Sequence[StoredGroup]) -> BloomFilter | None:
-    """Return the filter of the keys of all files, None if there is to be none or it has to be made of the keys.
+    """Return the filter of the keys of all files; None if there is none or it has to be built from the keys.
 
-    Keys that are in row groups of another file then are in it, too: that costs a false positive and nothing else.
+    It also has keys of row groups that are in another output file, which costs false positives only.
     """
     if not context.policy.bloom_enabled:
         return None
@@ -273,7 +275,7 @@ def _stored_filter(context: WriteContext, groups: Sequence[StoredGroup]) -> Bloo
 
 
 def _stored_bounds(groups: Sequence[StoredGroup]) -> tuple[bytes, bytes] | None:
-    """Return the least and the greatest key by the statistics of row groups; None if they do not tell them exactly."""
+    """Return the smallest and the largest key by the statistics of row groups; None if these are not exact."""
     bounds: list[bytes | None] = []
     for stored in groups:
         for chunk in stored.group.structs(_COLUMNS):
@@ -289,7 +291,7 @@ def _stored_bounds(groups: Sequence[StoredGroup]) -> tuple[bytes, bytes] | None:
 def _of_keys(
     context: WriteContext, groups: Sequence[StoredGroup]
 ) -> tuple[BloomFilter | None, tuple[bytes, bytes] | None]:
-    """Return filter and bounds of the keys, which are read."""
+    """Return the filter and the bounds of the keys by reading them."""
     bloom = FileBloom(context.policy.bloom_fpp, context.budget.hash_bytes, enabled=context.policy.bloom_enabled)
     bounds: list[str] = []
     for keys in _keys(context, groups):

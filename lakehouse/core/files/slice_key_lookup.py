@@ -36,7 +36,7 @@ from lakehouse.model.files import FileSlice
 
 
 def tag_slices(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
-    """Look the task's keys up in its slices; write the hits of each beside the staged rows."""
+    """Look the keys of the task up in its slices, and write the matches of each beside the staged rows."""
     names = [KEY, *(context.rule.compared if context.move_partitions else ())]
     columns = pa.schema([field for field in read.table if field.name in names])
     results = []
@@ -57,7 +57,7 @@ def _find(
     columns: pa.Schema,
     entries: tuple[StagedEntry, ...],
 ) -> tuple[Matches, int]:
-    """Return the matches, and how many of them are with keys that the logs delete."""
+    """Return the matches, and the number of matches with keys that the logs delete."""
     keys = staged_keys(context, entries).combine_chunks()
     starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
     rows, positions, orderings, start = [], [], [], 0
@@ -98,6 +98,6 @@ def _find(
 
 
 def _positions(some: pa.ChunkedArray, keys: pa.Array) -> np.ndarray:
-    """Return the positions in `keys` of those that are among `some`."""
+    """Return the positions in `keys` of the keys in `some`."""
     found: np.ndarray = pc.index_in(some, value_set=keys).drop_null().to_numpy().astype(np.int64)
     return found

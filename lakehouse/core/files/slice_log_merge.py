@@ -1,12 +1,13 @@
-"""The logs of one slice, folded to one entry per key and matched with the base file's rows.
+"""Merge the logs of one slice to one entry per key, and match the entries with the rows of the base file.
 
-What fits into a share of the budget stays in memory as one part. Larger logs are split by key hash through local files:
+Entries that fit into a share of the budget stay in memory as one part. Larger logs are split by key hash into local
+files:
 
-    entries ──hash──► part 0, 1, ...  each folded by itself, read back by memory map
+    entries ──hash──► part 0, 1, ...  each merged by itself, read back by memory map
     base keys ─hash──► part 0, 1, ...  each matched with the entries of its part: base row -> entry
 
-Of base rows that share a key only the first one meets the entry (DATA-5.2), unless the logs name base rows
-by their positions, as those that Hudi writes do: then those named do.
+If several base rows have the same key, only the first one is matched with the entry (DATA-5.2). Logs of Hudi may name
+base rows by their positions; then the named rows are matched.
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ _EXPANSION = 8
 
 @dataclass(slots=True)
 class LogPart:
-    """Folded entries of some keys, and their matches: `base_row` ascending, `entry` beside it."""
+    """Merged entries of some keys and their matches: `base_row`, ascending, and the matching positions in `entries`."""
 
     entries: pa.Table
     base_row: np.ndarray
     entry: np.ndarray
 
     def between(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the base rows in [start, stop) that are matched, and the positions of their entries; None if none."""
+        """Return the matched base rows in [start, stop) and the positions of their entries; None if there are none."""
         first, last = np.searchsorted(self.base_row, [start, stop])
         return None if first == last else (self.base_row[first:last], self.entry[first:last])
 
     def unmatched(self) -> Iterator[pa.Table]:
-        """Yield the entries that no base row met, in pieces."""
+        """Yield the entries without a match, in pieces."""
         free = np.ones(self.entries.num_rows, bool)
         free[self.entry] = False
         rows = np.flatnonzero(free)
@@ -96,7 +97,7 @@ def fold_logs(
 
 
 def _stored_bytes(context: SliceContext, logs: Sequence[LogFile]) -> int:
-    """Return the size of log files; a plan names files without sizes, so those are asked for."""
+    """Return the size of log files. Plans name files without sizes; of those the storage is asked."""
     total = 0
     for log in logs:
         if log.size_bytes:
@@ -164,7 +165,7 @@ def _matched(entries: pa.Table, numbered: Iterator[pa.Table], named: NamedRows) 
 
 
 def _meeting(base_row: np.ndarray, entry: np.ndarray, named: np.ndarray | None) -> np.ndarray:
-    """Return the mask of the base rows (ascending) that meet their entry: those named, else the first of each key."""
+    """Return the mask of the base rows (ascending) that are matched: the named ones, or the first of each key."""
     meets = np.zeros(len(entry), bool) if named is None else np.isin(base_row, named)
     is_met = np.zeros(entry.max() + 1, bool)
     is_met[entry[meets]] = True
@@ -174,7 +175,7 @@ def _meeting(base_row: np.ndarray, entry: np.ndarray, named: np.ndarray | None) 
 
 
 def _named_rows(blocks: Sequence[LogBlock], base_instant: str) -> np.ndarray | None:
-    """Return the rows of the base file that blocks name, None if some do not: Hudi then goes by keys in all of them."""
+    """Return the base rows that the blocks name; None if some blocks name none, so that keys decide, as in Hudi."""
     texts = [
         block.headers.get(BlockHeader.RECORD_POSITIONS)
         for block in blocks
@@ -194,14 +195,14 @@ def _numbered(stored_keys: Iterable[pa.Array]) -> Iterator[pa.Table]:
 
 
 def _mapped(path: Path, rows: pa.Table) -> pa.Table:
-    """Write rows to a local file and return them as a memory map of it: the system keeps what is used."""
+    """Write rows to a local file and return them as a memory map, which the system caches as needed."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows.combine_chunks(), max_chunksize=_BATCH_ROWS)
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
 def _mapped_numbers(path: Path, numbers: np.ndarray) -> np.ndarray:
-    """Write numbers to a local file and return them as a memory map of it: there are as many as rows are matched."""
+    """Write numbers to a local file and return them as a memory map. There is one per matched row."""
     if not len(numbers):
         return numbers
     numbers.tofile(path)
@@ -216,7 +217,7 @@ def _read_pieces(path: Path) -> Iterator[pa.Table]:
 
 
 class HashSplit:
-    """Splits rows by the hash of their record key into local files, order kept inside each."""
+    """Splits rows by the hash of their record key into local files; each file keeps their order."""
 
     def __init__(self, directory: Path, name: str, ways: int) -> None:
         self._paths = [directory / f"{name}-{way}.arrows" for way in range(ways)]
@@ -233,7 +234,7 @@ class HashSplit:
             self._writer(way, rows.schema).write_table(whole.take(pa.array(order[bounds[way] : bounds[way + 1]])))
 
     def finish(self) -> list[Path | None]:
-        """Close the files and return them, None for those without rows."""
+        """Close the files and return them; None for files without rows."""
         for writer, sink in zip(self._writers, self._sinks, strict=True):
             if writer is not None and sink is not None:
                 writer.close()

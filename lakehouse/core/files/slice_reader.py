@@ -1,4 +1,6 @@
-"""The rows of one file slice: base rows met by the folded logs, then what the logs add (DATA-5.2, DATA-0.1)."""
+"""Read the rows of one file slice: base rows merged with the logs, then rows that only the logs have (DATA-5.2,
+DATA-0.1).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _KEY_BYTES = 64
 
 
 class Origin(Enum):
-    """Where a row of a slice comes from: its base file, a log that changed a base row, a log alone."""
+    """The origin of a row of a slice: unchanged in the base file, changed by a log, or in a log only."""
 
     KEPT = "kept"
     UPDATED = "updated"
@@ -35,10 +37,10 @@ class Origin(Enum):
 
 @dataclass(slots=True)
 class SliceCounts:
-    """What merging a slice came to, in rows; complete once the rows were read to the end.
+    """The numbers of rows of a merge; complete after all rows were read.
 
-    `log_entries`, `log_blocks`, `corrupt_blocks` (committed, but damaged) and `unmatched` (entries that met no base
-    row) are known from the first rows on.
+    `log_entries`, `log_blocks`, `corrupt_blocks` (committed but damaged) and `unmatched` (entries without a base row)
+    are complete before the first rows.
     """
 
     updated: int = 0
@@ -106,14 +108,14 @@ def _ordered_deletes(entries: pa.Table) -> pa.ChunkedArray:
 
 
 def _merging_keys(context: SliceContext, reader: BaseFileReader, sets: ColumnSets) -> Iterator[pa.Array]:
-    """Yield the keys of the base rows that logs may meet, null for those that do not take part.
+    """Yield the keys of the base rows that are merged with logs; null for rows that are not.
 
-    By the first key that is asked for the logs were read, so `sets` tells whether there are partial rows.
+    The logs have been read when the first key is requested, so `sets` says whether there are partial rows.
     """
     if context.commit_times is None or context.mixes_versions or len(sets.sets) > 1:
         yield from stored_keys(context, reader)
         return
-    # Both columns in one pass: read apart, their batches may end at different rows.
+    # Both columns in one pass. If they were read separately their batches might end at different rows.
     columns = pa.schema([context.table.field(COMMIT_TIME), context.table.field(KEY)])
     for rows in reader.batches(columns, _keys_at_once(context)):
         of_range = context.of_range(rows.column(COMMIT_TIME))
@@ -125,7 +127,7 @@ def _keys_at_once(context: SliceContext) -> int:
 
 
 def stored_keys(context: SliceContext, reader: BaseFileReader) -> Iterator[pa.Array]:
-    """Yield the record keys of a base file in file order, made anew where the table keeps none (virtual keys)."""
+    """Yield the record keys of a base file in file order. Keys that are not stored (virtual keys) are computed."""
     rows = _keys_at_once(context)
     if KEY in reader.schema.names and reader.has_values(KEY):
         yield from reader.column_batches(KEY, rows)
@@ -207,9 +209,9 @@ def _mixed(
 
 
 def _with_ordering(context: SliceContext, columns: pa.Schema) -> pa.Schema:
-    """Return the columns a base row must bring where the entry's row replaces it whole or not at all.
+    """Return the columns that a base row needs if the row of an entry replaces it completely or not at all.
 
-    Meta columns of few values come as files hold them, so that to filter them is to filter numbers.
+    Meta columns with few values stay dictionary-encoded, because indices are faster to filter than texts.
     """
     wanted = {*columns.names, *context.rule.compared}
     fields = [field for field in context.table if field.name in wanted]

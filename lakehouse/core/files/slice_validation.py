@@ -1,6 +1,6 @@
-"""Reading one file slice to see whether it is what its names, its footer and its commit say of it.
+"""Read one file slice and check it against its file names, its footer and its commit.
 
-Every value of every file is decoded once, batch by batch, within the memory budget of a task.
+Each value of each file is decoded once, batch by batch, within the memory budget of a task.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEY_RANGE = ("hoodie_min_record_key", "hoodie_max_record_key")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckContext:
-    """What checking the slices of a table takes; small and picklable. `buckets` is None without a bucket index."""
+    """The settings for checking slices; small and picklable. `buckets` is None without a bucket index."""
 
     read: SliceContext
     layout: int
@@ -50,7 +50,7 @@ class CheckContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTask:
-    """One slice, and what the commit of its base file says of that: rows (None: nothing) and column ranges."""
+    """One slice, and the rows (None if unknown) and column ranges that the commit of its base file states."""
 
     file_slice: FileSlice
     rows: int | None = None
@@ -59,7 +59,7 @@ class CheckTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a slice came to: rows of the base file and entries of logs read, and if its base file has a filter."""
+    """The result of a slice: rows of the base file, entries of logs, and whether the base file has a bloom filter."""
 
     findings: tuple[Finding, ...]
     rows: int = 0
@@ -67,7 +67,7 @@ class Checked:
 
 
 def check_slice(context: CheckContext, attempt: Attempt, task: CheckTask) -> Checked:
-    """Read a slice to the end and return what is wrong with it."""
+    """Read a slice to the end and return the findings."""
     findings: list[Finding] = []
     rows, has_bloom = 0, True
     base = task.file_slice.base
@@ -88,7 +88,7 @@ class _Count:
 
 
 def _told(found: Iterator[Finding], path: str, unreadable: str) -> list[Finding]:
-    """Return findings, the last one being why the file could not be read on."""
+    """Return findings; the last one says why the file could not be read further."""
     findings: list[Finding] = []
     try:
         for finding in found:
@@ -98,19 +98,19 @@ def _told(found: Iterator[Finding], path: str, unreadable: str) -> list[Finding]
     except (CorruptTableError, UnsupportedError) as error:
         kind = unreadable if isinstance(error, CorruptTableError) else "unchecked"
         if isinstance(error.__cause__, pa.ArrowNotImplementedError):
-            # Its bytes are good; there is no way from their type to the table's.
+            # The bytes are valid, but their type cannot be converted to that of the table.
             kind = "file.schema"
         findings.append(Finding(invariant=kind, problem=error.message, path=path))
     return findings
 
 
 def check_changes(storage: Storage, attempt: Attempt, log: LogFile) -> tuple[Finding, ...]:
-    """Read a change log to the end and return what is wrong with it."""
+    """Read a change log to the end and return the findings."""
     return tuple(_told(_read_changes(storage, log), log.path, "log.readable"))
 
 
 class _BaseCheck:
-    """The checks of one base file; `rows` and `has_bloom` are known when the findings were read to the end."""
+    """The checks of one base file. `rows` and `has_bloom` are complete after all findings were read."""
 
     def __init__(self, context: CheckContext, task: CheckTask, base: BaseFile) -> None:
         self.rows, self.has_bloom = 0, True
@@ -125,7 +125,7 @@ class _BaseCheck:
         self._values = KeyValues(context.read.keys, context.compares_paths)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with the file; raise CorruptTableError if it is no readable parquet file."""
+        """Yield the findings about the file. Raises CorruptTableError if it is not a readable Parquet file."""
         with closing(BaseFileReader(self._context.read.storage, self._base.path)) as reader:
             self.rows = reader.rows
             if self._task.rows is not None and self._task.rows != reader.rows:
@@ -134,7 +134,7 @@ class _BaseCheck:
                 )
             yield from self._open_bloom(reader)
             try:
-                # Types first, without rows: what cannot be read is told of files without rows, too.
+                # Types are checked first, without rows, so that a wrong type is reported for files without rows too.
                 align(reader.schema.empty_table(), self._context.read.table)
                 yield from self._read(reader)
             except (UserError, pa.ArrowNotImplementedError) as error:
@@ -210,7 +210,7 @@ class _BaseCheck:
             try:
                 bounds = pa.scalar(low, column.type), pa.scalar(high, column.type)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-                # A range whose values the column's type cannot hold rules nothing out.
+                # A range with values that the column's type cannot represent rules nothing out.
                 continue
             outside = pc.or_(pc.less(column, bounds[0]), pc.greater(column, bounds[1]))
             self._outside[name] = self._outside.get(name, 0) + (pc.sum(outside).as_py() or 0)
@@ -231,20 +231,20 @@ class _BaseCheck:
 
 
 def in_other_buckets(context: CheckContext, file: BaseFile | LogFile, keys: pa.ChunkedArray) -> int:
-    """Return how many keys do not belong to the bucket of a file; 0 where there are no buckets, or the id has none."""
+    """Return the number of keys that do not belong to the bucket of a file; 0 without buckets or bucket number."""
     if context.buckets is None:
         return 0
     try:
         bucket = bucket_of(file.file_id)
     except UserError:
-        # The layout is wrong, which is told by itself.
+        # The layout is wrong, which another finding reports.
         return 0
     fields = context.read.keys.record_key_fields
     try:
         count = context.buckets.of(file.partition)
         buckets = bucket_ids(keys, key_fields=fields, hash_fields=context.hash_fields, buckets=count)
     except UserError:
-        # Keys of another form than the fields ask for are hashed to no bucket at all.
+        # Keys of a form that the key fields do not produce belong to no bucket.
         return len(keys)
     return int(np.count_nonzero(buckets != bucket))
 
@@ -258,12 +258,12 @@ def _parses(schema: str) -> bool:
 
 
 def _below(first: str, second: str) -> bool:
-    """Whether a key is below another one by the order of Java's strings and by that of bytes: writers differ."""
+    """Return whether a key precedes another one in the order of Java strings and in that of bytes. Writers differ."""
     return first < second and first.encode("utf-16-be", "surrogatepass") < second.encode("utf-16-be", "surrogatepass")
 
 
 def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[Finding]:
-    """Yield what is wrong with a log file, reading all that its blocks hold."""
+    """Yield the findings about a log file, after reading all of its blocks."""
     with context.read.storage.open_input(log.path) as source:
         blocks = scan_blocks(source)
     if not blocks and context.layout != LAYOUT_V6:
@@ -283,7 +283,7 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
     elsewhere = nulls = 0
     values = KeyValues(context.read.keys, context.compares_paths)
     try:
-        # Damaged files are reported above; the others are checked all the same.
+        # Damaged files are reported above. The others are checked all the same.
         read = replace(context.read, skips_damage=True)
         for entries in read_entries(read, [log], context.read.table, ColumnSets()):
             keys = entries.column(KEY)

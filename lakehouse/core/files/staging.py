@@ -1,8 +1,8 @@
-"""The incoming batch, brought once to where all tasks of a write can read it.
+"""Stage the incoming batch: write it once to a place where all tasks of a write can read it.
 
-One task stages one shard: all rows of its keys, so duplicates meet here. A shard larger than the budget is split by
-key hash through local spill files, again where a part is still too large. Each run (one Arrow file) holds its rows
-grouped by partition and bucket, upserts before deletes, and says in its entries which rows are whose.
+One task stages one shard: all rows of its keys, so that duplicates are in one task. A shard that exceeds the budget is
+split by key hash into local spill files, repeatedly if a part is still too large. Each run is one Arrow file, with rows
+grouped by partition and bucket, and upserts before deletes. Its entries say which rows belong to which group.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ KEY = META_COLUMNS[2]
 PATH = META_COLUMNS[3]
 _DELETES = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING)
 _SPILL_WAYS = 32
-# More digits than a hash has tell nothing apart, and less than this is not worth files of its own.
+# A hash has no more digits than this. Smaller parts are not worth files of their own.
 _MAX_LEVEL = 5
 _MIN_SPILLED_BYTES = 1 << 20
-#: Rows of every record batch of a run but its last.
+#: The number of rows of each record batch of a run except for the last one.
 RUN_BATCH_ROWS = 65_536
 
 
 def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> Iterator[StagedRun]:
-    """Write the rows of one shard as runs; if duplicates are combined, every key is in exactly one run, once."""
+    """Write the rows of one shard as runs. If duplicates are combined, each key is in exactly one run, once."""
     with scratch_directory("lakehouse-spill-") as directory:
         incoming = (keyed(context, batch) for batch in batches if batch.num_rows)
         for number, rows in enumerate(_fitting(context, incoming, Path(directory))):
@@ -59,7 +59,7 @@ def stage_shard(context: WriteContext, attempt: Attempt, batches: Batches) -> It
 def _fitting(
     context: WriteContext, incoming: Iterator[pa.Table], directory: Path, level: int = 0
 ) -> Iterator[list[pa.Table]]:
-    """Yield the rows in pieces that fit the budget, whoever takes one empties it; duplicates stay together."""
+    """Yield the rows in pieces that fit the budget; the caller empties each piece. Duplicates stay together."""
     limit = context.budget.pending_bytes if level == 0 else max(context.budget.pending_bytes, _MIN_SPILLED_BYTES)
     pending: list[pa.Table] = []
     size, spill = 0, None
@@ -86,12 +86,12 @@ def _fitting(
 
 
 def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
-    """Return the batch in the table's schema with its key and partition path in front.
+    """Return the batch in the schema of the table, with record key and partition path as first columns.
 
-    Raises UserError for rows without a usable key or partition path, before anything of the batch is written.
+    Raises UserError for rows without a valid key or partition path, before any row of the batch is written.
     """
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-    # Of the values as they are stored: an int32 and an int64, or times of different units, must give one key.
+    # Keys are built from converted values. An int32 and an int64, or times of different units, must give one key.
     data = _aligned(table, _named_columns(context, table) if context.deletes_only else context.schema, context)
     if context.deletes_only and KEY in table.column_names:
         keys = table.column(KEY)
@@ -100,7 +100,7 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
         keys = record_keys(data, context.keys)
         refuse_long_keys(keys, context.policy.max_key_bytes)
     if not context.keys.partition_fields or (context.global_keys and context.deletes_only):
-        # A delete under a global index finds its row wherever it is, so its own partition does not matter.
+        # A delete with a global index finds its row in any partition, so its own partition does not matter.
         paths: pa.Array | pa.ChunkedArray = pa.repeat("", len(table))
     else:
         paths = partition_paths(data, context.keys)
@@ -116,7 +116,7 @@ def keyed(context: WriteContext, batch: pa.RecordBatch | pa.Table) -> pa.Table:
 
 
 def _named_columns(context: WriteContext, table: pa.Table) -> pa.Schema:
-    """Return the columns of a batch of deletes that keys and partition paths are made of."""
+    """Return the columns of a batch of deletes from which keys and partition paths are built."""
     named = set(required_columns(context.keys)) & set(table.column_names)
     return pa.schema([column for column in context.schema if column.name in named])
 
@@ -140,9 +140,10 @@ def staged_schema(context: WriteContext) -> pa.Schema:
 
 
 class StagedReader:
-    """One open run; rows are read by position, memory-mapped where the storage is local.
+    """One open run. Rows are read by position, and memory-mapped if the storage is local.
 
-    A run staged by an earlier try, before another writer changed the table's schema, is read in the schema of this one.
+    A run may have been staged by an earlier attempt, before another writer changed the table's schema. It is then
+    converted to the schema of this attempt.
     """
 
     def __init__(self, context: WriteContext, run: str) -> None:
@@ -160,22 +161,22 @@ class StagedReader:
 
     @property
     def bytes_per_row(self) -> float:
-        """What a row takes in memory."""
+        """The size of a row in memory."""
         batches = self._reader.num_record_batches
         rows = (batches - 1) * RUN_BATCH_ROWS + self._reader.get_batch(batches - 1).num_rows if batches else 0
         return self._source.size() / max(rows, 1)
 
     def slice(self, offset: int, rows: int, columns: list[str] | None = None) -> pa.Table:
-        """Return rows [offset, offset + rows) of some columns, or of all."""
+        """Return rows [offset, offset + rows) of `columns`, or of all columns."""
         if rows == 0:
             return self._table([], columns)
-        # Every record batch but the last of a run has the same number of rows, so positions need no index.
+        # All record batches of a run except for the last have the same number of rows, so positions need no index.
         first, last = offset // RUN_BATCH_ROWS, (offset + rows - 1) // RUN_BATCH_ROWS
         return self._table(range(first, last + 1), columns).slice(offset - first * RUN_BATCH_ROWS, rows)
 
     def take(self, rows: np.ndarray, columns: list[str] | None = None) -> pa.Table:
         """Return the rows at these positions of the run, in this order."""
-        # Batch by batch: a take from several at once would first copy all of them into one.
+        # One batch at a time, because `take` on several batches first copies all of them into one.
         batch = rows // RUN_BATCH_ROWS
         order = np.argsort(batch, kind="stable")
         numbers, starts = np.unique(batch[order], return_index=True)
@@ -196,7 +197,7 @@ class StagedReader:
 
 
 def write_run_rows(context: WriteContext, path: str, reader: StagedReader, rows: np.ndarray) -> int:
-    """Write the rows at these positions of a run as another one; return what they take in memory, in bytes."""
+    """Write the rows at these positions of a run as another run; return their size in memory, in bytes."""
     size, schema = 0, reader.slice(0, 0).schema
     with context.storage.open_output(path) as sink, pa.ipc.new_file(sink, schema) as writer:
         for start in range(0, len(rows), RUN_BATCH_ROWS):
@@ -207,7 +208,7 @@ def write_run_rows(context: WriteContext, path: str, reader: StagedReader, rows:
 
 
 class _Spill:
-    """Rows set aside on local disk, split by key so that duplicates stay together, at each level by another digit."""
+    """Rows on local disk, split by key hash so that duplicates stay together. Each level uses another digit."""
 
     def __init__(self, directory: Path, schema: pa.Schema, level: int) -> None:
         directory.mkdir(exist_ok=True)
@@ -227,7 +228,7 @@ class _Spill:
                 writer.write_table(rows.take(pa.array(order[bounds[way] : bounds[way + 1]])))
 
     def finish(self) -> Iterator[Iterator[pa.Table]]:
-        """Yield the rows of each way, to be read before the next."""
+        """Yield the rows of each part; read them before the next part."""
         for writer in self._writers:
             writer.close()
         for path in self._paths:
@@ -237,13 +238,13 @@ class _Spill:
 
 
 def _set_aside(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
-    # Which version fills the gaps of which is known only when all versions of a record are there.
+    # Values can be merged only when all versions of a record are together.
     mixes = context.rule.mixes or bool(context.lacks)
     return _joined(tables) if mixes and not context.deletes_only else _combined(context, tables)
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:
-    """Return the tables as one and empty the list, so that nobody holds the rows a second time."""
+    """Return the tables as one and empty the list, so that the rows are not in memory twice."""
     rows = pa.concat_tables(tables)
     tables.clear()
     return rows
@@ -256,7 +257,7 @@ def _combined(context: WriteContext, tables: list[pa.Table]) -> pa.Table:
     keys = (KEY,) if context.global_keys else (KEY, PATH)
     rule = context.rule
     if context.deletes_only:
-        # Without ordering columns a batch of keys to delete has no others, so there is nothing to choose by.
+        # Without ordering columns a batch of keys to delete has no other columns, so no version is preferred.
         rule = replace(rule, partial=PartialMode.NONE, merger=None) if context.ordered_deletes else _DELETES
     return combine(rows, keys=keys, rule=rule, lacks=context.lacks)
 
@@ -276,7 +277,7 @@ def _write_run(context: WriteContext, attempt: Attempt, number: int, pending: li
 
 
 def _grouped(context: WriteContext, rows: pa.Table) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Return the order of the rows by (partition, bucket, delete), and the groups they form."""
+    """Return the order of the rows by (partition, bucket, delete), and the groups that they form."""
     paths = rows.column(PATH).dictionary_encode().combine_chunks()
     paths = paths.chunk(0) if isinstance(paths, pa.ChunkedArray) else paths
     codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,6 +1,6 @@
-"""Whether the stored key and partition path of rows are those that their columns make.
+"""Check that the stored key and partition path of rows are those that their columns produce.
 
-A column whose type changed may give the same value another text, so that writers no longer find the row.
+If the type of a column has changed, the same value may have another text, and writers no longer find the row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _, _, KEY, PATH, _ = META_COLUMNS
 
 @dataclass(slots=True)
 class KeyValues:
-    """Counts rows whose stored key (`keys`) or partition path (`paths`) is not what their columns make."""
+    """Counts rows whose stored key (`keys`) or partition path (`paths`) differs from what their columns produce."""
 
     config: KeyConfig
     compares_paths: bool = True
@@ -31,7 +31,7 @@ class KeyValues:
     example: str = ""
 
     def add(self, rows: pa.Table) -> None:
-        """Compare rows that have meta columns; of log entries, records that bring all columns."""
+        """Compare rows with meta columns. Of log entries, only records that provide all columns are compared."""
         if KIND in rows.column_names:
             whole = pc.and_(pc.equal(rows.column(KIND), RECORD), pc.equal(rows.column(COLUMNS), 0))
             rows = rows.filter(whole)
@@ -47,7 +47,7 @@ class KeyValues:
         try:
             made = self._made(rows, name)
         except UserError as error:
-            # Values that make no key at all, null say, cannot have made the stored one.
+            # Values that produce no key, such as null, cannot have produced the stored one.
             self.example = self.example or error.message
             return 1
         stored = rows.column(name)
@@ -60,6 +60,6 @@ class KeyValues:
     def _made(self, rows: pa.Table, name: str) -> list[pa.ChunkedArray]:
         if name == PATH:
             return [pa.chunked_array([partition_paths(rows, self.config).cast(pa.string())])]
-        # Releases of Hudi differ in the form of a complex key of one field (DATA-2.1).
+        # Releases of Hudi differ in the form of a complex key with one field (DATA-2.1).
         forms = (True, False) if self.config.field_prefix is not None else (self.config.field_prefix,)
         return [record_keys(rows, replace(self.config, field_prefix=form)).cast(pa.string()) for form in forms]

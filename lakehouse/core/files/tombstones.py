@@ -1,6 +1,6 @@
-"""Tombstones near the data: rows of a batch that are older than a remembered delete, and the files that remember.
+"""Apply and write tombstones: drop rows of a batch that are older than a recorded delete of their key.
 
-A tombstone file is Parquet, one row per delete, in row groups that bounds of their partitions let a reader skip:
+A tombstone file is Parquet with one row per delete. The partition bounds of its row groups let a reader skip them:
 
     partition string | key string | instant string (of its commit) | until int64 (ms) | order_0, order_1, ... (ordering)
 """
@@ -33,7 +33,7 @@ from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 
 _PARTITION, _KEY, _INSTANT, _UNTIL = "partition", "key", "instant", "until"
 _WHERE = "where"
-#: The partition of deletes that named none, in a table that has partitions.
+#: The partition of deletes without partition, in a table that has partitions.
 _ANYWHERE = ""
 _GROUP_ROWS = 65_536
 _TOMBSTONE_BYTES = 256
@@ -41,7 +41,7 @@ _TOMBSTONE_BYTES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDeletes:
-    """Remembered deletes as tasks get them: the files, and which of their deletes count at `now_ms`."""
+    """The tombstones as tasks get them: the files, and the time `now_ms` at which their expiry is decided."""
 
     known: Tombstones
     now_ms: int
@@ -51,14 +51,14 @@ class KnownDeletes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRun:
-    """A staged run without its late rows, and how many those were; the run itself if there were none."""
+    """A staged run without its late rows, and their number; the same run if there are none."""
 
     run: StagedRun
     late: int
 
 
 def drop_late(context: WriteContext, deletes: KnownDeletes, attempt: Attempt, run: StagedRun) -> KeptRun:
-    """Rewrite the run without the rows that are older than a remembered delete of their key, if there are any."""
+    """Rewrite the run without the rows that are older than a recorded delete of their key, if there are any."""
     late = late_rows(context, deletes, run)
     if not len(late):
         return KeptRun(run=run, late=0)
@@ -73,15 +73,15 @@ def drop_late(context: WriteContext, deletes: KnownDeletes, attempt: Attempt, ru
 
 
 def _moved(entry: StagedEntry, late: np.ndarray, path: str) -> StagedEntry:
-    """Return the entry in a run without the `late` rows, which ascend."""
+    """Return the entry in a run without the `late` rows, which are in ascending order."""
     before, upto = np.searchsorted(late, [entry.offset, entry.offset + entry.rows]).tolist()
     return replace(entry, run=path, offset=entry.offset - before, rows=entry.rows - (upto - before))
 
 
 def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> StagedRun | None:
-    """Stage the versions that a slice holds of keys to delete, with their ordering values; None if it holds none.
+    """Stage the stored versions of keys to delete, with their ordering values; None if the slice has none of them.
 
-    A delete that brings no ordering value counts as of the version that it finds.
+    A delete without ordering value applies to the version that it finds.
     """
     (file_slice,) = task.slices
     path = f"{context.staging}/found/{file_slice.file_id}_{attempt.token}.arrow"
@@ -109,12 +109,12 @@ def found_versions(context: WriteContext, read: SliceContext, attempt: Attempt, 
 
 
 def count_late(context: WriteContext, deletes: KnownDeletes, _attempt: Attempt, run: StagedRun) -> int:
-    """Return how many rows of the run are older than a remembered delete of their key."""
+    """Return the number of rows of the run that are older than a recorded delete of their key."""
     return len(late_rows(context, deletes, run))
 
 
 def late_rows(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> np.ndarray:
-    """Return the positions of the run's upserts that are older than a remembered delete of their key, ascending."""
+    """Return the positions, ascending, of the run's upserts that are older than a recorded delete of their key."""
     scopes = _scopes(context, deletes, run)
     if not scopes:
         return np.array([], np.int64)
@@ -129,7 +129,7 @@ def late_rows(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> n
     for scope in scopes:
         where = _where(scope, code, rows.column(KEY))
         for stored in _in_scope(context, deletes, scope):
-            # The newest delete of each key decides, and with one per key each row meets at most one.
+            # The newest delete of each key decides. With one delete per key each row has at most one match.
             newest = combine(stored, keys=(_WHERE,), rule=_by_value(context.rule))
             found = pc.index_in(where, value_set=newest.column(_WHERE).combine_chunks())
             met = np.flatnonzero(np.asarray(found.is_valid()))
@@ -142,27 +142,27 @@ def late_rows(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """Which deletes rows are compared with: of some partitions (None: all), by key alone or by key and partition."""
+    """The deletes to compare rows with: of some partitions (None: all), by key alone or by key and partition."""
 
     names: Sequence[str] | None
     by_key: bool
 
     def may_be_in(self, file: TombstoneFile) -> bool:
-        """Return whether the file may hold such a delete."""
+        """Return whether the file may contain such a delete."""
         return self.names is None or file.covers(self.names)
 
 
 def may_be_late(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> bool:
-    """Return whether a file may remember a delete of a key of the run; nothing is read."""
+    """Return whether a file may have a delete of a key of the run. No file is read."""
     return bool(_scopes(context, deletes, run))
 
 
 def _scopes(context: WriteContext, deletes: KnownDeletes, run: StagedRun) -> list[_Scope]:
-    """Return the scopes of the run's upserts that some file may have deletes of."""
+    """Return the scopes of the run's upserts for which some file may have deletes."""
     names = _partitions(run)
     scopes = [_Scope(names=None if context.global_keys else names, by_key=context.global_keys)]
     if context.keys.partition_fields and not context.global_keys:
-        # Deletes that named no partition are of all.
+        # Deletes without partition apply to all partitions.
         scopes.append(_Scope(names=[_ANYWHERE], by_key=True))
     return [scope for scope in scopes if names and any(scope.may_be_in(file) for file in deletes.known.files)]
 
@@ -176,12 +176,12 @@ def _by_value(rule: MergeRule) -> MergeRule:
 
 
 def _where(scope: _Scope, codes: pa.Array, keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return what two rows of one key have in common: the number of their partition and the key, or the key alone."""
+    """Return the value by which rows are matched: number of the partition and key, or the key alone."""
     return keys if scope.by_key else pc.binary_join_element_wise(codes.cast(pa.string()), keys, ":")
 
 
 def _in_scope(context: WriteContext, deletes: KnownDeletes, scope: _Scope) -> Iterator[pa.Table]:
-    """Yield deletes of the scope that count: `where` and the ordering columns, as many at once as may be held."""
+    """Yield the valid deletes of the scope: `where` and the ordering columns, in pieces that fit into memory."""
     limit = context.budget.hashed_keys(_TOMBSTONE_BYTES)
     pending: list[pa.Table] = []
     for file in deletes.known.files:
@@ -202,7 +202,7 @@ def _in_scope(context: WriteContext, deletes: KnownDeletes, scope: _Scope) -> It
 def _read(
     context: WriteContext, deletes: KnownDeletes, file: TombstoneFile, names: Sequence[str] | None
 ) -> Iterator[pa.Table]:
-    """Yield the deletes of a file that count, by row groups; of those without any of the partitions none is read."""
+    """Yield the valid deletes of a file by row groups. Row groups without any of the partitions are not read."""
     try:
         source = context.storage.open_input(file.path)
     except NotFoundError as error:
@@ -224,7 +224,7 @@ def _read(
 
 
 def _with_ordering(context: WriteContext, rows: pa.Table) -> pa.Table:
-    """Return the deletes with the ordering columns under the names and in the types that the table gives them."""
+    """Return the deletes with the ordering columns under the names and types of the table."""
     columns = {name: rows.column(name) for name in (_PARTITION, _KEY, _INSTANT, _UNTIL)}
     ordering = {name: rows.column(f"order_{i}") for i, name in enumerate(context.rule.compared)}
     kinds = {name: context.schema.field(name).type for name in ordering}
@@ -232,7 +232,7 @@ def _with_ordering(context: WriteContext, rows: pa.Table) -> pa.Table:
 
 
 def _counting(rows: pa.Table, deletes: KnownDeletes) -> pa.Table:
-    """Return the deletes that are not forgotten, and not wiped with the rows of their partition."""
+    """Return the deletes that have not expired and whose partition was not overwritten since."""
     counts = pc.greater(rows.column(_UNTIL), deletes.now_ms)
     known = deletes.known
     if known.wiped_all:
@@ -272,7 +272,7 @@ def write_tombstones(
 def merge_tombstones(
     context: WriteContext, deletes: KnownDeletes, attempt: Attempt, files: tuple[TombstoneFile, ...]
 ) -> TombstoneFile | None:
-    """Write the deletes of some files that still count as one file; None if there are none."""
+    """Write the valid deletes of some files as one file; None if there are none."""
     until_ms = max(file.until_ms for file in files)
     with _Writer(context, until_ms, attempt) as writer:
         for file in files:
@@ -282,7 +282,7 @@ def merge_tombstones(
 
 
 class _Writer:
-    """A tombstone file that is made when the first deletes come; nothing is left of one that is not finished."""
+    """A tombstone file that is created with the first deletes. An incomplete file is removed."""
 
     def __init__(self, context: WriteContext, until_ms: int, attempt: Attempt) -> None:
         self._context = context

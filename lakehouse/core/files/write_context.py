@@ -1,4 +1,4 @@
-"""What every write task is told: small, picklable, the same for all tasks of one write."""
+"""The settings of a write for its tasks: small, picklable, and the same for all tasks of one write."""
 
 from __future__ import annotations
 
@@ -19,14 +19,33 @@ from lakehouse.spec.options.write import WritePolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContext:
-    """One write as its tasks see it. `schema` is that of the data columns after evolution, without meta columns.
+    """The settings of one write for its tasks.
 
-    Where the batch brings only some of them (`brought`), stored rows keep their values of the others. `cdc` is what
-    change logs hold, if the table has them, `buckets` how many its partitions have, if the write goes by them.
-    `reads_no_rows`: rows are appended as they come, whatever is stored. `event_time` is the column whose times are told
-    in stats. `lacks`: rows differ in what they bring, as their control column says (see rows.lacks). `rounds`:
-    numbers of the batch may lose digits in the types of the table.
-    `ordered_deletes`: keys to delete come with ordering columns, and spare stored rows that are newer.
+    Attributes:
+        storage: The storage of the table.
+        instant: The requested time of the write.
+        table: The name of the table.
+        schema: The data columns after schema evolution, without meta columns.
+        avro_schema: The same columns as an Avro schema, in JSON.
+        keys: How record keys and partition paths are built.
+        rule: How versions of a record are merged.
+        policy: The options of the write.
+        bytes_per_row: The expected size of a row in a file.
+        deletes_only: The rows are keys to delete.
+        ordered_deletes: Keys to delete have ordering columns; stored rows that are newer are kept.
+        combine: Rows of one key in the batch are combined.
+        buckets: The numbers of buckets per partition; None without the bucket index.
+        hash_fields: The key fields that the bucket index hashes; all if empty.
+        global_keys: Keys are looked up in all partitions.
+        move_partitions: A row whose partition changed moves there; otherwise it is updated in its old partition.
+        max_log_bytes: The maximum size of a log file.
+        brought: The columns that the batch provides, if not all; stored rows keep their values of the others.
+            lacks: Sets of columns that only some rows provide, as the control column of the rows says
+            (`rows.absent_columns`).
+        cdc: The contents of change logs; None if the table has none.
+        reads_no_rows: Rows are appended without reading stored rows.
+        event_time: The column whose range is reported in write statistics; empty for none.
+        rounds: Numbers of the batch may lose digits in the types of the table.
     """
 
     storage: Storage
@@ -55,23 +74,23 @@ class WriteContext:
 
     @property
     def keeps(self) -> bool:
-        """Whether rows bring only some columns, and stored rows keep their values of the others."""
+        """Whether rows provide only some columns, and stored rows keep their values of the others."""
         return self.brought is not None or bool(self.lacks)
 
     @property
     def staging(self) -> str:
-        """Directory of this write's staged rows, relative to the table; gone when the write is over."""
+        """The directory of the staged rows, relative to the table. It is deleted at the end of the write."""
         return f".hoodie/.staging/{self.instant}"
 
     @property
     def rows_per_file(self) -> int:
-        """Rows that fill a base file, by the record size earlier commits told."""
+        """The number of rows of a full base file, by the row sizes of earlier commits."""
         rows = max(int(self.policy.max_file_bytes / self.bytes_per_row), 1)
         return min(rows, self.budget.keys_per_file(self.policy.bloom_fpp))
 
     @property
     def budget(self) -> Budget:
-        """The memory a task may take."""
+        """The memory budget of a task."""
         return Budget(self.policy.memory_budget_bytes)
 
 

@@ -21,7 +21,7 @@ from lakehouse.spec.bucket_rules import MAX_BUCKETS
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}((?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 _FILE_ID = re.compile(r"(\d{8})-[0-9a-fA-F-]+")
-#: Stands for a fresh uuid where the bucket alone has to name its file group.
+#: The uuid of file groups whose id has to follow from the bucket alone.
 NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -32,19 +32,30 @@ def bucket_ids(
     hash_fields: tuple[str, ...],
     buckets: int | npt.NDArray[np.int32],
 ) -> npt.NDArray[np.int32]:
-    """Return the bucket of every record key, as int32 from 0 to `buckets - 1`; `buckets` may be one number per key.
+    """Return the bucket of each record key as int32, from 0 to `buckets - 1`.
 
-    With one key field the whole key is hashed. With several, keys have the form `f1:v1,f2:v2` and the values of
-    `hash_fields` (all fields if empty) are hashed in the order of the key, `__null__` as null and `__empty__` as "".
-    Values may hold `,` and `:`. A key of one field stored as `f:v` is hashed whole, on which implementations differ:
-    do not combine the bucket index with such keys. Raises UserError for unknown fields or keys of another form.
+    With one key field the whole key is hashed. With several key fields, keys have the form `f1:v1,f2:v2`, and the
+    values of the hash fields are hashed in the order of the key. `__null__` is hashed as null and `__empty__` as "".
+    Values may contain `,` and `:`.
+
+    A key of one field that is stored as `f:v` is hashed whole. Implementations differ in this, so do not combine the
+    bucket index with such keys.
+
+    Args:
+        keys: Record keys.
+        key_fields: The record key fields of the table.
+        hash_fields: The key fields that are hashed; all of them if empty.
+        buckets: The number of buckets, or one number per key.
+
+    Raises:
+        UserError: `hash_fields` has a field that is not a key field, or a key does not have the form above.
     """
     if isinstance(buckets, int) and not 0 < buckets <= MAX_BUCKETS:
         raise UserError(f"a bucket index needs 1 to {MAX_BUCKETS} buckets, not {buckets}", buckets=buckets)
     for name in hash_fields:
         if name not in key_fields:
             raise UserError(
-                f"bucket hash field {name!r} is no record key field.{nearest(name, key_fields)} "
+                f"bucket hash field {name!r} is not a record key field.{nearest(name, key_fields)} "
                 f"Record key fields: {', '.join(key_fields)}",
                 field=name,
             )
@@ -55,19 +66,21 @@ def bucket_ids(
 
 
 def bucket_file_id(bucket: int, uuid: str) -> str:
-    """Return the file id of a new group of `bucket`: the first eight characters of `uuid` give way to the number."""
+    """Return the file id of a new group of `bucket`: `uuid` with its first eight characters replaced by the bucket
+    number.
+    """
     match = _UUID.fullmatch(uuid)
     if match is None or not 0 <= bucket <= MAX_BUCKETS:
-        raise UserError(f"bucket {bucket} and uuid {uuid!r} make no file id", bucket=bucket, uuid=uuid)
+        raise UserError(f"bucket {bucket} and uuid {uuid!r} cannot form a file id", bucket=bucket, uuid=uuid)
     return f"{bucket:08d}{match[1]}-0"
 
 
 def bucket_of(file_id: str) -> int:
-    """Return the bucket that `file_id` belongs to. Raises UserError if the id does not begin with a bucket."""
+    """Return the bucket that `file_id` belongs to. Raises UserError if the id does not begin with a bucket number."""
     match = _FILE_ID.fullmatch(file_id)
     if match is None:
         raise UserError(
-            f"file id {file_id!r} has no bucket number in front; the table was not written with a bucket index",
+            f"file id {file_id!r} does not begin with a bucket number; the table was not written with a bucket index",
             file_id=file_id,
         )
     return int(match[1])
@@ -82,18 +95,18 @@ def _hashes(keys: pa.Array, key_fields: tuple[str, ...], hash_fields: tuple[str,
 
 
 def _values(keys: pa.Array, key_fields: tuple[str, ...]) -> pa.StructArray:
-    """Return the values inside keys of the form `f1:v1,f2:v2`, one struct field each."""
+    """Return the values in keys of the form `f1:v1,f2:v2`, as a struct with one field per key field."""
     groups = [f"{re.escape(name)}:(?P<v{index}>.*?)" for index, name in enumerate(key_fields)]
     values = pc.extract_regex(keys, f"(?s)^{','.join(groups)}$")
     if values.null_count:
         key = keys.filter(values.is_null())[0].as_py()
         form = ",".join(f"{name}:..." for name in key_fields)
-        raise UserError(f"record key {key!r} has not the form {form} that its fields ask for", key=key)
+        raise UserError(f"record key {key!r} does not have the form {form} that its key fields require", key=key)
     return values
 
 
 def _value_hashes(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Return the hashes of values; null and empty, written as placeholders, both count 0."""
+    """Return the hashes of values. The placeholders of null and of the empty string hash to 0."""
     hashes = string_hashes(values)
     hashes[np.asarray(pc.is_in(values, value_set=pa.array(["__null__", "__empty__"])))] = 0
     return hashes

@@ -124,12 +124,12 @@ def _insert_tasks(
     start = 0
     # Small files are filled in the order of their sizes, so that the plan does not depend on the order of the listing.
     for base in sorted(bases, key=lambda b: (b.size_bytes, b.file_id)):
-        room = min(sizing.room(base), inserts - start)
-        if room > 0:
+        free = min(sizing.free_rows(base), inserts - start)
+        if free > 0:
             tasks.append(
-                GroupTask(partition=partition, file_id=base.file_id, base=base, insert_range=(start, start + room))
+                GroupTask(partition=partition, file_id=base.file_id, base=base, insert_range=(start, start + free))
             )
-            start += room
+            start += free
     while start < inserts:
         count = min(sizing.rows_per_file, inserts - start)
         tasks.append(GroupTask(partition=partition, file_id=new_file_id(), insert_range=(start, start + count)))

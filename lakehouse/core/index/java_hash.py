@@ -1,11 +1,11 @@
-"""Java's hash codes over whole columns: `String.hashCode` and `List<String>.hashCode` (DATA-7.3).
+"""Compute Java's `String.hashCode` and `List<String>.hashCode` over whole columns (DATA-7.3).
 
-A string's hash is a polynomial over its UTF-16 units, in 32-bit arithmetic that wraps:
+The hash of a string is a polynomial over its UTF-16 units, in 32-bit arithmetic with overflow:
 
     h(u0 .. un-1) = u0 * 31^(n-1) + ... + un-1 * 31^0
 
-Strings of one length form a matrix of units, which is folded column by column, so the work is a few numpy passes per
-distinct length. Text that is not ASCII is turned into UTF-16 first.
+Strings of equal length form a matrix of units, which is evaluated column by column. The work is therefore a few numpy
+passes per distinct length. Text that is not ASCII is converted to UTF-16 first.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Units: TypeAlias = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 Positions: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _BASE = np.uint32(31)
-# Rows folded at once: their units and hashes stay in the processor's cache.
+# Rows that are hashed at once. Their units and hashes stay in the cache of the processor.
 _BLOCK = 16_384
-# Rows turned into UTF-16 at once: it takes some ten bytes of memory per byte of text.
+# Rows that are converted to UTF-16 at once. The conversion takes about ten bytes of memory per byte of text.
 _UTF16_ROWS = 131_072
 
 
 def string_hashes(strings: pa.Array | pa.ChunkedArray) -> Hashes:
-    """Return `String.hashCode` of every string as int32; a null counts 0, as in `Objects.hashCode`."""
+    """Return `String.hashCode` of each string as int32. A null has the hash 0, as in `Objects.hashCode`."""
     chunks = strings.chunks if isinstance(strings, pa.ChunkedArray) else [strings]
     parts = [_hash_chunk(chunk.cast(pa.string())) for chunk in chunks]
     return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
 
 def list_hashes(columns: list[Hashes], rows: int) -> Hashes:
-    """Return `List.hashCode` of every row, whose elements have the hashes in `columns`, in order."""
+    """Return `List.hashCode` of each row. `columns` are the hashes of the list's elements, in order."""
     total = np.ones(rows, np.uint32)
     for hashes in columns:
         total *= _BASE
@@ -61,7 +61,7 @@ def _hash_chunk(strings: pa.Array) -> Hashes:
 
 
 def _hash_mixed(strings: pa.Array) -> npt.NDArray[np.uint32]:
-    """Return the hashes of strings some of which are not ASCII."""
+    """Return the hashes of strings of which some are not ASCII."""
     result = np.zeros(len(strings), np.uint32)
     is_ascii = pc.fill_null(pc.string_is_ascii(strings), True).to_numpy(zero_copy_only=False)
     plain, other = np.flatnonzero(is_ascii), np.flatnonzero(~is_ascii)
@@ -78,25 +78,25 @@ def _offsets_and_bytes(strings: pa.Array) -> tuple[npt.NDArray[np.int32], npt.ND
 
 
 def _utf16(strings: pa.Array) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return all UTF-16 units in a row, and start and length of every string in them."""
+    """Return the UTF-16 units of all strings, concatenated, and the start and length of each string in them."""
     offsets, data = _offsets_and_bytes(strings)
     used = data[offsets[0] : offsets[-1]]
     units = np.frombuffer(used.tobytes().decode("utf-8").encode("utf-16-le"), np.uint16)
-    # A character is one unit, those of four UTF-8 bytes are two; continuation bytes start none.
+    # A character is one unit; one of four UTF-8 bytes is two units. Continuation bytes do not begin a unit.
     units_of_byte = ((used & 0xC0) != 0x80).astype(np.int64) + (used >= 0xF0)
     ends = np.concatenate(([0], np.cumsum(units_of_byte)))[offsets - offsets[0]]
     return units, ends[:-1], np.diff(ends)
 
 
 def _fold(units: Units, starts: Positions, lengths: Positions) -> npt.NDArray[np.uint32]:
-    """Return the hash of every string, given as a run of `units`."""
+    """Return the hash of each string, given by its start and length in `units`."""
     result = np.zeros(len(starts), np.uint32)
     if not len(starts):
         return result
     shortest, longest = int(lengths.min()), int(lengths.max())
     if shortest == longest:
         return _fold_equal(units, starts, longest)
-    # Strings of equal length become neighbours; a stable sort keeps their bytes in reading order.
+    # Strings of equal length become neighbours. A stable sort keeps their bytes in reading order.
     order = np.argsort(lengths, kind="stable")
     counts = np.bincount(lengths)
     ends = np.cumsum(counts)

@@ -121,7 +121,7 @@ class Sizing:
     max_file_bytes: int
     small_file_bytes: int
 
-    def room(self, base: BaseFile) -> int:
+    def free_rows(self, base: BaseFile) -> int:
         """Return how many rows a small file can still take; 0 for a file that is not small."""
         if base.size_bytes >= self.small_file_bytes:
             return 0

@@ -1,4 +1,4 @@
-"""Partitions with other numbers of buckets: what the rules say, where they stand, and that rows are found again."""
+"""Bucket rules: numbers of buckets per partition, their storage in the table, and the look-up of rows by them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lakehouse.spec.bucket_rules import EXPRESSIONS, NUM_BUCKETS, BucketRules, p
 from tests.support.model import Run, histories, key_of, rows, shapes
 from tests.support.tables import SeededIds, Shape, batch, data_rows, examples, make_env, make_table, row
 
-#: Hudi 1.2 wrote these bytes for the expressions `^a,4;b\d?$,1` and 2 buckets else.
+#: Hudi 1.2 wrote these bytes for the expressions `^a,4;b\d?$,1` and 2 buckets for other partitions.
 HUDIS = (
     b'{\n  "expressions" : "^a,4;b\\\\d?$,1",\n  "defaultBucketNumber" : 2,\n  "rule" : "regex",\n  "version" : 1,\n'
     b'  "instant" : "20261121164110853"\n}'
@@ -49,7 +49,7 @@ def counts(text: str, *partitions: str) -> list[int]:
     return [rules.of(partition) for partition in partitions]
 
 
-def test_the_first_pattern_that_is_found_in_the_path_counts() -> None:
+def test_bucket_rules_use_the_first_pattern_that_is_found_in_the_path() -> None:
     assert counts("", "a") == [9]
     assert counts("a,4", "a", "bab", "b") == [4, 4, 9]
     assert counts("^day=2026-11-(27|30)$,64; ^day=2026-,16 ;", "day=2026-11-27", "day=2026-11-28", "day=2025-1-1") == [
@@ -59,7 +59,7 @@ def test_the_first_pattern_that_is_found_in_the_path_counts() -> None:
     assert counts(r"\d{4}-(06-(01|17|18)|11-(01|10|11)),256", "2026-06-17", "2026-06-02") == [256, 9]
 
 
-def test_classes_of_characters_are_ascii_as_they_are_to_java() -> None:
+def test_bucket_rules_read_character_classes_as_ascii_as_java_does() -> None:
     assert counts(r"^\d$,2;^\w$,3", "1", "a", "\u0663", "\u00fc") == [2, 3, 9, 9]
 
 
@@ -89,7 +89,7 @@ def test_classes_of_characters_are_ascii_as_they_are_to_java() -> None:
         ("a{x,3", "means something else"),
     ],
 )
-def test_what_is_no_rule_is_refused_by_name(text: str, message: str) -> None:
+def test_parse_rules_refuses_an_invalid_rule_by_name(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_rules(text)
     with pytest.raises(UserError, match=re.escape(EXPRESSIONS)):
@@ -97,18 +97,18 @@ def test_what_is_no_rule_is_refused_by_name(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("text", [r"\[a\]{2},3", "(?i)a,3", "(?:a|b)+?,3", r"a\{,3"])
-def test_what_both_kinds_of_expressions_read_alike_is_taken(text: str) -> None:
+def test_parse_rules_accepts_expressions_that_java_and_python_read_alike(text: str) -> None:
     assert parse_rules(text) == ((text.rpartition(",")[0], 3),)
 
 
-def test_a_path_with_a_line_end_is_refused_where_there_are_rules() -> None:
+def test_bucket_rules_refuse_a_path_with_a_line_end() -> None:
     assert BucketRules(9).of("a\n") == 9
     for path in ("a\n", "a\u212a"):
         with pytest.raises(UserError, match=r"'a.*' holds a line end, or a sign that is read in several ways"):
             counts("(?i)a,1", path)
 
 
-def test_hudis_bytes_are_ours() -> None:
+def test_hashing_config_has_the_bytes_of_hudi() -> None:
     config = decode_hashing_config(HUDIS, "x")
     assert config == HashingConfig(expressions=r"^a,4;b\d?$,1", default=2, instant="20261121164110853")
     assert encode_hashing_config(config) == HUDIS
@@ -116,7 +116,7 @@ def test_hudis_bytes_are_ours() -> None:
         decode_hashing_config(b"{}", "x")
 
 
-def test_keys_of_several_partitions_each_go_by_the_number_of_theirs() -> None:
+def test_bucket_ids_take_one_number_of_buckets_per_key() -> None:
     keys = pa.array([f"k{n}" for n in range(50)] * 2)
     numbers = pa.array([3] * 50 + [7] * 50, pa.int32()).to_numpy()
     found = bucket_ids(keys, key_fields=("id",), hash_fields=(), buckets=numbers).tolist()
@@ -125,7 +125,7 @@ def test_keys_of_several_partitions_each_go_by_the_number_of_theirs() -> None:
 
 
 def buckets_of(table: Table) -> dict[str, set[int]]:
-    """Return the buckets of every partition; each must be one file group."""
+    """Return the buckets of each partition; each bucket must have one file group."""
     found: dict[str, list[int]] = defaultdict(list)
     for file_slice in load_slices(table.refresh()):
         found[file_slice.partition].append(bucket_of(file_slice.file_id))
@@ -135,7 +135,7 @@ def buckets_of(table: Table) -> dict[str, set[int]]:
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("new_buckets", ["base", "log"])
-def test_every_partition_has_its_number_of_files_and_updates_find_their_rows(kind: str, new_buckets: str) -> None:
+def test_each_partition_has_its_number_of_files_and_updates_find_their_rows(kind: str, new_buckets: str) -> None:
     table = make_table(replace(RULED, type=kind, new_buckets=new_buckets))
     given = [row(f"k{n}", p="abcd"[n % 4], v="old") for n in range(80)]
     table.upsert(batch(given))
@@ -150,7 +150,7 @@ def test_every_partition_has_its_number_of_files_and_updates_find_their_rows(kin
         table.services.compaction(force=True)
         assert buckets_of(table) == expected
         assert {f["id"]: f["v"] for f in data_rows(table, ["id", "v"])} == values
-    table.delete(["k2"])  # without its partition: looked for everywhere
+    table.delete(["k2"])  # without its partition, so the key is looked up in all partitions
     assert "k2" not in {f["id"] for f in data_rows(table, ["id"])}
 
 
@@ -167,7 +167,7 @@ def ruled(draw: st.DrawFn) -> Shape:
 
 @examples(12)
 @given(shape=ruled(), history=histories(5, row=rows()))
-def test_any_history_is_that_of_a_dict_whatever_the_rules(shape: Shape, history: list[Any]) -> None:
+def test_any_history_with_bucket_rules_equals_that_of_a_dict(shape: Shape, history: list[Any]) -> None:
     run = Run(make_table(shape), shape, unique=True)
     for verb in history:
         run.apply(verb)
@@ -183,7 +183,7 @@ def test_any_history_is_that_of_a_dict_whatever_the_rules(shape: Shape, history:
     assert all(max(buckets) < rules.of(path) for path, buckets in found.items())
 
 
-def test_a_table_keeps_its_rule_where_hudi_looks_for_it_and_writes_it_again_if_its_maker_died() -> None:
+def test_table_stores_its_rule_where_hudi_reads_it_and_restores_it_after_a_crash() -> None:
     table = make_table(RULED)
     storage = table.refresh().env.storage
     written = storage.get(INITIAL)
@@ -199,7 +199,7 @@ def test_a_table_keeps_its_rule_where_hudi_looks_for_it_and_writes_it_again_if_i
     assert plain.refresh().env.storage.list(HASHING_CONFIGS) == []
 
 
-def test_a_table_whose_maker_died_at_any_step_is_made_whole_by_the_next() -> None:
+def test_table_whose_creation_crashed_is_completed_by_the_next_one() -> None:
     def make(storage: Storage) -> Table:
         options = {**RULED.table_options(), EXPRESSIONS: "a,3"}
         env = make_env(storage=storage)
@@ -220,7 +220,7 @@ def test_a_table_whose_maker_died_at_any_step_is_made_whole_by_the_next() -> Non
         assert decode_hashing_config(inner.get(INITIAL), "x").expressions == "a,3"
 
 
-def test_writers_that_never_wait_agree_on_the_groups_of_every_partition() -> None:
+def test_non_blocking_writers_choose_the_same_groups_in_each_partition() -> None:
     shape = replace(RULED, type="MERGE_ON_READ", new_buckets="log")
     table = make_table(shape)
     rival = Table.open(table.location, env=replace(table.refresh().env, ids=SeededIds(9)))
@@ -236,13 +236,13 @@ def test_writers_that_never_wait_agree_on_the_groups_of_every_partition() -> Non
     assert (len(data_rows(table)), buckets_of(table)["a"]) == (60, {0, 1, 2, 3})
 
 
-def test_rules_travel_to_workers() -> None:
+def test_bucket_rules_are_picklable() -> None:
     rules = BucketRules(2, parse_rules("a,3"))
     assert pickle.loads(pickle.dumps(rules)) == rules
 
 
 @pytest.mark.parametrize("made", [RULED, Shape(index="BUCKET")], ids=["ruled", "plain"])
-def test_the_rule_of_a_table_cannot_be_changed_by_an_option(made: Shape) -> None:
+def test_table_rule_cannot_be_changed_by_an_option(made: Shape) -> None:
     table = make_table(made)
     table.upsert(batch([row("k1")]))
     for options in ({EXPRESSIONS: "a,8"}, {NUM_BUCKETS: "16"}):
@@ -263,12 +263,12 @@ def test_the_rule_of_a_table_cannot_be_changed_by_an_option(made: Shape) -> None
         (replace(RULED, buckets=0), "needs hoodie.index.type=BUCKET, and hoodie.bucket.index.num.buckets"),
     ],
 )
-def test_rules_that_no_partition_could_follow_are_refused_when_a_table_is_made(shape: Shape, message: str) -> None:
+def test_bucket_rules_without_partitions_or_buckets_are_refused_at_creation(shape: Shape, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make_table(shape)
 
 
-def test_a_rule_that_came_with_a_rescaling_counts_once_that_is_complete() -> None:
+def test_rule_of_a_rescaling_is_used_only_after_it_is_completed() -> None:
     table = make_table(RULED)
     loaded = table.refresh()
     storage = loaded.env.storage
@@ -282,7 +282,7 @@ def test_a_rule_that_came_with_a_rescaling_counts_once_that_is_complete() -> Non
     assert [file.path for file in storage.list(HASHING_CONFIGS)] == [INITIAL]
 
 
-def test_a_table_whose_buckets_hudi_rescaled_is_written_by_the_newest_rule() -> None:
+def test_table_that_hudi_rescaled_is_written_by_the_newest_rule() -> None:
     env = make_env()
     table = make_table(RULED, env=env)
     later = HashingConfig(expressions="^a,5", default=3, instant="20200101000000000")
@@ -298,7 +298,7 @@ def test_a_table_whose_buckets_hudi_rescaled_is_written_by_the_newest_rule() -> 
 
 
 class Interrupted(FaultyStorage):
-    """Lets a rival act once, just before the step that `before` begins."""
+    """Storage that runs another writer once, before the first step whose name ends with `before`."""
 
     def __init__(self, inner: Storage, before: str, rival: Callable[[], None]) -> None:
         super().__init__(inner)
@@ -311,7 +311,7 @@ class Interrupted(FaultyStorage):
         return super().step(name, call)
 
 
-def test_a_write_beside_a_rescaling_is_not_committed_by_the_rule_that_was(tmp_path: Path) -> None:
+def test_write_during_a_rescaling_is_not_committed_by_the_old_rule(tmp_path: Path) -> None:
     table = make_table(RULED, env=make_env(str(tmp_path / "t")))
     table.upsert(batch(row(f"k{n}", p="abd"[n % 3]) for n in range(30)))
     storage = table.refresh().env.storage
@@ -323,7 +323,7 @@ def test_a_write_beside_a_rescaling_is_not_committed_by_the_rule_that_was(tmp_pa
         rule = HashingConfig(expressions="^a,4", default=3, instant=done.instant.requested)
         storage.create(hashing_config_path(rule.instant), encode_hashing_config(rule))
 
-    # Another clock with other times: two writers in two processes.
+    # A clock and ids of its own, as a writer in another process has.
     rival_env = replace(make_env(storage=Interrupted(storage, ".inflight", rescale)), ids=SeededIds(7))
     rival = Table.open(table.location, env=rival_env)
     with pytest.raises(RetryableError, match="the buckets of partitions changed while this write was tried"):

@@ -1,4 +1,4 @@
-"""Which file group takes which rows: examples of the plan (laws: tests/property/test_planner_laws.py)."""
+"""Plans of look-ups and file groups by examples; tests/property/test_planner_laws.py has the properties."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ SETUP = IndexSetup(sizing=SIZING, looks_up=True)
 
 
 def entry(rows: int, *, deletes: int = 0, partition: str = "p", run: str = "r", bucket: int = -1) -> StagedEntry:
-    """An entry at the start of its run."""
+    """Return an entry at the start of its run."""
     return StagedEntry(run=run, partition=partition, bucket=bucket, offset=0, rows=rows, deletes=deletes)
 
 
 def stored(file_id: str, size: int = 0, partition: str = "p") -> FileSlice:
-    """A slice with a base file."""
+    """Return a slice with a base file."""
     base = BaseFile(partition=partition, file_id=file_id, write_token="0-0-0", instant="1", size_bytes=size)
     return FileSlice(partition=partition, file_id=file_id, base_instant="1", base=base)
 
 
 def ranges(entries: list[StagedEntry], slices: list[FileSlice], tags: list[TagResult] | None = None):
-    """The insert ranges of a plan by group; new groups are called new-0, new-1 ..."""
+    """Return the insert ranges of a plan by group; new groups are called new-0, new-1 ..."""
     names = iter(f"new-{number}" for number in range(99))
     return {
         task.file_id: task.insert_range for task in plan_groups(entries, slices, tags or [], SETUP, lambda: next(names))
     }
 
 
-def test_inserts_fill_the_smallest_file_first_then_new_ones() -> None:
-    # a has room for 5, b for 8, c is not small.
+def test_inserts_fill_small_files_by_size_then_new_ones() -> None:
+    # File a can take 5 rows, b 8, and c is not small.
     slices = [stored("a", 50), stored("b", 20), stored("c", 60)]
     assert ranges([entry(4)], slices) == {"b": (0, None)}
     assert ranges([entry(10)], slices) == {"b": (0, 8), "a": (8, None)}
@@ -54,11 +54,11 @@ def test_deletes_insert_nothing() -> None:
     assert ranges([entry(5, deletes=5)], [stored("a", 10)]) == {}
 
 
-def test_files_of_other_partitions_are_not_filled() -> None:
+def test_inserts_do_not_fill_files_of_other_partitions() -> None:
     assert ranges([entry(3)], [stored("a", 10, partition="q")]) == {"new-0": (0, None)}
 
 
-def test_what_is_found_is_not_inserted() -> None:
+def test_matched_rows_are_not_inserted() -> None:
     slices = [stored("a", 90)]
     tag = TagResult(base=slices[0].base, matches_file="matches-a", matched_rows=3, consumed={"p": 3})
     assert ranges([entry(3)], slices, [tag]) == {"a": None}
@@ -67,7 +67,7 @@ def test_what_is_found_is_not_inserted() -> None:
     assert (insert.file_id, insert.insert_range, insert.consumed_by) == ("new", (0, None), ("matches-a",))
 
 
-def test_a_row_that_two_files_hold_does_not_hide_a_row_that_none_holds() -> None:
+def test_row_in_two_files_does_not_hide_a_row_in_no_file() -> None:
     slices = [stored("a", 90), stored("b", 90)]
     tags = [
         TagResult(base=s.base, matches_file=f"matches-{s.file_id}", matched_rows=1, consumed={"p": 1}) for s in slices
@@ -77,25 +77,25 @@ def test_a_row_that_two_files_hold_does_not_hide_a_row_that_none_holds() -> None
     assert tasks["new"].consumed_by == ("matches-a", "matches-b")
 
 
-def test_a_file_that_is_hit_and_small_does_both_in_one_task() -> None:
+def test_small_file_with_matches_takes_inserts_in_the_same_task() -> None:
     slices = [stored("a", 10)]
     tag = TagResult(base=slices[0].base, matches_file="matches-a", matched_rows=1, consumed={"p": 1})
     (task,) = plan_groups([entry(3)], slices, [tag], SETUP, lambda: "new")
     assert (task.file_id, task.matches_file, task.insert_range) == ("a", "matches-a", (0, None))
 
 
-def test_a_hit_whose_rows_go_elsewhere_rewrites_its_file_without_inserts() -> None:
+def test_match_whose_row_moves_away_rewrites_its_file_without_inserts() -> None:
     slices = [stored("a", 10, partition="old")]
     tag = TagResult(base=slices[0].base, matches_file="matches-a", matched_rows=1, consumed={})
     tasks = plan_groups([entry(1)], slices, [tag], SETUP, lambda: "new")
     assert [(t.partition, t.file_id, t.insert_range) for t in tasks] == [("old", "a", None), ("p", "new", (0, None))]
 
 
-def test_files_without_small_file_limit_have_no_room() -> None:
+def test_files_take_no_inserts_without_a_small_file_limit() -> None:
     off = Sizing(rows_per_file=10, bytes_per_row=10.0, max_file_bytes=100, small_file_bytes=0)
-    assert off.room(stored("a", 10).base) == 0
-    assert SIZING.room(stored("a", 10).base) == 9
-    assert SIZING.room(stored("a", 60).base) == 0
+    assert off.free_rows(stored("a", 10).base) == 0
+    assert SIZING.free_rows(stored("a", 10).base) == 9
+    assert SIZING.free_rows(stored("a", 60).base) == 0
 
 
 def bucket_tasks(entries: list[StagedEntry], slices: list[FileSlice]) -> tuple[GroupTask, ...]:
@@ -110,10 +110,10 @@ BUCKET_ID = "0000000{}-0000-4000-8000-000000000000-0"
 @pytest.mark.parametrize(
     "slices", [[stored(BUCKET_ID.format(3))], [stored(BUCKET_ID.format(0)), stored(BUCKET_ID.format(0)[:-1] + "1")]]
 )
-def test_another_number_of_buckets_than_the_tables_is_refused(slices: list[FileSlice]) -> None:
+def test_bucket_index_refuses_groups_that_do_not_fit_the_number_of_buckets(slices: list[FileSlice]) -> None:
     with pytest.raises(UserError, match="does not fit 2 buckets"):
         bucket_tasks([entry(1, bucket=0)], slices)
 
 
-def test_deletes_for_a_bucket_without_rows_make_no_group() -> None:
+def test_deletes_for_a_bucket_without_rows_create_no_group() -> None:
     assert bucket_tasks([entry(2, deletes=2, bucket=0)], []) == ()
