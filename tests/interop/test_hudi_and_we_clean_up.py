@@ -28,7 +28,7 @@ from lakehouse.core.operations.write import write
 from lakehouse.core.table.table import Table
 from tests.support.tables import batch, row
 location, verb, when, markers = sys.argv[1:]
-setattr(write, {"written": "complete", "named": "_write_task"}[when], lambda *args: os._exit(9))
+setattr(write, {"written": "complete_commit", "named": "_write_task"}[when], lambda *args: os._exit(9))
 table = Table.open(location, options={"hoodie.write.markers.type": markers})
 getattr(table, verb)(batch([row("k0", p="a", ts=9, v="dead"), row("dead", p="new")]))
 """

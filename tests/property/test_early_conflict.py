@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.operations.commit.markers import WriteMarkers
-from lakehouse.core.operations.write.early_conflict import Announced, early_conflict
+from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
 from lakehouse.core.operations.write.prepare import prepare
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.memory import MemoryStorage
@@ -157,7 +157,7 @@ def meet(storage: Storage, requested: str, ends: dict[str, str]) -> None:
     markers = WriteMarkers(table, requested, policies().write)
     names = [f"a/f-0_0-0-0_{requested}.parquet.marker.MERGE"]
     markers.announce(names)
-    ours = Announced(
+    ours = AnnouncedWrite(
         prepared=prepared, instant=instant, operation=Operation.UPSERT, markers=names, touched=frozenset({GROUP})
     )
     if early_conflict(ours, policies().transaction) is None:

@@ -195,6 +195,6 @@ def test_runs_that_meet_at_any_step_land_everything_once(
 def test_the_meetings_find_runs_that_commit_whatever_they_planned_by(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "refuted", lambda *_: None)
+    monkeypatch.setattr(commit, "precondition_conflict", lambda *_: None)
     with pytest.raises(AssertionError, match="met at"):
         test_runs_that_meet_at_any_step_land_everything_once(name, "many", False, monkeypatch)

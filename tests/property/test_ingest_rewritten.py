@@ -73,14 +73,14 @@ def test_a_file_that_never_rests_is_told_after_a_few_tries(monkeypatch: pytest.M
     landing = landing_of("insert", False)
     before = landing.rows()
     tries: list[int] = []
-    complete = commit.complete
+    complete = commit.complete_commit
 
     def changing(*arguments: object, **named: object) -> object:
         tries.append(1)
         rewrite(landing)
         return complete(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("lakehouse.core.operations.write.write.complete", changing)
+    monkeypatch.setattr("lakehouse.core.operations.write.write.complete_commit", changing)
     with pytest.raises(SourceChangedError, match=r"x\.json changed while being read; nothing was committed, run again"):
         landing.run()
     assert len(tries) == 3

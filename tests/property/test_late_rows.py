@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.operations.commit.complete import Candidate
+from lakehouse.core.operations.commit.complete import PreparedCommit
 from lakehouse.core.operations.commit.results import Committed, Conflict
 from lakehouse.core.operations.write import write
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
@@ -238,12 +238,12 @@ def test_late_row_and_delete_at_the_same_time_leave_no_row(name: str, late_is_fi
 
 @pytest.mark.parametrize("late_is_first", [True, False], ids=["makes-late", "unmet"])
 def test_planted_commit_that_compares_no_deletes_is_found(late_is_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    complete = write.complete
+    complete = write.complete_commit
 
-    def hasty(candidate: Candidate, policy: TransactionPolicy) -> Committed | Conflict:
+    def hasty(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
         return complete(replace(candidate, makes_late=None, unmet=frozenset()), policy)
 
-    monkeypatch.setattr(write, "complete", hasty)
+    monkeypatch.setattr(write, "complete_commit", hasty)
     seen = [meet("cow-bucket-9", number, late_is_first=late_is_first) for number in range(1, 60, 4)]
     assert any(met and stored(table) != LEFT for met, table in seen)
 

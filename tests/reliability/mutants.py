@@ -42,7 +42,7 @@ VIEW = "tests/unit/core/state/test_file_system_view.py"
 CLEAN = "tests/unit/core/planning/test_clean.py"
 ARCHIVE = "tests/unit/core/planning/test_archive.py"
 DAMAGE = "tests/unit/core/operations/test_damage.py"
-SWEEP = "tests/unit/core/operations/test_sweep.py"
+SWEEP = "tests/unit/core/operations/test_cleanup.py"
 CHECKPOINT = "tests/unit/platform/sources/test_file_checkpoint.py"
 LOCK = "tests/unit/core/timeline/test_table_lock.py"
 INSTANTS = "tests/unit/core/timeline/test_instants.py"
@@ -206,7 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # Rollback and sweep.
     Mutant(
         "core/operations/commit/cleanup.py",
-        "        if rollback_of(table, timeline, requested) is None:\n            return\n",
+        "        if find_rollback(table, timeline, requested) is None:\n            return\n",
         "",
         SWEEP,
     ),
@@ -214,7 +214,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/operations/commit/cleanup.py",
         "[path for path in marked if path not in named]",
         "list(marked)",
-        "tests/unit/core/operations/test_sweep.py tests/unit/core/operations/test_markers.py",
+        "tests/unit/core/operations/test_cleanup.py tests/unit/core/operations/test_markers.py",
     ),
     # Checkpoint of ingestion.
     Mutant(

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from lakehouse.core.engine import local
+from lakehouse.core.operations.commit import archive_actions
 from lakehouse.core.operations.load import listing
-from lakehouse.core.operations.services import archive, clean
+from lakehouse.core.operations.services import clean
 from lakehouse.core.timeline import archived_timeline as history
 from lakehouse.core.timeline import heartbeat, timeline_store
 from lakehouse.core.timeline import lock_compatibility as agreement
@@ -81,7 +82,7 @@ def _open_lock(env: Env, policy: LockPolicy) -> Lock:
 def simulated() -> Iterator[None]:
     """Run operations as processes of a simulation."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (local, listing, timeline_store, clean, history, archive):
+        for module in (local, listing, timeline_store, clean, history, archive_actions):
             patch.setattr(module, "ThreadPoolExecutor", _Pool)
         patch.setattr(local, "os", SimpleNamespace(cpu_count=lambda: 2))
         patch.setattr(heartbeat, "threading", THREADING)

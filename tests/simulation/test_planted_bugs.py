@@ -73,7 +73,7 @@ def _no_lock(patch: Patch) -> None:
 
 
 def _commit_before_data(patch: Patch) -> None:
-    task, complete = write._write_task, write.complete
+    task, complete = write._write_task, write.complete_commit
     kept: dict[str, bytes] = {}
 
     def late(context: Any, *arguments: Any) -> Any:
@@ -91,7 +91,7 @@ def _commit_before_data(patch: Patch) -> None:
         return outcome
 
     patch.setattr(write, "_write_task", late)
-    patch.setattr(write, "complete", first)
+    patch.setattr(write, "complete_commit", first)
 
 
 def _unknown_is_failed(patch: Patch) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakehouse.core.engine.adapters import frame_engine, session_adapter, session_engine
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
-from lakehouse.core.operations.commit.precondition import Premise
+from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.create.create import create_table
 from lakehouse.core.operations.create.declare import (
@@ -25,6 +25,7 @@ from lakehouse.core.operations.create.declare import (
     stored_options,
 )
 from lakehouse.core.operations.load.commits import archived_writes, latest_commit, latest_extra
+from lakehouse.core.operations.load.savepoints import savepoints
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable, load_table
@@ -35,7 +36,7 @@ from lakehouse.core.operations.read.health import TableHealth, table_health
 from lakehouse.core.operations.read.scan import Scan, ScanRequest, changed_instants, plan_read, with_archived_schemas
 from lakehouse.core.operations.undo.restore import Restored, restore
 from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_dead_writes, rollback
-from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint, savepoints
+from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
 from lakehouse.core.operations.validate.validate import validate
 from lakehouse.core.operations.write.write import WriteRequest, write
 from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
@@ -97,15 +98,15 @@ class WriteCall(TypedDict, total=False):
     """What every writing verb takes beside its rows.
 
     `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
-    `allow_empty` makes a commit even if no row changes, for the sake of its metadata. `premise` tells what the caller
-    decided by: RetryableError instead of a commit where that no longer holds. `columns` is what the source of the rows
+    `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
+    commit; otherwise ConflictError is raised and nothing is committed. `columns` is what the source of the rows
     says of their columns, where rows differ in what they bring.
     """
 
     commit_metadata: Mapping[str, str]
     options: Mapping[str, str]
     allow_empty: bool
-    premise: Premise | None
+    precondition: Precondition | None
     columns: BatchColumns | None
 
 
@@ -454,7 +455,7 @@ class Table:
             frame=rows,
             extra=dict(call.get("commit_metadata") or {}),
             allow_empty=call.get("allow_empty", False),
-            premise=call.get("premise"),
+            precondition=call.get("precondition"),
             columns=call.get("columns"),
         )
         engine = frame_engine(rows, policies.write.memory_budget_bytes)

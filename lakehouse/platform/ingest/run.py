@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from lakehouse.core.operations.commit.precondition import Premise
+from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import latest_commit
 from lakehouse.core.storage.locate import open_storage
@@ -104,7 +104,7 @@ class IngestPlan:
     """
 
     reason: str
-    premise: Premise
+    precondition: Precondition
     interval: str | None = None
     source: SourcePlan | None = None
 
@@ -149,13 +149,13 @@ def run_ingest(
 
 
 def write_batch(
-    table: Table, batch: Batch, operation: str, extra: Mapping[str, str], premise: Premise
+    table: Table, batch: Batch, operation: str, extra: Mapping[str, str], precondition: Precondition
 ) -> Committed | NothingToDo:
     """Write the rows by the spec's operation, in one commit with the extra metadata, if the precondition holds."""
     verbs = {"upsert": table.upsert, "insert": table.insert, "bulk_insert": table.bulk_insert}
     # A commit without rows still records the checkpoint.
     return verbs[operation](
-        batch.frame, commit_metadata=extra, allow_empty=True, premise=premise, columns=batch.columns
+        batch.frame, commit_metadata=extra, allow_empty=True, precondition=precondition, columns=batch.columns
     )
 
 
@@ -208,8 +208,8 @@ def _ingested(run: IngestContext, table: Table | None, plan: IngestPlan, source_
         # Other attempts with dead letters at this moment planned before this commit, and will conflict with it.
         others = box.others()
         try:
-            premise = replace(plan.premise, confirm=partial(run.source.verify, source_plan))
-            outcome = write_batch(table, batch, operation, extra, premise)
+            precondition = replace(plan.precondition, confirm=partial(run.source.verify, source_plan))
+            outcome = write_batch(table, batch, operation, extra, precondition)
         except CommitStateUnknownError:
             raise
         except LakehouseError:
@@ -232,7 +232,7 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     if not section.is_by_interval:
         marks[CHECKPOINT] = None
         checkpoint_commit = None if loaded is None else latest_commit(loaded, CHECKPOINT)
-    premise = Premise(
+    precondition = Precondition(
         timeline=Timeline(()) if loaded is None else loaded.timeline,
         marks=marks,
         source=None if checkpoint_commit is None else checkpoint_commit[0],
@@ -242,10 +242,12 @@ def _plan(run: IngestContext, table: Table | None) -> IngestPlan:
     # Most repeated runs end here, before the source is listed.
     reason = skip_reason(interval, committed_at, repeat=section.replace or full_refresh)
     if reason:
-        return IngestPlan(reason=reason, premise=premise)
+        return IngestPlan(reason=reason, precondition=precondition)
     checkpoint = None if checkpoint_commit is None else checkpoint_commit[1].extra[CHECKPOINT]
     source_plan = run.source.plan(checkpoint, interval, full_refresh=full_refresh)
-    return IngestPlan(reason=source_plan.reason, premise=premise, interval=marks.get(INTERVAL), source=source_plan)
+    return IngestPlan(
+        reason=source_plan.reason, precondition=precondition, interval=marks.get(INTERVAL), source=source_plan
+    )
 
 
 def _delete_unnamed_letters(table: Table, box: DeadLetterBox, attempts: Iterable[str]) -> None:

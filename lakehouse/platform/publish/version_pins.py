@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from lakehouse.core.operations.commit.pins import listings_at, taken_since
+from lakehouse.core.operations.commit.pins import listings_at, unavailable_files
 from lakehouse.core.operations.load.cleaned_files import require_uncleaned
 from lakehouse.core.operations.load.slices import load_visible
 from lakehouse.core.operations.load.table import LoadedTable
@@ -88,7 +88,7 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
     gone = {name for name, found in chosen.items() if found is None}
     put_manifests(loaded.env, {mine[name].manifest: paths for name, paths in files.items() if name not in gone})
     versions = {name: partition.version.instant for name, partition in mine.items()}
-    gone |= taken_since(loaded, job.policies.transaction, loaded.timeline, files, versions)
+    gone |= unavailable_files(loaded, job.policies.transaction, loaded.timeline, files, versions)
     lost = {name for name in gone if _is_lost(job, loaded.reload(), mine[name])}
 
     def told(now: Publication) -> Publication:

@@ -56,7 +56,7 @@ def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
     return rules
 
 
-def known_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
+def readable_bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
     """Return the numbers of buckets that the table's files should have, None if it is not known to have any.
 
     Nothing is written, and options are believed where the table says nothing.
@@ -69,14 +69,14 @@ def known_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
     return BucketRules(policy.buckets, parse_rules(policy.expressions))
 
 
-def store_rules(storage: Storage, properties: Mapping[str, str]) -> None:
+def store_bucket_rules(storage: Storage, properties: Mapping[str, str]) -> None:
     """Write the rule that the properties of a new table declare, if they do and it is not there yet."""
     made_with = _made_with(properties)
     if made_with is not None:
         _store(storage, made_with)
 
 
-def brings_rules(storage: Storage, instant: Instant) -> bool:
+def changed_bucket_rules(storage: Storage, instant: Instant) -> bool:
     """Return whether a completed instant changed the buckets of partitions; what was planned before does not fit."""
     if instant.action is not Action.REPLACECOMMIT:
         return False
@@ -87,7 +87,7 @@ def brings_rules(storage: Storage, instant: Instant) -> bool:
     return True
 
 
-def drop_rules(storage: Storage, instant: str) -> None:
+def delete_bucket_rules(storage: Storage, instant: str) -> None:
     """Forget the rule that came with `instant`, which is being undone: without its instant it would count as true."""
     delete_leftovers(storage, [hashing_config_path(instant)])
 

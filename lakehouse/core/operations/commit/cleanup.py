@@ -51,7 +51,7 @@ def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
     return marked
 
 
-def tidy(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = None, staged: bool = True) -> None:
+def clean_up(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = None, staged: bool = True) -> None:
     """Delete what a finished or undone write no longer needs: staged rows, markers, heartbeat.
 
     Callers who know the markers, or that nothing was staged, save the listing.
@@ -92,10 +92,10 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
 def check_rollback(table: LoadedTable, plan: RollbackPlan) -> None:
     """Raise CorruptTableError if a rollback would delete anything else than files of the write that it undoes."""
     check_action(table.env.storage, plan.action, "a rollback plan")
-    check_undone(table, plan.target, [path for request in plan.requests for path in request.files])
+    check_files_of_write(table, plan.target, [path for request in plan.requests for path in request.files])
 
 
-def check_undone(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
+def check_files_of_write(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
     """Raise CorruptTableError unless these are the names of data files of the write `requested`."""
     check_instant(table.env.storage, requested, "a rollback plan")
     check_data_files(table.env.storage, files, _source(requested), written_by=requested)
@@ -131,7 +131,7 @@ def delete_unreported(
     return done
 
 
-def rollback_of(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
+def find_rollback(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
     """Return the newest rollback of the write `requested`, finished or not; it is younger than what it undoes.
 
     A restore that is finished has removed its rollbacks; it is returned instead.
@@ -143,13 +143,13 @@ def rollback_of(table: LoadedTable, timeline: Timeline, requested: str) -> Insta
                 return restore
     for rollback in reversed(tuple(timeline.where(action=Action.ROLLBACK))):
         if rollback.requested > requested:
-            plan = stored_plan(table, rollback)
+            plan = read_rollback_plan(table, rollback)
             if plan is not None and plan.target == requested:
                 return rollback
     return None
 
 
-def stored_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | None:
+def read_rollback_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | None:
     """Return the plan of a rollback, or None if its file is gone or empty."""
     data = table.store.read(rollback, State.REQUESTED)
     if not data:
@@ -157,7 +157,7 @@ def stored_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | None:
     return decode_rollback_plan(data, base_path=table.env.storage.root, table_version=table.config.version)
 
 
-def sweep(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:
+def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:
     """Tidy up after dead writes that are committed or rolled back already; one listing if there is nothing to do.
 
     Returns the instants that are left because their markers name what must not be deleted; they are logged as well.
@@ -198,7 +198,7 @@ def sweep(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:
             refused.append(requested)
             continue
         table.store.remove_unfinished(requested)
-        tidy(table, requested)
+        clean_up(table, requested)
         logger.info("%s: tidied up after %s, whose writer died", storage.root, requested)
     return tuple(refused)
 
@@ -221,7 +221,7 @@ def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) 
     instant = timeline.find(requested)
     named: set[str] = set()
     if instant is None:
-        if rollback_of(table, timeline, requested) is None:
+        if find_rollback(table, timeline, requested) is None:
             return
         # The rollback took the markers of what was still being written.
         left = list_data_files(table, change_logs=True)

@@ -40,7 +40,7 @@ def clustering_plan(table: LoadedTable, instant: Instant) -> ClusteringPlan | No
     return decode_clustering_plan(data) if data else None
 
 
-def refusing_clustering(table: LoadedTable, now: Timeline, *, updates: str) -> dict[Group, str]:
+def groups_closed_by_clustering(table: LoadedTable, now: Timeline, *, updates: str) -> dict[Group, str]:
     """Return the groups that a write may not change at `now` because a plan holds them: group -> instant of the plan.
 
     `table` is what the write saw when it began: of plans that came later it could not know. `updates` is the writer's
@@ -58,7 +58,9 @@ def refusing_clustering(table: LoadedTable, now: Timeline, *, updates: str) -> d
     return {group: requested for group, requested in held.items() if requested not in yielding}
 
 
-def first_writer(table: LoadedTable, policy: TransactionPolicy, instant: Instant, plan: ClusteringPlan) -> str | None:
+def conflicting_write(
+    table: LoadedTable, policy: TransactionPolicy, instant: Instant, plan: ClusteringPlan
+) -> str | None:
     """Return which write was, or is about to be, faster than the clustering `instant`, and where; None if none was."""
     since = table.store.commits(table.timeline.writes().where(completed_after=instant.requested))
     # What began before the plan and completed after it may be archived already.
@@ -74,12 +76,12 @@ def first_writer(table: LoadedTable, policy: TransactionPolicy, instant: Instant
     return None
 
 
-def groups_in_flight(table: LoadedTable, policy: TransactionPolicy) -> frozenset[Group]:
+def groups_of_active_writes(table: LoadedTable, policy: TransactionPolicy) -> frozenset[Group]:
     """Return the groups that living writes said they would change."""
     return frozenset(group for _, metadata in _living(table, policy) for group in _profile(metadata))
 
 
-def unknown_writer(table: LoadedTable, policy: TransactionPolicy, before: Instant | None) -> Instant | None:
+def write_without_profile(table: LoadedTable, policy: TransactionPolicy, before: Instant | None) -> Instant | None:
     """Return a living write, begun before this clustering, that has not said which groups it changes; None if none."""
     living = living_writes(table.env, policy)
     for write in pending_writes(table):

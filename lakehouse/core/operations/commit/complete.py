@@ -16,10 +16,10 @@ from lakehouse.core.format.avro.schema import arrow_to_avro, avro_to_arrow
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.index.bucket import bucket_of
-from lakehouse.core.operations.commit.bucket_counts import brings_rules
-from lakehouse.core.operations.commit.cleanup import rollback_of
-from lakehouse.core.operations.commit.clustering_conflicts import refusing_clustering
-from lakehouse.core.operations.commit.precondition import Premise, refuted
+from lakehouse.core.operations.commit.bucket_counts import changed_bucket_rules
+from lakehouse.core.operations.commit.cleanup import find_rollback
+from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
+from lakehouse.core.operations.commit.precondition import Precondition, precondition_conflict
 from lakehouse.core.operations.commit.results import Committed, Conflict
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.schema import data_columns
@@ -40,12 +40,12 @@ Others = list[tuple[Instant, CommitMetadata]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class PreparedCommit:
     """A write that wants to become true: its metadata, the groups it decided about, and how it stands to others.
 
     `finds_keys` tells which of base files of others hold a key of this write; None if keys may repeat. `deleted_in` are
     the partitions in which it deletes keys: those that it did not find may have been inserted since.
-    `shared_columns` are brought by every row: keys, partition, ordering. `premise` is what the caller went by,
+    `shared_columns` are brought by every row: keys, partition, ordering. `precondition` is what the caller went by,
     `updates` whether it goes on where a clustering is planned (see operations.giving_way). `makes_late` tells whether
     deletes of another commit make rows of this write late, `unmet` are buckets (partition, number) without file group
     in which it deletes; both only where deletes are remembered.
@@ -60,17 +60,17 @@ class Candidate:
     global_keys: bool = False
     finds_keys: Callable[[Sequence[BaseFile]], BaseFile | None] | None = None
     deleted_in: frozenset[str] = frozenset()
-    premise: Premise | None = None
+    precondition: Precondition | None = None
     updates: str = "reject"
     makes_late: Callable[[Instant, CommitMetadata], bool] | None = None
     unmet: frozenset[tuple[str, int]] = frozenset()
 
 
-def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Conflict:
+def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
     """Commit, or say who was first. Raises RetryableError if the write was taken for dead and rolled back."""
-    if candidate.premise is not None and candidate.premise.confirm is not None:
+    if candidate.precondition is not None and candidate.precondition.confirm is not None:
         # It may take its time, so nobody else has to wait for it.
-        candidate.premise.confirm()
+        candidate.precondition.confirm()
     compared: frozenset[str] = frozenset()
     ours = write_summary(candidate.metadata, touched=candidate.touched, shared_columns=candidate.shared_columns)
     while True:
@@ -101,10 +101,11 @@ def complete(candidate: Candidate, policy: TransactionPolicy) -> Committed | Con
         compared |= {instant.requested for instant, _ in rivals}
 
 
-def _conflict(candidate: Candidate, ours: WriteSummary, others: Others, timeline: Timeline) -> Conflict | None:
-    refutation = None if candidate.premise is None else refuted(candidate.premise, candidate.table, timeline)
-    if refutation is not None:
-        return refutation
+def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, timeline: Timeline) -> Conflict | None:
+    if candidate.precondition is not None:
+        conflict = precondition_conflict(candidate.precondition, candidate.table, timeline)
+        if conflict is not None:
+            return conflict
     clean = _clean_of_what_was_looked_for(candidate, others, timeline)
     if clean is not None:
         reason = (
@@ -121,10 +122,10 @@ def _conflict(candidate: Candidate, ours: WriteSummary, others: Others, timeline
             partition, bucket = min(begun & candidate.unmet)
             reason = f"{instant.requested} began bucket {bucket} of {partition!r}, in which this write deletes"
             return Conflict(winner=instant, reason=reason)
-    rescaled = next((i for i, _ in others if brings_rules(candidate.table.env.storage, i)), None)
+    rescaled = next((i for i, _ in others if changed_bucket_rules(candidate.table.env.storage, i)), None)
     if rescaled is not None:
         return Conflict(winner=rescaled, reason=f"{rescaled.requested} changed the buckets of partitions")
-    held = refusing_clustering(candidate.table, timeline, updates=candidate.updates)
+    held = groups_closed_by_clustering(candidate.table, timeline, updates=candidate.updates)
     for group in sorted(ours.groups & frozenset(held)):
         planned = timeline.find(held[group])
         assert planned is not None
@@ -134,7 +135,7 @@ def _conflict(candidate: Candidate, ours: WriteSummary, others: Others, timeline
     return None
 
 
-def _clean_of_what_was_looked_for(candidate: Candidate, others: Others, timeline: Timeline) -> Instant | None:
+def _clean_of_what_was_looked_for(candidate: PreparedCommit, others: Others, timeline: Timeline) -> Instant | None:
     """Return a clean that may have taken slices of our load away before they were listed: a group seemed to be none.
 
     Cleans spare what a pending write reads as of its instant, so this takes a commit between the load and that.
@@ -145,18 +146,20 @@ def _clean_of_what_was_looked_for(candidate: Candidate, others: Others, timeline
     return next((c for c in timeline.where(action=Action.CLEAN) if c.requested not in known), None)
 
 
-def _may_share_keys(candidate: Candidate, ours: WriteSummary, other: CommitMetadata) -> bool:
+def _may_share_keys(candidate: PreparedCommit, ours: WriteSummary, other: CommitMetadata) -> bool:
     if candidate.finds_keys is None:
         return False
     return may_share_keys(_looked_for(candidate, ours), write_summary(other), global_keys=candidate.global_keys)
 
 
-def _looked_for(candidate: Candidate, ours: WriteSummary) -> WriteSummary:
+def _looked_for(candidate: PreparedCommit, ours: WriteSummary) -> WriteSummary:
     """Return our change with the partitions that keys are looked for in, be it to insert or to delete them."""
     return replace(ours, inserted=ours.inserted | candidate.deleted_in)
 
 
-def _same_keys(candidate: Candidate, ours: WriteSummary, winner: Instant, other: CommitMetadata) -> Conflict | None:
+def _same_keys(
+    candidate: PreparedCommit, ours: WriteSummary, winner: Instant, other: CommitMetadata
+) -> Conflict | None:
     assert candidate.finds_keys is not None
     partitions = _looked_for(candidate, ours).inserted
     inserted = [s for s in other.stats if s.num_inserts and (candidate.global_keys or s.partition in partitions)]
@@ -168,7 +171,7 @@ def _same_keys(candidate: Candidate, ours: WriteSummary, winner: Instant, other:
     return Conflict(winner=winner, reason=f"{winner.requested} inserted keys of this batch into {where}")
 
 
-def _with_schema(candidate: Candidate, others: Others) -> CommitMetadata | Conflict:
+def _with_schema(candidate: PreparedCommit, others: Others) -> CommitMetadata | Conflict:
     """Return the metadata with the schema of both, where another writer changed the table's too.
 
     A table service repeats the schema that it found; it does not decide on one.
@@ -188,9 +191,9 @@ def _with_schema(candidate: Candidate, others: Others) -> CommitMetadata | Confl
     return replace(candidate.metadata, extra={**candidate.metadata.extra, "schema": schema})
 
 
-def _refuse_if_rolled_back(candidate: Candidate, timeline: Timeline) -> None:
+def _refuse_if_rolled_back(candidate: PreparedCommit, timeline: Timeline) -> None:
     requested, root = candidate.instant.requested, candidate.table.env.storage.root
-    rollback = rollback_of(candidate.table, timeline, requested)
+    rollback = find_rollback(candidate.table, timeline, requested)
     if rollback is not None:
         raise RetryableError(
             f"{root}: {requested} was taken for dead and rolled back by {rollback.requested}; run the operation again",
@@ -198,7 +201,7 @@ def _refuse_if_rolled_back(candidate: Candidate, timeline: Timeline) -> None:
         )
 
 
-def _commit(candidate: Candidate, metadata: CommitMetadata, timeline: Timeline, lock: TableLock) -> Committed:
+def _commit(candidate: PreparedCommit, metadata: CommitMetadata, timeline: Timeline, lock: TableLock) -> Committed:
     table, instant = candidate.table, candidate.instant
     replaces = instant.action is Action.REPLACECOMMIT
     data = encode_commit(metadata, table_version=table.config.version, replace=replaces)

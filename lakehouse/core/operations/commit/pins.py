@@ -68,7 +68,7 @@ def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequ
     return found
 
 
-def taken_since(
+def unavailable_files(
     table: LoadedTable,
     policy: TransactionPolicy,
     before: Timeline,

@@ -18,7 +18,7 @@ from lakehouse.model.instant import Instant, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Premise:
+class Precondition:
     """What a caller knew when it decided what to write: the commits of `timeline`, and `source` among them.
 
     The write loses to a commit completed since that carries one of `marks` in its extra metadata (key -> value, None
@@ -35,32 +35,32 @@ class Premise:
     confirm: Callable[[], None] | None = None
 
 
-def refuted(premise: Premise, table: LoadedTable, timeline: Timeline) -> Conflict | None:
-    """Return what refutes a premise on `timeline`, None if it holds; call under the lock, before the commit."""
-    since = writes_since(table, premise.timeline, timeline)
+def precondition_conflict(precondition: Precondition, table: LoadedTable, timeline: Timeline) -> Conflict | None:
+    """Return what refutes a precondition on `timeline`, None if it holds; call under the lock, before the commit."""
+    since = writes_since(table, precondition.timeline, timeline)
     for instant, metadata in table.store.commits(since):
-        mark = _mark_in(premise, metadata)
+        mark = _mark_in(precondition, metadata)
         if mark is not None:
             reason = f"{instant.requested} carries {mark} since this write was planned"
             return Conflict(winner=instant, reason=reason, final=True)
-        touched = premise.untouched & {stat.partition for stat in metadata.stats}
+        touched = precondition.untouched & {stat.partition for stat in metadata.stats}
         if touched and metadata.operation not in REWRITES:
             reason = f"{instant.requested} wrote to {min(touched)!r} since this write was planned"
             return Conflict(winner=instant, reason=reason, final=True)
-    if premise.source is not None:
-        source = premise.source.requested
+    if precondition.source is not None:
+        source = precondition.source.requested
         current = timeline.find(source)
         gone = current is None and not archived_writes(
             replace(table, timeline=timeline), requested_from=source, requested_up_to=source
         )
         if gone or (current is not None and not current.is_completed):
-            reason = f"{premise.source.requested}, by which this write was planned, was undone since"
-            return Conflict(winner=premise.source, reason=reason, final=True)
+            reason = f"{precondition.source.requested}, by which this write was planned, was undone since"
+            return Conflict(winner=precondition.source, reason=reason, final=True)
     return None
 
 
-def _mark_in(premise: Premise, metadata: CommitMetadata) -> str | None:
-    for key, value in premise.marks.items():
+def _mark_in(precondition: Precondition, metadata: CommitMetadata) -> str | None:
+    for key, value in precondition.marks.items():
         carried = metadata.extra.get(key)
         if carried is not None and value in (None, carried):
             return key if value is None else f"{key} = {value}"

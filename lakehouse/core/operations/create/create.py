@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lakehouse.core.format.properties import parse_properties, render_properties
-from lakehouse.core.operations.commit.bucket_counts import store_rules
+from lakehouse.core.operations.commit.bucket_counts import store_bucket_rules
 from lakehouse.core.operations.load.table import PROPERTIES, load_config
 from lakehouse.core.state.table_config import WRITABLE_VERSIONS, TableConfig
 from lakehouse.core.storage.nested_tables import HOODIE, table_above, table_below
@@ -43,7 +43,7 @@ def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = Fa
         raise UserError(f"{env.storage.root} is a table already; open it, or drop it first", location=env.storage.root)
     config = load_config(env.storage)
     # Second, so that it is always that of the properties; who dies in between is finished by the next write.
-    store_rules(env.storage, config.raw)
+    store_bucket_rules(env.storage, config.raw)
     return config
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.core.format.log.cdc import CdcMode
-from lakehouse.core.operations.write.tombstones import require_ordered
 from lakehouse.core.rows.custom_merger import load_merger
 from lakehouse.core.state.table_config import (
     CDC_ENABLED,
@@ -17,7 +16,7 @@ from lakehouse.core.state.table_config import (
     TableConfig,
     new_table_properties,
 )
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import UnsupportedError, UserError, nearest
 from lakehouse.model.index_type import INDEX_TYPE, stored_index_type
 from lakehouse.model.keys import KEY_ENCODING, KeyConfig, KeyEncoding, KeyGeneratorType, TimestampFormat
 from lakehouse.model.merge import UNAVAILABLE, MergeMode, MergeRule, PartialMode
@@ -194,6 +193,18 @@ def require_merger(config: TableConfig) -> None:
     rule = config.merge_rule
     if rule.merger and rule.merger_allowed:
         load_merger(rule.merger)
+
+
+def require_ordered(rule: MergeRule, where: str) -> None:
+    """Raise UserError if deletes of a table that is merged by `rule` have no order to be remembered by."""
+    if not rule.compared:
+        raise UserError(
+            f"{where}: {DELETE_RETENTION} compares ordering values of deletes and rows, and this table orders versions "
+            "by commit time; declare an ordering column (EVENT_TIME_ORDERING), or leave the option out",
+            option=DELETE_RETENTION,
+        )
+    if rule.by_parts:
+        raise UnsupportedError(f"{where}: {DELETE_RETENTION} does not order by parts of {rule.ordering[0]!r}")
 
 
 def stored_options(config: TableConfig) -> dict[str, str]:

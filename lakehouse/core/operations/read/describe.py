@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
+from lakehouse.core.operations.load.savepoints import savepoints
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.undo.savepoint import savepoints
 from lakehouse.model.instant import Action
 
 _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING)

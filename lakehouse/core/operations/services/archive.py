@@ -11,15 +11,13 @@ among them are deleted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 from lakehouse.core.format.file_names import LAYOUT_V6, parse_instant
 from lakehouse.core.format.timeline.clean import decode_clean_plan
 from lakehouse.core.format.timeline.restore import decode_restore_plan
-from lakehouse.core.operations.commit.cleanup import delete_files, stored_plan, sweep
+from lakehouse.core.operations.commit.archive_actions import DeletedFiles, bound_of_replaced, move_to_archive
+from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes, delete_files, read_rollback_plan
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
@@ -33,22 +31,18 @@ from lakehouse.core.planning.archive import (
     too_few,
 )
 from lakehouse.core.state.table_config import require_writable
-from lakehouse.core.timeline.archived_timeline import History
 from lakehouse.core.timeline.heartbeat import living_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
-from lakehouse.errors import RetryableError, UnsupportedError, UserError
-from lakehouse.model.archive import ArchivedAction, ArchivePlan
+from lakehouse.errors import UnsupportedError
+from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
-_READERS = 8
 #: Actions that one hold of the lock archives: writers wait meanwhile.
 _BATCH = 500
-_PLANNED = frozenset({Action.CLEAN, Action.COMPACTION, Action.LOGCOMPACTION})
-_REPLACING = frozenset({Action.REPLACECOMMIT, Action.CLUSTERING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +51,6 @@ class Archived:
 
     instants: tuple[Instant, ...]
     kept: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Gone:
-    """What was listed and found gone, and stays so: listing takes long, and writers wait for who holds the lock.
-
-    `replaced` are writes of whose replaced groups no file is left, `undone` undone ones that left none.
-    """
-
-    replaced: set[str] = field(default_factory=set)
-    undone: set[str] = field(default_factory=set)
 
 
 def due(table: LoadedTable, policies: Policies) -> ArchiveDue:
@@ -79,7 +62,9 @@ def due(table: LoadedTable, policies: Policies) -> ArchiveDue:
     return ArchiveDue(due=archivable > 0, reason=reason, commits=commits, actions=archivable)
 
 
-def propose(table: LoadedTable, policies: Policies, *, force: bool = False, gone: _Gone | None = None) -> ArchivePlan:
+def propose(
+    table: LoadedTable, policies: Policies, *, force: bool = False, gone: DeletedFiles | None = None
+) -> ArchivePlan:
     """Return what would be archived now; writes nothing."""
     _require_archive(table)
     reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
@@ -87,7 +72,7 @@ def propose(table: LoadedTable, policies: Policies, *, force: bool = False, gone
         return ArchivePlan(instants=(), kept=reason)
     bounds = _bounds(table, policies)
     found = plan_archive(table.timeline, policies.archive, policies.clean, bounds, force=force)
-    kept = _bound_of_replaced(table, found.instants, gone or _Gone())
+    kept = bound_of_replaced(table, found.instants, gone or DeletedFiles())
     if kept is None:
         return found
     return plan_archive(table.timeline, policies.archive, policies.clean, [*bounds, kept], force=force)
@@ -105,8 +90,8 @@ def run(table: LoadedTable, policies: Policies, *, force: bool = False) -> Archi
     if reason is not None:
         return NothingToDo(reason=reason)
     # What writers that died left beside commits: once these are archived nobody can tell whose files are not named.
-    sweep(table, policies.transaction)
-    gone, taken = _Gone(), list[Instant]()
+    clean_up_ended_writes(table, policies.transaction)
+    gone, taken = DeletedFiles(), list[Instant]()
     found = propose(table, policies, force=force, gone=gone)
     if found.instants:
         _delete_failed(table, found.newest, gone)
@@ -129,63 +114,11 @@ def run(table: LoadedTable, policies: Policies, *, force: bool = False) -> Archi
     return Archived(instants=tuple(taken), kept=found.kept)
 
 
-def archive_kept(table: LoadedTable, requested: str, lock: TableLock) -> None:
-    """Archive a commit that its savepoint alone kept on the timeline, before that is deleted; call under the lock.
-
-    Without its savepoint the timeline would begin with it, and all that was archived after it would not count any more.
-    Raises UserError if it replaced file groups of which files are still there.
-    """
-    kept = table.timeline.find(requested)
-    if kept is None or not archived_writes(table, requested_from=requested):
-        return
-    bound = _bound_of_replaced(table, [kept], _Gone())
-    if bound is not None:
-        raise UserError(f"{table.env.storage.root}: commits after {requested} are archived, and {bound.reason}")
-    _move(table, [kept], lock)
-
-
 def _archive(table: LoadedTable, policies: Policies, instants: tuple[Instant, ...], lock: TableLock) -> None:
-    history = _move(table, instants, lock)
+    history = move_to_archive(table, instants, lock)
     merges = history.merge(policies.archive.merge_batch, lock.check)
     lock.check()
     history.clean(merges)
-
-
-def _move(table: LoadedTable, instants: Sequence[Instant], lock: TableLock) -> History:
-    history = table.store.history
-    assert history is not None, "layout 1 is refused before"
-    history.settle(lock.check)
-    known = {(i.key, i.completed) for i in history.instants(requested_from=instants[0].requested)}
-    fresh = [instant for instant in instants if (instant.key, instant.completed) not in known]
-    if fresh:
-        history.append(_actions(table, fresh), fresh[0].requested, fresh[-1].requested, lock.check)
-    table.store.remove_archived(instants, lock.check)
-    return history
-
-
-def _actions(table: LoadedTable, instants: Iterable[Instant]) -> Iterator[ArchivedAction]:
-    """Yield actions with what their files hold; a few are read ahead."""
-    with ThreadPoolExecutor(_READERS) as pool:
-        wanted = list(instants)
-        for start in range(0, len(wanted), _READERS):
-            yield from pool.map(partial(_action, table), wanted[start : start + _READERS])
-
-
-def _action(table: LoadedTable, instant: Instant) -> ArchivedAction:
-    store = table.store
-    pending = store.pending_files(instant)
-    plan = None
-    # As Hudi has it: the plan, or of a replacecommit what its inflight file says, if that says anything.
-    for state in pending:
-        if state.action in _REPLACING or (state.action in _PLANNED and state is pending[0]):
-            plan = store.read(state, state.state) or plan
-    metadata = store.read(instant, State.COMPLETED)
-    if metadata is None:
-        raise RetryableError(
-            f"{table.env.storage.root}: {instant.requested} was archived by somebody else meanwhile; run again",
-            instant=instant.requested,
-        )
-    return ArchivedAction(instant=instant, metadata=metadata, plan=plan)
 
 
 def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
@@ -230,29 +163,7 @@ def _bound_of_metadata_table(table: LoadedTable) -> Bound | None:
     return Bound(requested=later[0].requested, reason=f"the metadata table was compacted at {last}") if later else None
 
 
-def _bound_of_replaced(table: LoadedTable, instants: Iterable[Instant], gone: _Gone) -> Bound | None:
-    """Return the first of some commits that replaced groups of which files are there; they would come back without it.
-
-    A clean may have failed to delete them, or spared them for a savepoint that is gone.
-    """
-    replacing = [i for i in instants if i.action is Action.REPLACECOMMIT and i.requested not in gone.replaced]
-    commits = table.store.commits(replacing)
-    partitions = sorted({partition for _, metadata in commits for partition in metadata.replaced})
-    if not partitions:
-        return None
-    groups = {(file.partition, file.file_id) for file in list_data_files(table, partitions)}
-    for instant, metadata in commits:
-        for partition, file_ids in metadata.replaced.items():
-            if any((partition, file_id) in groups for file_id in file_ids):
-                reason = (
-                    f"files that {instant.requested} replaced in {partition!r} are still there; a clean removes them"
-                )
-                return Bound(requested=instant.requested, reason=reason)
-        gone.replaced.add(instant.requested)
-    return None
-
-
-def _delete_failed(table: LoadedTable, newest: str, gone: _Gone) -> None:
+def _delete_failed(table: LoadedTable, newest: str, gone: DeletedFiles) -> None:
     """Delete what writes undone up to the time `newest` left: it would count once the timeline begins later."""
     there = {instant.requested for instant in table.timeline}
     undone = {requested for requested in _undone(table) if requested <= newest} - there - gone.undone
@@ -275,7 +186,7 @@ def _undone(table: LoadedTable) -> set[str]:
     """Return the instants that the rollbacks and restores on the timeline undid."""
     undone = set()
     for instant in table.timeline.where(action=Action.ROLLBACK):
-        plan = stored_plan(table, instant)
+        plan = read_rollback_plan(table, instant)
         if plan is not None:
             undone.add(plan.target)
     for instant in table.timeline.where(action=Action.RESTORE):

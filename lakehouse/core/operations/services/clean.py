@@ -27,17 +27,17 @@ from lakehouse.core.format.timeline.clean import (
     encode_clean_plan,
 )
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
-from lakehouse.core.operations.commit.cleanup import tidy
+from lakehouse.core.operations.commit.cleanup import clean_up
 from lakehouse.core.operations.commit.pins import read_pins
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.slices import load_visible, slices_of
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import pending_plan, still_pending
 from lakehouse.core.operations.undo.rollback import roll_back_dead_writes
-from lakehouse.core.operations.undo.savepoint import savepointed_paths
-from lakehouse.core.operations.write.tombstones import remove_forgotten
+from lakehouse.core.operations.write.tombstones import delete_expired_tombstones
 from lakehouse.core.planning.clean import (
     PINS_KEY,
     CleanDue,
@@ -204,7 +204,7 @@ def run(
     """
     outcome = _run(table, engine, policies, instant=instant, force=force, pinned=pinned)
     if policies.deletes.retention_ms:
-        remove_forgotten(table)
+        delete_expired_tombstones(table)
     return outcome
 
 
@@ -319,7 +319,7 @@ def _execute(
         raise
     heartbeat.stop()
     try:
-        tidy(table, requested, markers=())
+        clean_up(table, requested, markers=())
     except LakehouseError as error:
         logger.warning("%s: %s was not tidied up yet: %s", root, requested, error)
         heartbeat.discard()

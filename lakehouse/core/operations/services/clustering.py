@@ -24,9 +24,9 @@ from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.cleanup import delete_unreported
 from lakehouse.core.operations.commit.clustering_conflicts import (
     clustering_plan,
-    first_writer,
-    groups_in_flight,
-    unknown_writer,
+    conflicting_write,
+    groups_of_active_writes,
+    write_without_profile,
 )
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
@@ -132,7 +132,7 @@ def propose(table: LoadedTable, policies: Policies) -> ClusteringPlan | None:
     slices = checked_slices(table, policies.write, policies.clustering.selected_partitions or None)
     return plan_clustering(
         slices,
-        held | groups_in_flight(table, policies.transaction),
+        held | groups_of_active_writes(table, policies.transaction),
         policies.clustering,
         hour=int(table.store.draw(table.timeline)[_HOUR]),
         laid_out=_laid_out(table, {piece.base_instant for piece in slices}) if policies.clustering.columns else {},
@@ -236,7 +236,7 @@ def _rewrite(
     with table_lock(table.env, policies.transaction) as lock:
         now = table.reload()
         check_executor(table, now.timeline, instant, number)
-        reason = first_writer(now, policies.transaction, instant, found)
+        reason = conflicting_write(now, policies.transaction, instant, found)
         if reason is not None:
             raise UnusablePlanError(reason)
         # Not of later claims: who is suspended here and taken over must not delete what the successor reports.
@@ -256,7 +256,7 @@ def _rewrite(
 
 def _require_right_of_way(table: LoadedTable, policies: Policies, instant: Instant, found: ClusteringPlan) -> None:
     """Raise before any work is done that would be in vain."""
-    reason = first_writer(table, policies.transaction, instant, found)
+    reason = conflicting_write(table, policies.transaction, instant, found)
     if reason is not None:
         raise UnusablePlanError(reason)
     require_known_writers(table, policies, instant)
@@ -264,7 +264,7 @@ def _require_right_of_way(table: LoadedTable, policies: Policies, instant: Insta
 
 def require_known_writers(table: LoadedTable, policies: Policies, before: Instant | None) -> None:
     """Raise RetryableError naming a write that is in flight and has not said yet which files it changes."""
-    unknown = unknown_writer(table, policies.transaction, before)
+    unknown = write_without_profile(table, policies.transaction, before)
     if unknown is not None:
         raise RetryableError(
             f"{table.env.storage.root}: the write {unknown.requested} is in flight and has not said yet which files it "

@@ -14,7 +14,7 @@ from functools import partial
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
-from lakehouse.core.operations.commit.clustering_conflicts import groups_in_flight
+from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
 from lakehouse.core.operations.load.slices import load_slices
@@ -76,7 +76,7 @@ def _has_filter(storage: Storage, _attempt: Attempt, path: str) -> bool:
 
 def _proposed(table: LoadedTable, *, policies: Policies, bare: frozenset[str]) -> ClusteringPlan | None:
     held = frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
-    held |= groups_in_flight(table, policies.transaction)
+    held |= groups_of_active_writes(table, policies.transaction)
     chosen = [
         piece
         for piece in checked_slices(table, policies.write)

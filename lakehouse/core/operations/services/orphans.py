@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from lakehouse.core.format.file_names import parse_base_file, parse_cdc_file, parse_log_file
 from lakehouse.core.operations.create.create import drop_metadata_table
 from lakehouse.core.operations.load.listing import own_files
+from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.undo.savepoint import savepointed_paths
 from lakehouse.core.planning.orphans import Found, Orphan, plan_orphans
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.state.table_config import require_writable

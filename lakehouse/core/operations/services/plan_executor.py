@@ -13,7 +13,7 @@ from functools import partial
 
 from lakehouse.core.files.markers import is_marker_type, read_markers
 from lakehouse.core.format.file_names import marked_file, write_token_of
-from lakehouse.core.operations.commit.cleanup import delete_files, tidy
+from lakehouse.core.operations.commit.cleanup import clean_up, delete_files
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
@@ -133,7 +133,7 @@ def finish(table: LoadedTable, plan: Instant, heartbeat: Heartbeat, markers: Ite
     """Tidy up after a plan that is committed. It is true whatever happens here; what stays is swept up later."""
     heartbeat.stop()
     try:
-        tidy(table, plan.requested, markers=markers)
+        clean_up(table, plan.requested, markers=markers)
     except LakehouseError as error:
         logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, plan.requested, error)
         heartbeat.discard()
@@ -159,7 +159,7 @@ def let_go(
         if found is None:
             # The plan was taken away, and what was written since has nobody else to delete it.
             delete_files(table, plan.requested, left)
-            tidy(table, plan.requested)
+            clean_up(table, plan.requested)
             heartbeat.discard()
             return
         named = {stat.path for stat in table.store.commit(found).stats} if found.is_completed else set()

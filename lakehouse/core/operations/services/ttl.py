@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
-from lakehouse.core.operations.commit.precondition import Premise
+from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
@@ -127,7 +127,7 @@ def _write_request(table: LoadedTable, plan: TtlPlan) -> WriteRequest:
         operation=Operation.DELETE_PARTITION,
         partitions=plan.partitions,
         extra={RULES_KEY: json.dumps(rules, sort_keys=True)},
-        premise=Premise(timeline=table.timeline, marks={}, untouched=frozenset(plan.partitions)),
+        precondition=Precondition(timeline=table.timeline, marks={}, untouched=frozenset(plan.partitions)),
     )
 
 

@@ -17,7 +17,13 @@ from dataclasses import dataclass, replace
 
 from lakehouse.core.format.timeline.restore import decode_restore_plan, encode_restore_metadata, encode_restore_plan
 from lakehouse.core.format.timeline.rollback import encode_rollback_plan
-from lakehouse.core.operations.commit.cleanup import check_undone, delete_files, marked_files, stored_plan, tidy
+from lakehouse.core.operations.commit.cleanup import (
+    check_files_of_write,
+    clean_up,
+    delete_files,
+    marked_files,
+    read_rollback_plan,
+)
 from lakehouse.core.operations.commit.pins import require_unpublished
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import drop_metadata_table
@@ -118,7 +124,7 @@ def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
     undone = {requested for requested, _ in plan.instants}
     for instant in table.timeline.where(pending=True):
         if instant.requested in undone:
-            check_undone(table, instant.requested, list(marked_files(table, instant.requested).values()))
+            check_files_of_write(table, instant.requested, list(marked_files(table, instant.requested).values()))
 
 
 def _refuse_during_clean(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
@@ -221,7 +227,7 @@ def _check(table: LoadedTable, plan: RestorePlan, written: Written, known: Mappi
         files = list(written[requested])
         if requested in known:
             files += [path for request in known[requested][1].requests for path in request.files]
-        check_undone(table, requested, files)
+        check_files_of_write(table, requested, files)
 
 
 def _undo(
@@ -250,7 +256,7 @@ def _undo(
         store.remove_unfinished(requested)
     # What a writer that is still at it has begun since the files were listed.
     delete_files(table, requested, list(marked_files(table, requested).values()))
-    tidy(table, requested)
+    clean_up(table, requested)
     return done
 
 
@@ -278,7 +284,7 @@ def _rollbacks(table: LoadedTable) -> dict[str, Rollback]:
     """Return the newest rollback of each instant that one is known of, and its plan."""
     known = {}
     for undoing in table.timeline.where(action=Action.ROLLBACK):
-        plan = stored_plan(table, undoing)
+        plan = read_rollback_plan(table, undoing)
         if plan is not None:
             known[plan.target] = (undoing, plan)
     return known

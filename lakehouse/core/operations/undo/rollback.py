@@ -14,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lakehouse.core.format.timeline.rollback import encode_rollback_metadata, encode_rollback_plan
-from lakehouse.core.operations.commit.bucket_counts import drop_rules
+from lakehouse.core.operations.commit.bucket_counts import delete_bucket_rules
 from lakehouse.core.operations.commit.cleanup import (
     check_rollback,
+    clean_up,
+    clean_up_ended_writes,
     delete_files,
+    find_rollback,
     marked_files,
-    rollback_of,
-    stored_plan,
-    sweep,
-    tidy,
+    read_rollback_plan,
 )
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.create.create import drop_metadata_table
@@ -31,7 +31,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.undo_checks import (
     pending_action,
     plan_of_files,
-    require_undoable,
+    require_can_roll_back,
     written_by,
 )
 from lakehouse.core.planning.restore import SERVICE_ACTIONS, UNDOABLE_ACTIONS
@@ -68,7 +68,7 @@ def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> Lo
     table.store.refuse_during_restore(table.timeline)
     pending = pending_writes(table)
     if not pending and not table.timeline.where(action=Action.ROLLBACK, pending=True):
-        sweep(table, policy)
+        clean_up_ended_writes(table, policy)
         return table
     alive = _finish_rollbacks(table, policy)
     for instant in pending:
@@ -79,7 +79,7 @@ def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> Lo
                 instant=instant.requested,
             )
         roll_back(table.reload(), policy, instant.requested)
-    sweep(table, policy)
+    clean_up_ended_writes(table, policy)
     return table.reload()
 
 
@@ -97,7 +97,7 @@ def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy, *, dry_
         return FailedWrites(rolled_back=tuple(sorted(before - alive)), alive=tuple(sorted(before & alive)))
     for requested in sorted(before - alive):
         roll_back(table.reload(), policy, requested)
-    refused = sweep(table, policy)
+    refused = clean_up_ended_writes(table, policy)
     left = {instant.requested for instant in table.reload().timeline}
     return FailedWrites(rolled_back=tuple(sorted(before - left)), alive=tuple(sorted(before & alive)), refused=refused)
 
@@ -119,7 +119,7 @@ def rollback(
     if instant.action not in UNDOABLE_ACTIONS:
         raise UserError(f"{table.env.storage.root}: {requested} is a {instant.action}; writes can be rolled back")
     plan = plan_rollback(table, instant)
-    require_undoable(table, policy, instant, force=force)
+    require_can_roll_back(table, policy, instant, force=force)
     if dry_run:
         return plan
     with table_lock(table.env, policy) as lock:
@@ -132,7 +132,7 @@ def rollback(
                 instant=requested,
             )
         if now.timeline != table.timeline:
-            require_undoable(now, policy, current, force=force)
+            require_can_roll_back(now, policy, current, force=force)
         lock.check()
         undoing, plan = _requested(now, plan)
         if Action(plan.action) in SERVICE_ACTIONS:
@@ -199,9 +199,9 @@ def _finish(
     table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool
 ) -> RollbackPlan | NothingToDo:
     """Go on with the rollback of something that is gone, or back to its plan, already."""
-    undoing = rollback_of(table, table.timeline, requested)
+    undoing = find_rollback(table, table.timeline, requested)
     if undoing is not None and not undoing.is_completed:
-        plan = stored_plan(table, undoing)
+        plan = read_rollback_plan(table, undoing)
         assert plan is not None, "a rollback is known by its plan"
         if not dry_run:
             _execute(table, policy, undoing, plan)
@@ -222,7 +222,7 @@ def _finish_rollbacks(table: LoadedTable, policy: TransactionPolicy) -> frozense
     """Carry out what is pending of earlier rollbacks; return the writes that are alive."""
     alive = living_writes(table.env, policy)
     for undoing in table.timeline.where(action=Action.ROLLBACK, pending=True):
-        plan = stored_plan(table, undoing)
+        plan = read_rollback_plan(table, undoing)
         if plan is None or _was_part_of_a_restore(table.timeline, undoing):
             table.store.remove_pending(undoing)
         elif not (plan.action in SERVICE_ACTIONS and plan.target in alive):
@@ -239,11 +239,11 @@ def _was_part_of_a_restore(timeline: Timeline, undoing: Instant) -> bool:
 def _requested(table: LoadedTable, plan: RollbackPlan) -> tuple[Instant, RollbackPlan]:
     """Put the plan on the timeline, or go on with a rollback that died, of whose plan nothing is forgotten."""
     check_rollback(table, plan)
-    known = rollback_of(table, table.timeline, plan.target)
+    known = find_rollback(table, table.timeline, plan.target)
     if known is None or known.is_completed:
         data = encode_rollback_plan(plan, base_path=table.env.storage.root)
         return table.store.request(table.timeline, Action.ROLLBACK, data), plan
-    earlier = stored_plan(table, known)
+    earlier = read_rollback_plan(table, known)
     files = [
         path for made in (earlier, plan) if made is not None for request in made.requests for path in request.files
     ]
@@ -262,7 +262,7 @@ def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, 
         delete_files(table, plan.target, request.files)
     dead = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
     if dead.action is Action.REPLACECOMMIT:
-        drop_rules(table.env.storage, plan.target)
+        delete_bucket_rules(table.env.storage, plan.target)
     if dead.action in SERVICE_ACTIONS and not drop_plan:
         store.unstart(dead)
     else:
@@ -302,7 +302,7 @@ def _execute(
             data = encode_rollback_metadata(metadata, base_path=env.storage.root)
             store.complete(replace(undoing, state=State.INFLIGHT), timeline, data, lock)
     # The claims on a plan stay: they fence off whoever was at it.
-    tidy(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
+    clean_up(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))
 
 

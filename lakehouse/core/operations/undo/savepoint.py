@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from lakehouse.core.format.timeline.restore import decode_savepoint, encode_savepoint
+from lakehouse.core.format.timeline.restore import encode_savepoint
+from lakehouse.core.operations.commit.archive_actions import archive_savepointed_commit
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.services.archive import archive_kept
 from lakehouse.core.operations.undo.undo_checks import completed_write, require_files
 from lakehouse.core.planning.restore import instants_to_roll_back, slice_paths, slices_after, without
 from lakehouse.core.state.table_config import require_writable
@@ -96,32 +96,12 @@ def delete_savepoint(
             known = ", ".join(sorted(now.timeline.savepoints())) or "none"
             raise UserError(f"{table.env.storage.root}: no savepoint keeps {requested}; savepoints: {known}")
         if not dry_run:
-            archive_kept(now, requested, lock)
+            archive_savepointed_commit(now, requested, lock)
             lock.check()
             now.store.remove(instant)
     if not dry_run:
         logger.info("%s: deleted the savepoint of %s", table.env.storage.root, requested)
     return instant
-
-
-def savepoints(table: LoadedTable) -> tuple[Savepoint, ...]:
-    """Return the completed savepoints, oldest commit first."""
-    found = []
-    for instant in table.timeline.where(action=Action.SAVEPOINT, state=State.COMPLETED):
-        data = table.store.read(instant, State.COMPLETED)
-        if data is not None:
-            found.append(Savepoint(instant=instant, metadata=decode_savepoint(data)))
-    return tuple(found)
-
-
-def savepointed_paths(table: LoadedTable) -> frozenset[str]:
-    """Return the paths of all files that savepoints keep."""
-    return frozenset(
-        f"{partition}/{name}" if partition else name
-        for savepoint in savepoints(table)
-        for partition, names in savepoint.metadata.files.items()
-        for name in names
-    )
 
 
 def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...]]:

@@ -106,7 +106,7 @@ def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:
             )
 
 
-def require_undoable(table: LoadedTable, policy: TransactionPolicy, instant: Instant, *, force: bool) -> None:
+def require_can_roll_back(table: LoadedTable, policy: TransactionPolicy, instant: Instant, *, force: bool) -> None:
     """Raise if this write cannot be rolled back now: RetryableError for a living writer, UserError for the rest.
 
     In the way of a completed one are a savepoint, what completed after it, what builds on it, and files that are gone.
@@ -128,11 +128,11 @@ def require_undoable(table: LoadedTable, policy: TransactionPolicy, instant: Ins
             f"back, so roll back what came after it first, or restore to the instant before it",
             newest=newest.requested,
         )
-    _require_nobody_builds_on(table, instant)
+    _require_no_later_write(table, instant)
     require_files(table, [instant], f"the rollback of {requested}")
 
 
-def _require_nobody_builds_on(table: LoadedTable, instant: Instant) -> None:
+def _require_no_later_write(table: LoadedTable, instant: Instant) -> None:
     """Refuse to undo a completed write that a pending one may have read, or a plan may hold files of."""
     groups = {(stat.partition, stat.file_id) for stat in table.store.commit(instant).stats}
     held = {**pending_compactions(table), **pending_clustering(table)}

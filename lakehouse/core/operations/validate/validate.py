@@ -17,14 +17,14 @@ import pyarrow as pa
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
-from lakehouse.core.operations.commit.bucket_counts import known_rules
+from lakehouse.core.operations.commit.bucket_counts import readable_bucket_rules
 from lakehouse.core.operations.load.archive_checks import check_archive
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
 from lakehouse.core.operations.load.pending import pending_writes
+from lakehouse.core.operations.load.savepoints import savepointed_paths
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import PROPERTIES, LoadedTable
 from lakehouse.core.operations.services.orphans import files_of_hudi, list_files
-from lakehouse.core.operations.undo.savepoint import savepointed_paths
 from lakehouse.core.operations.validate.planned import check_plans
 from lakehouse.core.operations.validate.validated_files import Seen, check_global_keys, read_files, seen_slices
 from lakehouse.core.planning.orphans import Found, plan_orphans
@@ -192,7 +192,7 @@ def _check_files(
 
 def _rules(table: LoadedTable, policies: Policies) -> tuple[BucketRules | None, list[Finding]]:
     try:
-        return known_rules(table, policies.index), []
+        return readable_bucket_rules(table, policies.index), []
     except (CorruptTableError, UserError) as error:
         kind = "unchecked" if isinstance(error, UnsupportedError) else "bucket.layout"
         return None, [Finding(invariant=kind, problem=error.message)]

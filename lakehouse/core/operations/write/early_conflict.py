@@ -41,7 +41,7 @@ _MOMENT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
+class AnnouncedWrite:
     """A write that has announced its files: their markers, and the groups that it read and decided about."""
 
     prepared: Prepared
@@ -51,13 +51,13 @@ class Announced:
     touched: frozenset[tuple[str, str]]
 
 
-def detects_early(policy: TransactionPolicy, prepared: Prepared) -> bool:
+def uses_early_detection(policy: TransactionPolicy, prepared: Prepared) -> bool:
     """Return whether this write looks for others before it writes."""
     optimistic = policy.many_writers and not policy.non_blocking
     return policy.early_detection and optimistic and not prepared.template.keeps
 
 
-def early_conflict(ours: Announced, policy: TransactionPolicy) -> Conflict | None:
+def early_conflict(ours: AnnouncedWrite, policy: TransactionPolicy) -> Conflict | None:
     """Return to whom this write gives way, None if it may go on; call when it has announced its files."""
     found = _rivals(ours, policy)
     if found and all(conflict.winner.requested > ours.instant.requested for conflict in found):
@@ -70,11 +70,11 @@ def early_conflict(ours: Announced, policy: TransactionPolicy) -> Conflict | Non
     return found[0] if found else None
 
 
-def _root(ours: Announced) -> str:
+def _root(ours: AnnouncedWrite) -> str:
     return ours.prepared.table.env.storage.root
 
 
-def _rivals(ours: Announced, policy: TransactionPolicy) -> list[Conflict]:
+def _rivals(ours: AnnouncedWrite, policy: TransactionPolicy) -> list[Conflict]:
     """Return the conflicts with what was completed since the load and with writes at work, the earliest first."""
     prepared, table = ours.prepared, ours.prepared.table
     change = _change(ours.operation, ours.markers, prepared.extra([], 0), ours.touched, prepared.shared_columns)

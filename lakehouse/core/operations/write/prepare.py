@@ -18,10 +18,11 @@ from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.index.write_tasks import GroupTask
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.create.create import drop_metadata_table
+from lakehouse.core.operations.create.declare import require_ordered
 from lakehouse.core.operations.load.commits import recent_metadata
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable, load_config
-from lakehouse.core.operations.write.tombstones import orders_deletes, require_ordered
+from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
 from lakehouse.core.planning.schema import Role, SchemaPlan, brought_columns, evolve, first_schema, incoming_columns

@@ -54,11 +54,10 @@ from lakehouse.core.planning.tombstones import (
     wiped_partitions,
 )
 from lakehouse.core.timeline.file_deletions import delete_leftovers
-from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.errors import UnsupportedError
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State
-from lakehouse.model.merge import MergeRule
-from lakehouse.spec.options.deletes import DELETE_RETENTION, DeletePolicy
+from lakehouse.spec.options.deletes import DeletePolicy
 
 logger = logging.getLogger(__name__)
 
@@ -68,18 +67,6 @@ _ARCHIVED_AT_ONCE = 64
 _GRACE_MS = 3_600_000
 _REMEMBERING = (Operation.UPSERT, Operation.DELETE)
 _FILTERED = (Operation.UPSERT, Operation.INSERT)
-
-
-def require_ordered(rule: MergeRule, where: str) -> None:
-    """Raise UserError if deletes of a table that is merged by `rule` have no order to be remembered by."""
-    if not rule.compared:
-        raise UserError(
-            f"{where}: {DELETE_RETENTION} compares ordering values of deletes and rows, and this table orders versions "
-            "by commit time; declare an ordering column (EVENT_TIME_ORDERING), or leave the option out",
-            option=DELETE_RETENTION,
-        )
-    if rule.by_parts:
-        raise UnsupportedError(f"{where}: {DELETE_RETENTION} does not order by parts of {rule.ordering[0]!r}")
 
 
 def orders_deletes(table: LoadedTable, schema: pa.Schema) -> bool:
@@ -254,7 +241,7 @@ def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombs
     return replace(known, wiped=wiped).counting(now_ms)
 
 
-def remove_forgotten(table: LoadedTable) -> int:
+def delete_expired_tombstones(table: LoadedTable) -> int:
     """Delete the files whose deletes are all forgotten, those that no commit names included; return how many."""
     storage, now_ms = table.env.storage, table.env.clock.now_ms()
     until = {name: forgotten_at(name) for name in storage.list_names(TOMBSTONES)}

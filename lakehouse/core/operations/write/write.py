@@ -33,11 +33,17 @@ from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.index.protocol import Index, IndexSetup
 from lakehouse.core.index.registry import create_index
 from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, TagResult, TagTask
-from lakehouse.core.operations.commit.cleanup import delete_files, delete_unreported, marked_files, rollback_of, tidy
-from lakehouse.core.operations.commit.clustering_conflicts import refusing_clustering
-from lakehouse.core.operations.commit.complete import Candidate, complete
+from lakehouse.core.operations.commit.cleanup import (
+    clean_up,
+    delete_files,
+    delete_unreported,
+    find_rollback,
+    marked_files,
+)
+from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
+from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
 from lakehouse.core.operations.commit.markers import WriteMarkers
-from lakehouse.core.operations.commit.precondition import Premise
+from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.listing import list_data_files
@@ -48,10 +54,10 @@ from lakehouse.core.operations.read.damage import check_listing
 from lakehouse.core.operations.read.event_time import event_time_extra
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.undo.rollback import roll_back, roll_back_failed_writes
-from lakehouse.core.operations.write.early_conflict import Announced, detects_early, early_conflict
+from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict, uses_early_detection
 from lakehouse.core.operations.write.prepare import Prepared, prepare, profile_stats
 from lakehouse.core.operations.write.tombstones import AppliedDeletes, remembered_deletes
-from lakehouse.core.operations.write.writer_priority import Turn
+from lakehouse.core.operations.write.writer_priority import WriterPriority
 from lakehouse.core.rows.record_merge import DELETED_COLUMN
 from lakehouse.core.state.table_config import require_mergeable
 from lakehouse.core.storage.protocol import NotFoundError
@@ -76,10 +82,16 @@ _STAGED = {Operation.UPSERT, Operation.INSERT, Operation.DELETE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRequest:
-    """What a caller wants written: a frame of the engine, or partitions to delete; `extra` goes into the commit.
+    """One write as the caller asks for it.
 
-    `premise` is what the caller decided by; the write is refused where it no longer holds. `columns` is what the source
-    of the frame says of its columns.
+    Attributes:
+        operation: The kind of write.
+        frame: Rows, in a type that the engine accepts; None for DELETE_PARTITION.
+        partitions: The partitions to delete, for DELETE_PARTITION.
+        extra: Extra metadata of the commit.
+        allow_empty: Commit even if no row changes.
+        precondition: What must still hold at the commit; otherwise the write ends with a Conflict.
+        columns: Which columns the source provided, if rows differ in that.
     """
 
     operation: Operation
@@ -87,7 +99,7 @@ class WriteRequest:
     partitions: tuple[str, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
     allow_empty: bool = False
-    premise: Premise | None = None
+    precondition: Precondition | None = None
     columns: BatchColumns | None = None
 
 
@@ -106,7 +118,7 @@ def write(
     # Lost tries stay as they are, alive, until the end: the rows staged by the first are those of all.
     lost: list[tuple[Instant, Heartbeat]] = []
     runs: list[StagedRun] = []
-    turn, took_ms = Turn(table.env, policies.transaction), 0
+    turn, took_ms = WriterPriority(table.env, policies.transaction), 0
     try:
         while True:
             turn.wait(len(lost), took_ms)
@@ -178,7 +190,7 @@ def _try(
     if isinstance(outcome, NothingToDo):
         _abandon(table, policies, instant, heartbeat)
     elif isinstance(outcome, Conflict):
-        if detects_early(policies.transaction, prepared):
+        if uses_early_detection(policies.transaction, prepared):
             markers.give_up()
     else:
         staged = _is_staged(policies, engine, request, prepared.template)
@@ -298,7 +310,7 @@ def _write(
     if deletes is not None:
         unmet = _unmet(applied.runs, touched) if context.buckets is not None else frozenset[tuple[str, int]]()
         candidate = replace(candidate, makes_late=partial(deletes.makes_late, applied.runs), unmet=unmet)
-    return complete(candidate, policies.transaction)
+    return complete_commit(candidate, policies.transaction)
 
 
 def _candidate(
@@ -309,16 +321,16 @@ def _candidate(
     metadata: CommitMetadata,
     touched: frozenset[tuple[str, str]],
     runs: Sequence[StagedRun],
-) -> Candidate:
+) -> PreparedCommit:
     context = prepared.context(instant.requested)
-    return Candidate(
+    return PreparedCommit(
         table=prepared.table,
         instant=instant,
         metadata=metadata,
         touched=touched,
         strategy=prepared.strategy,
         shared_columns=prepared.shared_columns,
-        premise=request.premise,
+        precondition=request.precondition,
         updates=prepared.updates,
         global_keys=context.global_keys,
         # Where the index finds no keys a key may be twice anyhow; buckets are compared as such.
@@ -347,7 +359,7 @@ def _write_staged(
     listing = None if request.operation in _REPLACING else load_listing(table, partitions)
     slices = () if listing is None else listing.slices
     index, held = _index(table, prepared, context, request.operation), pending_clustering(table)
-    refused = refusing_clustering(table, table.timeline, updates=prepared.updates) if held else {}
+    refused = groups_closed_by_clustering(table, table.timeline, updates=prepared.updates) if held else {}
     lookups = index.lookups(entries, slices, parallelism=engine.parallelism, read_logs_of=_deep(table, context, slices))
     skips, budget = policies.write.skips_damage, context.policy.memory_budget_bytes
     read = slice_context(table, context.schema, budget=budget, skips_damage=skips)
@@ -367,10 +379,10 @@ def _write_staged(
     touched = frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
     planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
     names = [name for attempt, task in planned for name in group_markers(context, attempt, task)]
-    looks = detects_early(policies.transaction, prepared)
+    looks = uses_early_detection(policies.transaction, prepared)
     markers.announce(names, each=looks)
     if looks:
-        ours = Announced(
+        ours = AnnouncedWrite(
             prepared=prepared, instant=instant, operation=request.operation, markers=names, touched=touched
         )
         conflict = early_conflict(ours, policies.transaction)
@@ -505,7 +517,7 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
     try:
         table = table.reload()
         current = table.timeline.find(instant.requested)
-        lost = current is None or rollback_of(table, table.timeline, instant.requested) is not None
+        lost = current is None or find_rollback(table, table.timeline, instant.requested) is not None
         if not lost and current is not None and not current.is_completed:
             left = read_markers(table.env.storage, instant.requested)
         if any(left.values()):
@@ -524,7 +536,7 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
             written = list_data_files(table, change_logs=True)
             files = [file.path for file in written if file.instant == instant.requested]
             delete_files(table, instant.requested, [*files, *marked_files(table, instant.requested).values()])
-            tidy(table, instant.requested)
+            clean_up(table, instant.requested)
             if current is not None:
                 with table_lock(table.env, policies.transaction) as lock:
                     lock.check()
@@ -533,7 +545,7 @@ def _abandon(table: LoadedTable, policies: Policies, instant: Instant, heartbeat
             # Nothing was written, so there is nothing for a rollback to tell others about. As soon as the instant is
             # gone its time may be drawn again, so what bears its name goes before.
             heartbeat.discard()
-            tidy(table, instant.requested, markers=left)
+            clean_up(table, instant.requested, markers=left)
             with table_lock(table.env, policies.transaction) as lock:
                 lock.check()
                 table.store.remove_pending(current)
@@ -553,7 +565,7 @@ def _tidy(
     heartbeat.stop()
     table, requested = prepared.table, outcome.instant.requested
     try:
-        tidy(table, requested, markers=markers, staged=staged)
+        clean_up(table, requested, markers=markers, staged=staged)
     except LakehouseError as error:
         logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, requested, error)
         heartbeat.discard()

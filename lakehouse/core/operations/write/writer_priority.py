@@ -28,7 +28,7 @@ _POLL_S = 0.05
 _LONGEST_MS = 30_000
 
 
-class Turn:
+class WriterPriority:
     """The turn of one write; optimistic writers only, since nobody else loses."""
 
     def __init__(self, env: Env, policy: TransactionPolicy) -> None:

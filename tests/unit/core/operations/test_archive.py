@@ -10,10 +10,11 @@ import pytest
 
 from lakehouse.cli.main import main
 from lakehouse.core.format.timeline.archive import manifest_name
-from lakehouse.core.operations.commit.complete import Candidate, complete
+from lakehouse.core.operations.commit.archive_actions import move_to_archive, read_actions
+from lakehouse.core.operations.commit.complete import PreparedCommit, complete_commit
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.read.scan import Scan, stored_data_schema, with_archived_schemas
-from lakehouse.core.operations.services.archive import Archived, _actions, _move
+from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.write import write
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
@@ -207,7 +208,7 @@ def test_files_of_a_compaction_that_was_rolled_back_and_run_again_stay() -> None
     # The rollback is younger than the compaction, so one archive may take this without that.
     taken = [i for i in table.refresh().timeline if i.requested <= first.instant.requested]
     with table_lock(table.refresh().env, TransactionPolicy()) as lock:
-        _move(table.refresh(), taken, lock)
+        move_to_archive(table.refresh(), taken, lock)
     assert any(i.action is Action.ROLLBACK for i in table.timeline)
     assert data_rows(table) == rows
     archived(table)
@@ -264,7 +265,7 @@ def test_what_an_archiver_that_died_left_on_the_timeline_is_not_undone() -> None
     loaded = table.refresh()
     history, both = loaded.store.history, loaded.timeline.instants[:4]
     assert history is not None
-    history.append(_actions(loaded, both), times[0], times[3], lambda: None)
+    history.append(read_actions(loaded, both), times[0], times[3], lambda: None)
     assert len(every_write(table)) == 6
     with pytest.raises(UserError, match=f"archived, such as {times[2]}"):
         table.restore(times[1])
@@ -292,25 +293,25 @@ def test_a_write_sees_the_rival_that_was_archived_before_its_commit() -> None:
     written(table, range(2))
     outcomes: list[object] = []
 
-    def rival(candidate: Candidate, policy: TransactionPolicy) -> Committed | Conflict:
-        def ours(candidate_of_ours: Candidate, _: TransactionPolicy) -> Committed | Conflict:
+    def rival(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
+        def ours(candidate_of_ours: PreparedCommit, _: TransactionPolicy) -> Committed | Conflict:
             patch.undo()
-            outcomes.append(complete(candidate, policy))
+            outcomes.append(complete_commit(candidate, policy))
             loaded = table.refresh()
             history, gone = loaded.store.history, list(loaded.timeline.writes())
             assert history is not None
-            history.append(_actions(loaded, gone), gone[0].requested, gone[-1].requested, lambda: None)
+            history.append(read_actions(loaded, gone), gone[0].requested, gone[-1].requested, lambda: None)
             loaded.store.remove_archived(gone, lambda: None)
-            return complete(candidate_of_ours, policy)
+            return complete_commit(candidate_of_ours, policy)
 
-        patch.setattr(write, "complete", ours)
+        patch.setattr(write, "complete_commit", ours)
         with pytest.raises(RetryableError, match="another writer won"):
             table.upsert(batch([row("k0", p="a", v="ours")]))
         assert isinstance(outcomes[0], Committed)
         return outcomes[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write, "complete", rival)
+        patch.setattr(write, "complete_commit", rival)
         table.upsert(batch([row("k0", p="a", v="rival", ts=9)]))
     table.upsert(batch([row("k1", p="b", v="later")]))
     assert len(table.archived()) == 3
@@ -395,13 +396,13 @@ def test_a_log_that_completed_after_a_compaction_began_stays_in_its_slice() -> N
     table.upsert(batch([row("a", v="2", ts=2)]))
     late: list[object] = []
 
-    def compacted(candidate: Candidate, *rest: object) -> Committed | Conflict:
+    def compacted(candidate: PreparedCommit, *rest: object) -> Committed | Conflict:
         patch.undo()
         late.append(table.services.plan_compaction(force=True))
-        return complete(candidate, *rest)  # type: ignore[arg-type]
+        return complete_commit(candidate, *rest)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(write, "complete", compacted)
+        patch.setattr(write, "complete_commit", compacted)
         table.upsert(batch([row("b", v="late", ts=3)]))
     table.services.compaction()
     rows = data_rows(table, ["id", "v"])

@@ -69,7 +69,7 @@ def test_a_writer_that_adds_a_column_does_not_lose_to_a_compaction(
 ) -> None:
     planned = table.services.plan_compaction(force=True)
     engine = Interrupting(lambda: table.services.compaction(instant=planned.requested))
-    monkeypatch.setattr("lakehouse.core.table.services.LocalEngine", lambda: engine)
+    monkeypatch.setattr("lakehouse.core.engine.adapters.LocalEngine", lambda: engine)
     assert isinstance(table.upsert(widened(extra="new")), Committed)
     assert [i.action.value for i, _ in table.commits()] == ["deltacommit", "deltacommit", "commit", "deltacommit"]
     assert [(r["id"], r["v"], r["extra"]) for r in data_rows(table)] == [("a", "x", None), ("b", None, "new")]

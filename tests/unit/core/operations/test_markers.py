@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.engine import adapters as engine_module
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.files.markers import MarkerBatch, read_markers
 from lakehouse.core.format.file_names import (
@@ -23,7 +24,6 @@ from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import OutputFile, Storage
-from lakehouse.core.table import services as engine_module
 from lakehouse.core.table.table import Table
 from lakehouse.errors import CommitStateUnknownError, RetryableError
 from lakehouse.model.attempt import Attempt

@@ -200,7 +200,7 @@ def intruding(monkeypatch: pytest.MonkeyPatch, *intruders: Callable[[], object])
 def begin_late(monkeypatch: pytest.MonkeyPatch, intruder: Callable[[], object]) -> None:
     """Let somebody write when the instant of the run is there and its commit is not."""
     done: list[bool] = []
-    complete = write.complete
+    complete = write.complete_commit
 
     def late(candidate: Any, policy: Any) -> Any:
         if not done:
@@ -208,7 +208,7 @@ def begin_late(monkeypatch: pytest.MonkeyPatch, intruder: Callable[[], object]) 
             intruder()
         return complete(candidate, policy)
 
-    monkeypatch.setattr(write, "complete", late)
+    monkeypatch.setattr(write, "complete_commit", late)
 
 
 @pytest.mark.parametrize("options", [{}, MANY], ids=["one writer", "many writers"])
@@ -313,4 +313,4 @@ def test_metadata_of_the_commit_names_its_partitions_only() -> None:
     made = table([1, 2, 3], options={"lakehouse.ttl.max.partitions": "2"})
     metadata: CommitMetadata = committed(made.services.ttl()).metadata
     assert (metadata.stats, sorted(metadata.replaced)) == ((), june(1))
-    assert WriteRequest(operation=Operation.DELETE_PARTITION).premise is None
+    assert WriteRequest(operation=Operation.DELETE_PARTITION).precondition is None

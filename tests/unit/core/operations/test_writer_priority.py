@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakehouse.core.operations.write.writer_priority import PATH, Turn
+from lakehouse.core.operations.write.writer_priority import PATH, WriterPriority
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import make_env
@@ -13,7 +13,7 @@ OPTIMISTIC = TransactionPolicy(concurrency="OPTIMISTIC_CONCURRENCY_CONTROL")
 def test_who_lost_twice_asks_and_others_wait_until_it_is_done_or_its_time_is_over() -> None:
     storage = MemoryStorage()
     env = make_env(storage=storage)
-    loser, other = Turn(env, OPTIMISTIC), Turn(env, OPTIMISTIC)
+    loser, other = WriterPriority(env, OPTIMISTIC), WriterPriority(env, OPTIMISTIC)
     loser.ask(1, 500)
     assert not storage.list(".hoodie")
     loser.ask(2, 500)
@@ -33,19 +33,19 @@ def test_who_lost_twice_asks_and_others_wait_until_it_is_done_or_its_time_is_ove
 
 def test_a_note_of_a_long_try_holds_for_half_a_minute() -> None:
     env = make_env(storage=MemoryStorage())
-    Turn(env, OPTIMISTIC).ask(3, 3_600_000)
+    WriterPriority(env, OPTIMISTIC).ask(3, 3_600_000)
     began = env.clock.now_ms()
-    Turn(env, OPTIMISTIC).wait(0, 0)
+    WriterPriority(env, OPTIMISTIC).wait(0, 0)
     assert 29_000 < env.clock.now_ms() - began < 32_000
 
 
 def test_who_never_loses_asks_nothing_and_waits_for_nobody() -> None:
     storage = MemoryStorage()
     env = make_env(storage=storage)
-    Turn(env, OPTIMISTIC).ask(5, 500)
+    WriterPriority(env, OPTIMISTIC).ask(5, 500)
     began = env.clock.now_ms()
     for mode in ("SINGLE_WRITER", "NON_BLOCKING_CONCURRENCY_CONTROL"):
-        turn = Turn(env, TransactionPolicy(concurrency=mode))
+        turn = WriterPriority(env, TransactionPolicy(concurrency=mode))
         turn.wait(0, 0)
         turn.ask(5, 500)
         turn.end()
@@ -55,7 +55,11 @@ def test_who_never_loses_asks_nothing_and_waits_for_nobody() -> None:
 def test_who_waited_and_had_lost_as_often_takes_the_next_turn() -> None:
     storage = MemoryStorage()
     env = make_env(storage=storage)
-    first, second, fresh = Turn(env, OPTIMISTIC), Turn(env, OPTIMISTIC), Turn(env, OPTIMISTIC)
+    first, second, fresh = (
+        WriterPriority(env, OPTIMISTIC),
+        WriterPriority(env, OPTIMISTIC),
+        WriterPriority(env, OPTIMISTIC),
+    )
     first.ask(2, 500)
     first.end()
     second.wait(2, 500)
@@ -73,9 +77,9 @@ def test_what_is_no_note_of_a_writer_makes_nobody_wait() -> None:
         env = make_env(storage=storage)
         storage.put(PATH, data)
         began = env.clock.now_ms()
-        Turn(env, OPTIMISTIC).wait(0, 0)
+        WriterPriority(env, OPTIMISTIC).wait(0, 0)
         assert env.clock.now_ms() - began < 100
-        loser = Turn(env, OPTIMISTIC)
+        loser = WriterPriority(env, OPTIMISTIC)
         loser.ask(2, 500)
         loser.end()
         assert not storage.list(".hoodie")

@@ -8,7 +8,7 @@ import pytest
 
 from lakehouse.core.files.markers import MarkerBatch, create_marker
 from lakehouse.core.format.file_names import marker_name, parse_base_file
-from lakehouse.core.operations.commit.cleanup import sweep
+from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.spec.options.parser import parse_options
@@ -49,7 +49,7 @@ def test_sweep_keeps_files_of_archived_commit_whose_markers_were_left(kind: str)
     assert len(archived) >= COMMITS // 2
     for instant in archived:
         leave_markers(env.storage, instant.requested, files[instant.requested], kind)
-    sweep(table.refresh(), parse_options({}).transaction)
+    clean_up_ended_writes(table.refresh(), parse_options({}).transaction)
     assert files_of(env.storage) == files
     assert data_rows(Table.open(env.storage.root, env=env), ["id", "v"]) == rows
 
@@ -65,5 +65,5 @@ def test_sweep_deletes_files_that_a_rolled_back_write_left_and_no_others() -> No
     table.rollback(lost)
     env.storage.put(path, data)
     leave_markers(env.storage, lost, [path], "batch")
-    sweep(table.refresh(), parse_options({}).transaction)
+    clean_up_ended_writes(table.refresh(), parse_options({}).transaction)
     assert files_of(env.storage) == {instant: files for instant, files in before.items() if instant != lost}

@@ -1,0 +1,118 @@
+"""Move completed actions from the active timeline to the archived timeline (TL-5.2).
+
+    <first>_<last>_0.parquet   manifest_<n+1>   _version_    then the actions' files on the active timeline are deleted
+
+A crash in between leaves an action in both places. Readers then use the active timeline, and the next archive does not
+write the action again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from lakehouse.core.operations.load.commits import archived_writes
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.planning.archive import Bound
+from lakehouse.core.timeline.archived_timeline import History
+from lakehouse.core.timeline.table_lock import TableLock
+from lakehouse.errors import RetryableError, UserError
+from lakehouse.model.archive import ArchivedAction
+from lakehouse.model.instant import Action, Instant, State
+
+_READERS = 8
+_PLANNED = frozenset({Action.CLEAN, Action.COMPACTION, Action.LOGCOMPACTION})
+_REPLACING = frozenset({Action.REPLACECOMMIT, Action.CLUSTERING})
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedFiles:
+    """Writes whose files were looked for and are all deleted; kept so that a repeated check does not list again.
+
+    `replaced`: replacecommits whose replaced file groups have no files. `undone`: undone writes without files.
+    """
+
+    replaced: set[str] = field(default_factory=set)
+    undone: set[str] = field(default_factory=set)
+
+
+def archive_savepointed_commit(table: LoadedTable, requested: str, lock: TableLock) -> None:
+    """Archive a commit that only its savepoint kept on the active timeline; call under the lock.
+
+    Call it before the savepoint is deleted. Without savepoint, the active timeline would begin with this commit, and
+    readers would ignore the commits that were archived after it.
+
+    Raises:
+        UserError: Files of file groups that the commit replaced still exist.
+    """
+    commit = table.timeline.find(requested)
+    if commit is None or not archived_writes(table, requested_from=requested):
+        return
+    bound = bound_of_replaced(table, [commit], DeletedFiles())
+    if bound is not None:
+        raise UserError(f"{table.env.storage.root}: commits after {requested} are archived, and {bound.reason}")
+    move_to_archive(table, [commit], lock)
+
+
+def move_to_archive(table: LoadedTable, instants: Sequence[Instant], lock: TableLock) -> History:
+    """Write actions to the archived timeline, then delete them from the active one; call under the lock."""
+    history = table.store.history
+    assert history is not None, "layout 1 is refused before"
+    history.settle(lock.check)
+    archived = {(i.key, i.completed) for i in history.instants(requested_from=instants[0].requested)}
+    missing = [instant for instant in instants if (instant.key, instant.completed) not in archived]
+    if missing:
+        history.append(read_actions(table, missing), missing[0].requested, missing[-1].requested, lock.check)
+    table.store.remove_archived(instants, lock.check)
+    return history
+
+
+def read_actions(table: LoadedTable, instants: Iterable[Instant]) -> Iterator[ArchivedAction]:
+    """Yield actions with the contents of their files; reads a few of them ahead."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        wanted = list(instants)
+        for start in range(0, len(wanted), _READERS):
+            yield from pool.map(partial(_read_action, table), wanted[start : start + _READERS])
+
+
+def _read_action(table: LoadedTable, instant: Instant) -> ArchivedAction:
+    store = table.store
+    pending = store.pending_files(instant)
+    plan = None
+    # As in Hudi: the plan is the requested file; for a replacecommit the inflight file, if it is not empty.
+    for state in pending:
+        if state.action in _REPLACING or (state.action in _PLANNED and state is pending[0]):
+            plan = store.read(state, state.state) or plan
+    metadata = store.read(instant, State.COMPLETED)
+    if metadata is None:
+        raise RetryableError(
+            f"{table.env.storage.root}: {instant.requested} was archived by another process meanwhile; run again",
+            instant=instant.requested,
+        )
+    return ArchivedAction(instant=instant, metadata=metadata, plan=plan)
+
+
+def bound_of_replaced(table: LoadedTable, instants: Iterable[Instant], deleted: DeletedFiles) -> Bound | None:
+    """Return the first of some commits whose replaced file groups still have files, as a bound of the archive.
+
+    Once such a commit is archived, readers would see these files again. A clean may have failed to delete them, or
+    kept them for a savepoint that was deleted since.
+    """
+    replacing = [i for i in instants if i.action is Action.REPLACECOMMIT and i.requested not in deleted.replaced]
+    commits = table.store.commits(replacing)
+    partitions = sorted({partition for _, metadata in commits for partition in metadata.replaced})
+    if not partitions:
+        return None
+    groups = {(file.partition, file.file_id) for file in list_data_files(table, partitions)}
+    for instant, metadata in commits:
+        for partition, file_ids in metadata.replaced.items():
+            if any((partition, file_id) in groups for file_id in file_ids):
+                reason = (
+                    f"files that {instant.requested} replaced in {partition!r} are still there; a clean removes them"
+                )
+                return Bound(requested=instant.requested, reason=reason)
+        deleted.replaced.add(instant.requested)
+    return None
