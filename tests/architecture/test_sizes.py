@@ -27,7 +27,6 @@ MANY_PARAMETERS: frozenset[str] = frozenset(
         "lakehouse/core/files/slice_reader.py:read_slice",
         "lakehouse/core/format/avro/decode.py:_next_blocks",
         "lakehouse/core/format/parquet/murmur_hash.py:__init__",
-        "lakehouse/core/operations/read/scan.py:slice_context",
         "lakehouse/core/operations/services/clean.py:_complete",
         "lakehouse/core/operations/services/clean.py:_run",
         "lakehouse/core/operations/services/clean.py:run",

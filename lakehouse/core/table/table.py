@@ -5,14 +5,13 @@ Arrow input runs in this process; a Spark DataFrame runs on its Spark session. B
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 
-from lakehouse.core.engine.adapters import frame_engine, session_adapter, session_engine
+from lakehouse.core.engine.adapters import frame_engine, session_engine
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.operations.commit.precondition import Precondition
@@ -29,11 +28,22 @@ from lakehouse.core.operations.load.savepoints import savepoints
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable, load_table
-from lakehouse.core.operations.read.cdc import CDC, ChangeRequest, ChangeScan, check_format, plan_change_read
+from lakehouse.core.operations.read.cdc import CDC, check_format
+from lakehouse.core.operations.read.commit_range import commits_in_range
 from lakehouse.core.operations.read.describe import describe
 from lakehouse.core.operations.read.event_time import event_time_bound, version_at, watermark
 from lakehouse.core.operations.read.health import TableHealth, table_health
-from lakehouse.core.operations.read.scan import Scan, ScanRequest, changed_instants, plan_read, with_archived_schemas
+from lakehouse.core.operations.read.queries import (
+    SNAPSHOT,
+    Changes,
+    CompletedUpTo,
+    Incremental,
+    Query,
+    ReadOptimized,
+    ScanRequest,
+    TimeTravel,
+    Version,
+)
 from lakehouse.core.operations.undo.restore import Restored, restore
 from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_dead_writes, rollback
 from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
@@ -43,6 +53,7 @@ from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.services import TableServices
 from lakehouse.core.timeline.env import Env
 from lakehouse.errors import ConflictError, UserError, nearest
@@ -57,41 +68,6 @@ from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.schema import SchemaPolicy
 
 Outcome = Committed | NothingToDo
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableScan:
-    """A read to be run: as batches, as one Arrow table, or as a Spark DataFrame."""
-
-    table: LoadedTable
-    request: ScanRequest | ChangeRequest
-
-    def plan(self) -> Scan | ChangeScan:
-        """Return what would be read; no data file is opened."""
-        if isinstance(self.request, ChangeRequest):
-            return plan_change_read(self.table, self.request)
-        return plan_read(self.table, self.request)
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as record batches."""
-        return self.plan().batches()
-
-    def to_arrow(self) -> pa.Table:
-        """Return all rows as one table."""
-        scan = self.plan()
-        return pa.Table.from_batches(scan.batches(), scan.schema)
-
-    def to_spark(self, spark: Any) -> Any:
-        """Return a DataFrame: Spark's own parquet scan over the planned files; logs and changes are read by workers."""
-        adapter = session_adapter(spark)
-        scan = self.plan()
-        if isinstance(scan, Scan):
-            scan = with_archived_schemas(self.table, scan)
-        return adapter.scan_to_frame(spark, scan)
-
-    def count(self) -> int:
-        """Return the number of rows."""
-        return sum(batch.num_rows for batch in self.to_batches())
 
 
 class WriteCall(TypedDict, total=False):
@@ -308,18 +284,14 @@ class Table:
         """
         if as_of is not None and as_of_event_time is not None:
             raise UserError(f"as_of={as_of!r} and as_of_event_time={str(as_of_event_time)!r}: give one of them")
-        chosen = None if columns is None else text_list(columns, "columns", ordered=True)
         table = self.refresh()
-        request = ScanRequest(
-            columns=chosen,
-            where=where,
-            as_of=as_of,
-            read_optimized=read_optimized,
-            memory_budget_bytes=self._policies.write.memory_budget_bytes,
-            completed_up_to=None if as_of_event_time is None else event_time_bound(table, as_of_event_time),
-            skips_damage=self._policies.write.skips_damage,
-        )
-        return TableScan(table=table, request=request)
+        version: Version = SNAPSHOT
+        if as_of is not None:
+            version = TimeTravel(as_of)
+        elif as_of_event_time is not None:
+            version = CompletedUpTo(event_time_bound(table, as_of_event_time))
+        query = ReadOptimized(version) if read_optimized else version
+        return self._scan(table, query, columns, where)
 
     def incremental(
         self,
@@ -338,20 +310,8 @@ class Table:
         come in the order in which they completed. Raises UserError unless the table was created with `cdc`.
         """
         check_format(format)
-        chosen = None if columns is None else text_list(columns, "columns", ordered=True)
-        budget = self._policies.write.memory_budget_bytes
-        request: ScanRequest | ChangeRequest = ScanRequest(
-            columns=chosen,
-            where=where,
-            incremental=True,
-            begin=begin,
-            end=end,
-            memory_budget_bytes=budget,
-            skips_damage=self._policies.write.skips_damage,
-        )
-        if format == CDC:
-            request = ChangeRequest(columns=chosen, where=where, begin=begin, end=end, memory_budget_bytes=budget)
-        return TableScan(table=self.refresh(), request=request)
+        query = Changes(begin, end) if format == CDC else Incremental(begin, end)
+        return self._scan(self.refresh(), query, columns, where)
 
     def partitions(self) -> tuple[str, ...]:
         """Return the relative paths of partitions that hold data files ("" for a table without partitions)."""
@@ -383,7 +343,7 @@ class Table:
 
     def changes(self, begin: str | None, end: str | None = None) -> tuple[Instant, ...]:
         """Return the writes completed in (begin, end]."""
-        return changed_instants(self.refresh(), begin, end)
+        return commits_in_range(self.refresh(), begin, end)
 
     def watermark(self) -> Watermark:
         """Return how far event time has come: before `value` no event is missing, by what its writers said."""
@@ -440,6 +400,18 @@ class Table:
         RetryableError if a writer is alive, unless `force`.
         """
         return restore(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
+
+    def _scan(
+        self, table: LoadedTable, query: Query, columns: str | Sequence[str] | None, where: str | None
+    ) -> TableScan:
+        request = ScanRequest(
+            query=query,
+            columns=None if columns is None else text_list(columns, "columns", ordered=True),
+            where=where,
+            memory_budget_bytes=self._policies.write.memory_budget_bytes,
+            skips_damage=self._policies.write.skips_damage,
+        )
+        return TableScan(table=table, request=request)
 
     def _write(self, operation: Operation, rows: Any, call: WriteCall) -> Outcome:
         for name in call:

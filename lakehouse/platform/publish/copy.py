@@ -11,6 +11,7 @@ from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.queries import CompletedUpTo
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.timeline.publications import read_manifest
 from lakehouse.errors import CorruptTableError
@@ -36,7 +37,7 @@ def copy_partition(
             path=partition.manifest,
         )
     budget = job.policies.write.memory_budget_bytes
-    read = slice_context(loaded, schema, completed_up_to=partition.version.completion, budget=budget // 2)
+    read = slice_context(loaded, schema, version=CompletedUpTo(partition.version.completion), budget=budget // 2)
     columns = data_schema(job, loaded, schema)
     context = CopyContext(
         read=read,

@@ -24,14 +24,9 @@ from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.slices import load_visible, slices_of
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.scan import (
-    EARLIEST,
-    READ_BUDGET,
-    changed_instants,
-    instant_text,
-    reaching_back,
-    slice_context,
-)
+from lakehouse.core.operations.read.commit_range import loaded_commits_in_range, with_archived_range
+from lakehouse.core.operations.read.queries import EARLIEST, Changes, ScanRequest, instant_text
+from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.planning.cdc import UNCHANGING, FileGroupChange, plan_changes
 from lakehouse.core.planning.predicate import check_columns, parse_predicate, to_arrow
 from lakehouse.core.planning.scan import partition_filter
@@ -45,21 +40,6 @@ from lakehouse.model.predicate import Predicate, columns_of
 #: What an incremental read may tell: rows as they are, or what changed.
 LATEST_STATE, CDC = FORMATS = ("latest_state", "cdc")
 JSON_SCHEMA = pa.schema([(name, pa.string()) for name in ("op", "ts_ms", BEFORE, AFTER)])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeRequest:
-    """Which changes a reader asks for: those of commits completed in (begin, end], as for incremental reads.
-
-    `columns` are those of the images. `where` keeps changes whose row before or whose row after meets the condition, so
-    rows that begin or cease to meet it are seen doing so.
-    """
-
-    begin: str | None = None
-    end: str | None = None
-    columns: tuple[str, ...] | None = None
-    where: str | Predicate | None = None
-    memory_budget_bytes: int = READ_BUDGET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +90,18 @@ def check_format(text: str) -> None:
         raise UserError(f"format {text!r} of an incremental read: must be {known}.{nearest(text, FORMATS)}")
 
 
-def plan_change_read(table: LoadedTable, request: ChangeRequest) -> ChangeScan:
-    """Plan a read of changes; opens no data file.
+def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -> ChangeScan:
+    """Plan a read of changes; no data file is opened.
 
-    Raises UserError for a table that keeps no change data, for columns that are not there, and for changes that cannot
-    be told any more; UnsupportedError for logs of version 6.
+    Args:
+        table: The loaded table.
+        query: The range of commits.
+        request: Columns of the images, condition and memory budget; its query is not used.
+
+    Raises:
+        UserError: The table keeps no change data, a column does not exist, or changes of the range are not stored
+            any more.
+        UnsupportedError: The changes are in log files of version 6.
     """
     _check(table)
     schema = table_schema(table)
@@ -123,11 +110,11 @@ def plan_change_read(table: LoadedTable, request: ChangeRequest) -> ChangeScan:
     if where is not None:
         check_columns(where, full)
     images = full if request.columns is None else _chosen(full, request.columns)
-    table = reaching_back(table, request.begin, request.end)
-    instants = changed_instants(table, request.begin, request.end)
+    table = with_archived_range(table, query.begin, query.end)
+    instants = loaded_commits_in_range(table, query.begin, query.end)
     commits = [pair for pair in table.store.commits(instants) if pair[1].operation not in UNCHANGING]
     commits.sort(key=lambda pair: (pair[0].completion, pair[0].requested))
-    _refuse_archived(table, request)
+    _refuse_archived(table, query.begin)
     changes = _changes(table, commits)
     if any(s is not None and s.logs for change in changes for s in (change.before, change.after)):
         require_mergeable(table.config)
@@ -193,20 +180,20 @@ def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata
     return plan_changes(commits, slices, table.timeline, layout=table.config.layout, gone=lost)
 
 
-def _refuse_archived(table: LoadedTable, request: ChangeRequest) -> None:
+def _refuse_archived(table: LoadedTable, begin: str | None) -> None:
     """Raise UserError if commits of the range are archived where the archive is not read, that of version 6."""
-    if request.begin is None or table.config.layout != LAYOUT_V6:
+    if begin is None or table.config.layout != LAYOUT_V6:
         return
-    begin = "" if request.begin == EARLIEST else instant_text(request.begin)
+    after = "" if begin == EARLIEST else instant_text(begin)
     first = load_visible(table).archived_before
-    if begin >= first or not table.env.storage.list(_archive(table)):
+    if after >= first or not table.env.storage.list(_archive(table)):
         return
-    archived = {file.instant for file in list_data_files(table) if begin < file.instant < first}
+    archived = {file.instant for file in list_data_files(table) if after < file.instant < first}
     if archived:
         raise UserError(
-            f"the changes since {request.begin} are not known any more: commits up to {max(archived)} are archived. "
+            f"the changes since {begin} are not known any more: commits up to {max(archived)} are archived. "
             f"Begin at {max(archived)} or later, with a snapshot as of then before it",
-            begin=request.begin,
+            begin=begin,
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.operations.commit.results import Committed
-from lakehouse.core.operations.read.scan import instant_text
+from lakehouse.core.operations.read.queries import instant_text
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, make_table, row

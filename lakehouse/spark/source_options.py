@@ -1,0 +1,147 @@
+"""Parses the options of `spark.read.format("lakehouse")` into a query and the settings of the read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakehouse.core.operations.read.cdc import CDC, LATEST_STATE, check_format
+from lakehouse.core.operations.read.queries import (
+    EARLIEST,
+    SNAPSHOT,
+    Changes,
+    EventTimeTravel,
+    Incremental,
+    Query,
+    ReadOptimized,
+    RowQuery,
+    TimeTravel,
+    Version,
+)
+from lakehouse.errors import UserError, nearest
+from lakehouse.spec.options.parser import parse_options
+
+NAME = "lakehouse"
+PATH = "path"
+COLUMNS = "columns"
+QUERY_TYPE = "hoodie.datasource.query.type"
+BEGIN = "hoodie.datasource.read.begin.instanttime"
+END = "hoodie.datasource.read.end.instanttime"
+FORMAT = "hoodie.datasource.query.incremental.format"
+AS_OF = "as.of.instant"
+AS_OF_EVENT_TIME = "as.of.event.time"
+FUNCTIONS = "allowed_functions"
+START_OFFSET = "hoodie.datasource.streaming.startOffset"
+DAMAGED_FILES = "lakehouse.damaged.files"
+_OPTIONS = (
+    PATH,
+    COLUMNS,
+    QUERY_TYPE,
+    BEGIN,
+    END,
+    FORMAT,
+    AS_OF,
+    AS_OF_EVENT_TIME,
+    FUNCTIONS,
+    START_OFFSET,
+    DAMAGED_FILES,
+)
+_STORAGE_PREFIXES = ("fs.", "aws_", "google_", "azure_", "allow_http", "max_attempts")
+_SNAPSHOT, _READ_OPTIMIZED, _INCREMENTAL = "snapshot", "read_optimized", "incremental"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options of one read.
+
+    Attributes:
+        location: URL or path of the table.
+        query: What a batch read returns; a stream reads the commits since its offset.
+        columns: Columns of the result; None for all.
+        storage: Options of the table's storage.
+        functions: Functions of the table that may be loaded.
+        start_offset: Where a new stream starts: "earliest", "latest" or a completion time.
+        skips_damage: Skip rows of missing or damaged files.
+    """
+
+    location: str
+    query: Query
+    columns: tuple[str, ...] | None
+    storage: Mapping[str, str]
+    functions: tuple[str, ...]
+    start_offset: str
+    skips_damage: bool
+
+    @property
+    def reads_changes(self) -> bool:
+        """Whether the result is changes instead of rows."""
+        return isinstance(self.query, Changes)
+
+
+def parse_source_options(options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
+    """Parse the options of a read; keys are compared without regard to case.
+
+    Raises UserError for an unknown option, a missing location, and options that contradict each other.
+    """
+    values = {key.lower(): value for key, value in options.items()}
+    lower_case = [name.lower() for name in _OPTIONS]
+    for key in values:
+        if key not in lower_case and not key.startswith(_STORAGE_PREFIXES):
+            raise UserError(f'option {key!r} is unknown to format("{NAME}").{nearest(key, _OPTIONS)}', option=key)
+    if PATH not in values:
+        raise UserError(f'format("{NAME}") needs the table\'s location: .load(location)')
+    query: Query
+    if _reads_changes(values):
+        query = _changes(values)
+        if streaming:
+            # A stream has no range of its own.
+            _row_query(values)
+    else:
+        query = _row_query(values)
+    damaged = {DAMAGED_FILES: values[DAMAGED_FILES]} if DAMAGED_FILES in values else {}
+    return SourceOptions(
+        location=values[PATH],
+        query=query,
+        columns=_names(values.get(COLUMNS, "")) or None,
+        storage={key: value for key, value in options.items() if key.lower().startswith(_STORAGE_PREFIXES)},
+        functions=_names(values.get(FUNCTIONS, "")),
+        start_offset=values.get(START_OFFSET.lower(), EARLIEST),
+        skips_damage=parse_options(damaged).write.skips_damage,
+    )
+
+
+def _reads_changes(values: Mapping[str, str]) -> bool:
+    text = values.get(FORMAT, LATEST_STATE).lower()
+    check_format(text)
+    return text == CDC
+
+
+def _changes(values: Mapping[str, str]) -> Changes:
+    if values.get(QUERY_TYPE, _INCREMENTAL).lower() != _INCREMENTAL:
+        raise UserError(
+            f"{FORMAT}={CDC} and {QUERY_TYPE}={values[QUERY_TYPE]} contradict; changes are an incremental query"
+        )
+    return Changes(values.get(BEGIN), values.get(END))
+
+
+def _row_query(values: Mapping[str, str]) -> RowQuery:
+    query_type = values.get(QUERY_TYPE, _SNAPSHOT).lower()
+    if query_type not in (_SNAPSHOT, _READ_OPTIMIZED, _INCREMENTAL):
+        raise UserError(f"{QUERY_TYPE}={query_type!r}: must be snapshot, read_optimized or incremental")
+    if AS_OF_EVENT_TIME in values and (query_type == _INCREMENTAL or AS_OF in values):
+        other = f"{QUERY_TYPE}=incremental" if query_type == _INCREMENTAL else f"{AS_OF}={values[AS_OF]}"
+        raise UserError(f"{AS_OF_EVENT_TIME}={values[AS_OF_EVENT_TIME]} and {other} contradict; give one of them")
+    if query_type == _INCREMENTAL:
+        return Incremental(values.get(BEGIN), values.get(END))
+    if BEGIN in values or END in values:
+        raise UserError(f"{BEGIN} and {END} need {QUERY_TYPE}=incremental")
+    version: Version = SNAPSHOT
+    if AS_OF in values:
+        version = TimeTravel(values[AS_OF])
+    elif AS_OF_EVENT_TIME in values:
+        version = EventTimeTravel(values[AS_OF_EVENT_TIME])
+    return ReadOptimized(version) if query_type == _READ_OPTIMIZED else version
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
