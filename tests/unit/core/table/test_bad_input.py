@@ -330,7 +330,7 @@ def test_a_compaction_that_is_not_planned_is_named_with_those_that_are() -> None
 def test_tables_of_version_six_are_compacted_by_hudi_alone(tmp_path: Path) -> None:
     fixture = next(table for table in load_fixture_tables() if table.name == "mor_v6_nonpartitioned")
     table = Table.open(str(fixture.unpack(tmp_path)))
-    with pytest.raises(UnsupportedError, match="version 6 can be read but not written"):
+    with pytest.raises(UnsupportedError, match="version 6 are read only here"):
         table.services.compaction(force=True)
     with pytest.raises(UnsupportedError, match="version 6 can be read but not written"):
         table.upsert(table.scan().to_arrow())
