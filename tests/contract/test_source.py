@@ -1,0 +1,489 @@
+"""The contract of sources, run on every registered source and on a log in memory that this module defines.
+
+A source is added by its settings in `lakehouse.spec`, its reader in `lakehouse.platform.sources`, one entry in each of
+the two registries, and one `Landing` here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.env import Env
+from lakehouse.errors import CorruptTableError, UserError
+from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, INTERVAL, IngestContext, ingest
+from lakehouse.platform.sources.dead_letters import DeadLetterBox
+from lakehouse.platform.sources.registry import SOURCES, open_source
+from lakehouse.platform.sources.source import Batch, Interval, KnownColumns, Source, SourcePlan
+from lakehouse.platform.sources.source_context import SourceContext
+from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus, interval_text
+from lakehouse.spec.ingest import SOURCE_SPECS, IngestSpec, ingest_mapping
+from lakehouse.spec.options.schema import SchemaPolicy
+from lakehouse.spec.source import reader_options
+from lakehouse.spec.table import TableSpec, parse_spec
+from lakehouse.spec.yaml_section import Section
+from tests.support.file_ingest import file_ingest
+from tests.support.ingested import BAD, files_source
+
+_numbers = count(1)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+KNOWN = KnownColumns(policy=SchemaPolicy())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSpec:
+    """Settings of the log in memory."""
+
+    KIND: ClassVar[str] = "log"
+    NAMES: ClassVar[tuple[str, ...]] = ("topic", "by_time", "options")
+
+    topic: str
+    by_time: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_by_interval(self) -> bool:
+        """Whether a run reads the records of its data interval."""
+        return self.by_time
+
+    @property
+    def declares_types(self) -> bool:
+        """Whether the log declares column types."""
+        return True
+
+    @property
+    def description(self) -> str:
+        """What a run reads."""
+        return f"records of topic {self.topic}"
+
+    @classmethod
+    def parse(cls, section: Section) -> Self:
+        """Read the settings from the section."""
+        return cls(
+            topic=section.required("topic"), by_time=section.boolean("by_time", False), options=reader_options(section)
+        )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the settings as YAML has them."""
+        mapping: dict[str, Any] = {"topic": self.topic}
+        if self.by_time:
+            mapping["by_time"] = True
+        return mapping | ({"options": dict(self.options)} if self.options else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlan(SourcePlan):
+    """The records to read: their offsets."""
+
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSource:
+    """Records with an hour each; the checkpoint is the next offset."""
+
+    settings: LogSpec
+    records: list[tuple[datetime, str]]
+
+    def plan(self, checkpoint: str | None, interval: Interval | None, *, full_refresh: bool) -> LogPlan:
+        """Choose offsets by time or from the checkpoint."""
+        by_time, first = self.settings.by_time, 0
+        if by_time and interval is None:
+            raise UserError(f"topic {self.settings.topic!r} is read by data interval, and this run has none")
+        if checkpoint is not None and not checkpoint.isdigit():
+            raise CorruptTableError(f"the ingest checkpoint {checkpoint!r} is no offset")
+        if checkpoint is not None and not (by_time or full_refresh):
+            first = int(checkpoint)
+        offsets = tuple(
+            offset
+            for offset, (moment, _) in enumerate(self.records)
+            if offset >= first and (not by_time or interval is None or interval[0] <= moment < interval[1])
+        )
+        return LogPlan(
+            units=len(offsets),
+            reason=f"{len(offsets)} of {len(self.records)} records are to ingest",
+            fingerprint=f"{offsets[0]}-{offsets[-1]}" if offsets else "",
+            checkpoint=str(offsets[-1] + 1) if offsets and not by_time else None,
+            metadata={"lakehouse.ingest.offsets": json.dumps(offsets)},
+            names=(self.settings.topic,),
+            offsets=offsets,
+        )
+
+    @contextmanager
+    def read(self, plan: LogPlan, *, known: KnownColumns, dead_letters: DeadLetterBox) -> Iterator[Batch | None]:
+        """Read the planned offsets."""
+        texts = [self.records[offset][1] for offset in plan.offsets]
+        letters = [text for text in texts if text.startswith(BAD)]
+        for number, letter in enumerate(letters):
+            path = f"{dead_letters.path_of(dead_letters.attempt)}/part-{number}.json"
+            dead_letters.storage.put(path, letter.encode())
+        rows = [{"id": text, "p": "p", "ts": 1} for text in texts if text not in letters]
+        schema = pa.schema({"id": pa.string(), "p": pa.string(), "ts": pa.int64()})
+        frame: Any = pa.Table.from_pylist(rows, schema)
+        columns: Any = schema
+        yield Batch(frame=frame, rows=len(rows), bad_records=len(letters), schema=columns)
+
+    def verify(self, plan: LogPlan) -> None:
+        """Accept every plan: records of a log do not change."""
+
+
+class Landing:
+    """A source that receives records, and the table that reads them."""
+
+    def __init__(self, by_interval: bool) -> None:
+        self.root = f"memory://source-{next(_numbers)}"
+        self.by_interval = by_interval
+
+    def spec(self) -> TableSpec:
+        """Return the spec of the table, which inserts: a record that is read twice is there twice."""
+        return TableSpec(
+            table="t",
+            location=f"{self.root}/table",
+            record_key=("id",),
+            schema={"id": "string", "p": "string", "ts": "bigint"},
+            ingest=self.section(),
+        )
+
+    def section(self) -> IngestSpec:
+        """Return the `ingest` section."""
+        raise NotImplementedError
+
+    def source(self) -> Source[Any]:
+        """Return the source."""
+        raise NotImplementedError
+
+    def put(self, *records: str, hour: int = 0) -> None:
+        """Append records; a record is its key, or begins with `BAD`."""
+        raise NotImplementedError
+
+    def run(self, hour: int = 0, source: Source[Any] | None = None, *, full_refresh: bool = False) -> JobReport:
+        """Ingest once."""
+        bounds = tuple(moment.isoformat() for moment in interval(hour)) if self.by_interval else (None, None)
+        spec = self.spec()
+        return ingest(
+            IngestContext(
+                source=source or self.source(),
+                spec=spec,
+                command=JobCommand(
+                    verb="ingest",
+                    action="run",
+                    table="t",
+                    interval_start=bounds[0],
+                    interval_end=bounds[1],
+                    full_refresh=full_refresh,
+                ),
+                options=spec.write_options(),
+                env=Env(storage=open_storage(spec.location)),
+                open=open_storage,
+            )
+        )
+
+    def plan(self, checkpoint: str | None = None, hour: int = 0, *, full_refresh: bool = False) -> SourcePlan:
+        """Plan once."""
+        bounds = interval(hour) if self.by_interval else None
+        plan: SourcePlan = self.source().plan(checkpoint, bounds, full_refresh=full_refresh)
+        return plan
+
+    def checkpoint(self) -> str | None:
+        """Return the checkpoint of the newest commit, None before the first commit."""
+        exists = bool(open_storage(f"{self.root}/table").list_dir(".hoodie")[0])
+        return Table.open(f"{self.root}/table").last_commit_extra(CHECKPOINT) if exists else None
+
+    def extra(self) -> Mapping[str, str]:
+        """Return the extra metadata of the newest commit."""
+        return Table.open(f"{self.root}/table").commits()[-1][1].extra
+
+    def rows(self) -> Counter[str]:
+        """Return the number of rows of each key."""
+        table = Table.open(f"{self.root}/table")
+        return Counter(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
+
+
+class FilesLanding(Landing):
+    """A landing zone in memory: each call of `put` writes one file."""
+
+    def __init__(self, by_interval: bool) -> None:
+        super().__init__(by_interval)
+        self.lake = MemoryStorage(self.root)
+        self.lake.put("landing/_here", b"")
+        self.written = 0
+
+    def section(self) -> IngestSpec:
+        path = f"{self.root}/landing/" + ("{start:%Y-%m-%d-%H}/" if self.by_interval else "")
+        missing = "skip" if self.by_interval else None
+        return file_ingest(path=path, missing=missing, operation="insert", max_bad_records=9)
+
+    def source(self) -> Source[Any]:
+        return files_source(self.spec())
+
+    def put(self, *records: str, hour: int = 0) -> None:
+        self.written += 1
+        lines = [text if text.startswith(BAD) else json.dumps({"id": text, "p": "p", "ts": 1}) for text in records]
+        name = f"landing/{START + timedelta(hours=hour):%Y-%m-%d-%H}/{self.written}.json"
+        self.lake.put(name, "".join(f"{line}\n" for line in lines).encode())
+
+
+class LogLanding(Landing):
+    """A log in memory."""
+
+    def __init__(self, by_interval: bool) -> None:
+        super().__init__(by_interval)
+        self.records: list[tuple[datetime, str]] = []
+
+    def section(self) -> IngestSpec:
+        return IngestSpec(
+            source=LogSpec(topic="orders", by_time=self.by_interval), operation="insert", max_bad_records=9
+        )
+
+    def source(self) -> Source[Any]:
+        settings = self.section().source
+        assert isinstance(settings, LogSpec)
+        return LogSource(settings=settings, records=self.records)
+
+    def put(self, *records: str, hour: int = 0) -> None:
+        self.records += [(START + timedelta(hours=hour), text) for text in records]
+
+
+@dataclass
+class Crashing:
+    """A source whose run fails after everything was read, before the commit."""
+
+    inner: Source[Any]
+
+    def plan(self, *arguments: Any, **named: Any) -> SourcePlan:
+        """Plan as the source does."""
+        plan: SourcePlan = self.inner.plan(*arguments, **named)
+        return plan
+
+    @contextmanager
+    def read(self, plan: Any, **named: Any) -> Iterator[Batch | None]:
+        """Read as the source does."""
+        with self.inner.read(plan, **named) as batch:
+            yield batch
+
+    def verify(self, plan: Any) -> None:
+        """Fail."""
+        raise RuntimeError("crash before the commit")
+
+
+LANDINGS: dict[str, Callable[[bool], Landing]] = {"files": FilesLanding, "log": LogLanding}
+EVERY_SOURCE = pytest.mark.parametrize("kind", LANDINGS)
+
+
+def interval(hour: int) -> Interval:
+    """Return the data interval of one hour."""
+    return START + timedelta(hours=hour), START + timedelta(hours=hour + 1)
+
+
+def test_every_registered_source_has_settings_and_runs_this_suite() -> None:
+    assert SOURCES.keys() == SOURCE_SPECS.keys()
+    assert LANDINGS.keys() - {LogSpec.KIND} == SOURCES.keys()
+
+
+@EVERY_SOURCE
+def test_plan_of_an_empty_source_has_no_units_and_a_reason(kind: str) -> None:
+    plan = LANDINGS[kind](False).plan()
+    assert (plan.units, plan.checkpoint) == (0, None)
+    assert plan.reason
+
+
+@EVERY_SOURCE
+@pytest.mark.parametrize("by_interval", [False, True], ids=["checkpoint", "interval"])
+def test_plan_is_equal_for_equal_arguments_and_changes_nothing(kind: str, by_interval: bool) -> None:
+    landing = LANDINGS[kind](by_interval)
+    landing.put("a", "b")
+    landing.put("c")
+    plan = landing.plan()
+    assert plan.units > 0
+    assert landing.plan() == plan
+    assert landing.plan().fingerprint == plan.fingerprint
+    landing.run()
+    assert landing.rows() == Counter(("a", "b", "c"))
+
+
+@EVERY_SOURCE
+def test_plan_of_other_records_has_another_fingerprint(kind: str) -> None:
+    landing = LANDINGS[kind](False)
+    landing.put("a")
+    first = landing.plan()
+    landing.put("b")
+    second = landing.plan(first.checkpoint)
+    assert len({first.fingerprint, second.fingerprint, landing.plan().fingerprint}) == 3
+
+
+@EVERY_SOURCE
+def test_read_returns_the_planned_records_only_however_many_follow(kind: str) -> None:
+    landing = LANDINGS[kind](False)
+    landing.put("a", "b")
+    plan, source = landing.plan(), landing.source()
+    landing.put("c")
+    box = DeadLetterBox(storage=open_storage(f"{landing.root}/dead"), folder="run", attempt="1")
+    for _ in range(2):
+        with source.read(plan, known=KNOWN, dead_letters=box) as batch:
+            assert batch is not None
+            frame: Any = batch.frame
+            assert (frame.column("id").to_pylist(), batch.rows, batch.bad_records) == (["a", "b"], 2, 0)
+    source.verify(plan)
+
+
+@pytest.mark.parametrize("kind", LANDINGS)
+@settings(deadline=None, max_examples=20)
+@given(steps=st.lists(st.sampled_from(("put", "run", "crash")), max_size=12))
+def test_runs_by_checkpoint_write_every_record_once_despite_crashes(kind: str, steps: list[str]) -> None:
+    landing = LANDINGS[kind](False)
+    names = (f"r{number}" for number in count(1))
+    put: list[str] = []
+    for step in [*steps, "put", "run"]:
+        if step == "put":
+            put += (added := [next(names), next(names)])
+            landing.put(*added)
+        elif step == "run":
+            landing.run()
+        elif landing.plan(landing.checkpoint()).units:
+            with pytest.raises(RuntimeError, match="crash before the commit"):
+                landing.run(source=Crashing(inner=landing.source()))
+    assert landing.rows() == Counter(put)
+    assert landing.run().status is JobStatus.NOTHING_TO_DO
+
+
+@EVERY_SOURCE
+def test_two_runs_at_once_write_every_record_once(kind: str) -> None:
+    landing = LANDINGS[kind](False)
+    landing.put("first")
+    landing.run()
+    landing.put("a", "b")
+    rivals = [landing.run]
+
+    class Overtaken(Crashing):
+        """A source that lets another run commit before the first commit of its own run."""
+
+        @contextmanager
+        def read(self, plan: Any, **named: Any) -> Iterator[Batch | None]:
+            with self.inner.read(plan, **named) as batch:
+                if rivals:
+                    assert rivals.pop()().status is JobStatus.COMMITTED
+                yield batch
+
+        def verify(self, plan: Any) -> None:
+            self.inner.verify(plan)
+
+    assert landing.run(source=Overtaken(inner=landing.source())).status is JobStatus.NOTHING_TO_DO
+    assert not rivals
+    assert landing.rows() == Counter(("first", "a", "b"))
+
+
+@EVERY_SOURCE
+def test_commit_carries_the_checkpoint_and_the_metadata_of_the_plan(kind: str) -> None:
+    landing = LANDINGS[kind](False)
+    landing.put("a", "b")
+    plan = landing.plan()
+    landing.run()
+    extra = landing.extra()
+    assert extra[CHECKPOINT] == plan.checkpoint
+    assert plan.metadata
+    assert plan.metadata.items() <= extra.items()
+    assert landing.plan(plan.checkpoint).units == 0
+
+
+@EVERY_SOURCE
+def test_runs_by_interval_read_their_interval_once_and_have_no_checkpoint(kind: str) -> None:
+    landing = LANDINGS[kind](True)
+    landing.put("a", hour=0)
+    landing.put("b", "c", hour=1)
+    report = landing.run(1)
+    assert report.rows == 2
+    assert landing.rows() == Counter(("b", "c"))
+    assert landing.extra()[INTERVAL] == interval_text(interval(1))
+    assert CHECKPOINT not in landing.extra()
+    assert landing.run(1).status is JobStatus.NOTHING_TO_DO
+    assert landing.run(0).rows == 1
+    assert landing.run(2).status is JobStatus.NOTHING_TO_DO
+    assert landing.rows() == Counter(("a", "b", "c"))
+
+
+@EVERY_SOURCE
+def test_a_full_refresh_plans_all_records_and_the_same_checkpoint(kind: str) -> None:
+    landing = LANDINGS[kind](False)
+    landing.put("a", "b")
+    first = landing.plan()
+    assert landing.plan(first.checkpoint, full_refresh=True) == first
+    landing.run()
+    assert landing.run(full_refresh=True).rows == 2
+    assert landing.rows() == Counter({"a": 2, "b": 2})
+    assert landing.run().status is JobStatus.NOTHING_TO_DO
+
+
+@EVERY_SOURCE
+def test_bad_records_are_counted_and_kept_in_the_folder_that_the_commit_names(kind: str) -> None:
+    landing = LANDINGS[kind](False)
+    landing.put("a", f"{BAD} 1", f"{BAD} 2")
+    report = landing.run()
+    assert (report.rows, report.bad_records) == (1, 2)
+    letters = open_storage(landing.extra()[DEAD_LETTERS])
+    assert sorted(letters.get(file.path).decode() for file in letters.list("")) == [f"{BAD} 1", f"{BAD} 2"]
+
+
+@EVERY_SOURCE
+def test_an_unreadable_checkpoint_is_named(kind: str) -> None:
+    landing = LANDINGS[kind](False)
+    landing.put("a")
+    with pytest.raises(CorruptTableError, match=r"checkpoint.*'nonsense'"):
+        landing.plan("nonsense")
+
+
+@EVERY_SOURCE
+def test_a_run_by_interval_without_an_interval_names_the_setting(kind: str) -> None:
+    landing = LANDINGS[kind](True)
+    value = "orders" if kind == "log" else r"landing/\{start:"
+    with pytest.raises(UserError, match=f"{value}.* is read by data interval, and this run has none"):
+        landing.source().plan(None, None, full_refresh=False)
+
+
+@EVERY_SOURCE
+def test_settings_of_a_source_are_read_back_from_yaml(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SOURCE_SPECS, LogSpec.KIND, LogSpec)
+    section = LANDINGS[kind](True).section()
+    mapping = ingest_mapping(section)
+    lines = "".join(f"  {name}: {json.dumps(value)}\n" for name, value in mapping.items())
+    spec = parse_spec(f"table: t\nlocation: x\nrecord_key: id\ningest:\n{lines}", source="t.yaml")
+    assert spec.ingest == section
+    assert mapping.get("source", "files") == kind
+
+
+def test_each_source_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SOURCE_SPECS, LogSpec.KIND, LogSpec)
+    head = "table: t\nlocation: x\nrecord_key: id\ningest:\n"
+    spec = parse_spec(f"{head}  source: log\n  topic: orders\n", source="t.yaml")
+    assert spec.ingest == IngestSpec(source=LogSpec(topic="orders"))
+    with pytest.raises(UserError, match=r"t\.yaml:6: unknown name 'path' in ingest"):
+        parse_spec(f"{head}  source: log\n  path: landing\n", source="t.yaml")
+    with pytest.raises(UserError, match=r"t\.yaml:5: unknown name 'topic' in ingest"):
+        parse_spec(f"{head}  topic: orders\n", source="t.yaml")
+    with pytest.raises(UserError, match=r"ingest needs 'path'"):
+        parse_spec(f"{head}  operation: insert\n", source="t.yaml")
+    with pytest.raises(UserError, match=r"t\.yaml:5: source: 'logs' is none of files, log"):
+        parse_spec(f"{head}  source: logs\n", source="t.yaml")
+
+
+def test_a_registered_source_is_opened_by_the_kind_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    landing = LogLanding(False)
+    monkeypatch.setitem(SOURCES, LogSpec.KIND, lambda context: landing.source())
+    session: Any = None
+    context = SourceContext(session=session, spec=landing.spec(), environ={}, storage_options={})
+    assert open_source(context) == landing.source()
+    with pytest.raises(UserError, match="table t declares no ingestion"):
+        open_source(replace(context, spec=replace(landing.spec(), ingest=None)))
