@@ -29,6 +29,24 @@ class UserError(LakehouseError):
     exit_code = 64
 
 
+class SettingError(UserError):
+    """A declared value is wrong.
+
+    Attributes:
+        setting: The name of the setting, or the key of the option.
+        service: The table service whose section declares it; empty if none does.
+        related: The keys of other options that contradict or require the setting.
+    """
+
+    def __init__(
+        self, message: str, *, setting: str, service: str = "", related: tuple[str, ...] = (), **facts: Any
+    ) -> None:
+        super().__init__(message, setting=setting, **facts)
+        self.setting = setting
+        self.service = service
+        self.related = related
+
+
 class UnsupportedError(UserError):
     """The table or the request uses a feature that this package does not support; the message names it."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError
 from lakehouse.spec.options.declarations import canonical_key
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.services import SERVICES, service_settings
@@ -33,11 +33,11 @@ def check_settings(services: Mapping[str, Mapping[str, Any]], options: Mapping[s
         for key, value in service_settings(service, services.get(service) or {}).options.items():
             first = told.setdefault(canonical_key(key), (f"services.{service}", key, value))
             if first[2].strip().lower() != value.strip().lower():
-                raise UserError(
+                raise SettingError(
                     f"services.{service}: {key} is {value!r} here and {first[2]!r} in {first[0]}, and it is one option "
                     "of the table. Tell it once",
                     service=service,
-                    option=key,
+                    setting=key,
                 )
     together = {key: value for key, (_, _, value) in told.items()}
     _check_history(together)
@@ -51,9 +51,9 @@ def _check_history(options: Mapping[str, str]) -> None:
     )
     kept, cleaned = policies.archive.min_commits, policies.clean.commits_retained
     if policies.clean.policy == "KEEP_LATEST_COMMITS" and kept <= cleaned:
-        raise UserError(
+        raise SettingError(
             f"services.archive leaves {_COMMITS_KEPT}={kept} commits on the timeline, and services.clean looks at "
             f"{_COMMITS_CLEANED}={cleaned} of them and one more: the first must be greater than the second",
             service="archive",
-            option=_COMMITS_KEPT,
+            setting=_COMMITS_KEPT,
         )

@@ -30,7 +30,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import SettingError, nearest
 from lakehouse.spec.quantities import parse_duration, parse_size
 
 SECTION = "services.publish"
@@ -138,8 +138,8 @@ def _check(spec: PublishSpec) -> None:
         raise _error("file_size", f"{spec.file_bytes} bytes is less than 1 MiB")
 
 
-def _error(setting: str, told: str) -> UserError:
-    return UserError(f"{SECTION}.{setting} {told}", setting=setting)
+def _error(setting: str, problem: str) -> SettingError:
+    return SettingError(f"{SECTION}.{setting} {problem}", setting=setting)
 
 
 def _choice(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError
 
 _SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _BYTES = {"": 1, "B": 1} | {
@@ -25,13 +25,13 @@ def parse_duration(name: str, text: str) -> int:
     """
     plain = text.strip().lower().replace(" ", "")
     if not _PARTS.fullmatch(plain):
-        raise UserError(
+        raise SettingError(
             f"{name}={text!r} is no duration; write numbers with units w, d, h, m or s, such as 400d, 36h or 1d12h",
-            option=name,
+            setting=name,
         )
     seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"([0-9]+)([wdhms])", plain))
     if seconds > _LONGEST_S:
-        raise UserError(f"{name}={text!r} is longer than a million years", option=name)
+        raise SettingError(f"{name}={text!r} is longer than a million years", setting=name)
     return seconds
 
 
@@ -43,10 +43,10 @@ def parse_size(name: str, text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     units = {unit.lower(): factor for unit, factor in _BYTES.items()}
     if found is None or found[2].lower() not in units:
-        raise UserError(
+        raise SettingError(
             f"{name}={text!r} is no size; write a number with one of B, kB, MB, GB, TB, PB (thousands) or KiB, MiB, "
             "GiB, TiB, PiB, such as 5TB or 512MiB",
-            option=name,
+            setting=name,
         )
     factor = units[found[2].lower()]
     return int(found[1]) * factor if found[1].isdigit() else int(float(found[1]) * factor)

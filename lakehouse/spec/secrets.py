@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import re2
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError, UserError
 from lakehouse.spec.options.declarations import declarations
 
 HIDDEN = "***"
@@ -96,10 +96,10 @@ def refuse_secrets(options: Mapping[str, Any], where: str) -> None:
     """Raise UserError, which does not show the value, if options that people can see give a secret away."""
     for key, value in options.items():
         if is_secret(key) and holds_secret(str(value)):
-            raise UserError(
+            raise SettingError(
                 f"{where}: option {key} holds a secret, which everybody can read there. {_WAYS} A URL without a "
                 "password is fine, too.",
-                option=key,
+                setting=key,
             )
 
 
@@ -140,13 +140,13 @@ def _resolve(plain: str, environ: Mapping[str, str], key: str) -> str:
         try:
             return Path(path).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"option {key}: the file {path!r} cannot be read: {error}", option=key) from None
+            raise SettingError(f"option {key}: the file {path!r} cannot be read: {error}", setting=key) from None
     if plain.startswith(_AIRFLOW):
         return _connection(plain.removeprefix(_AIRFLOW), environ, key)
 
     def value(match: re.Match[str]) -> str:
         if not environ.get(match[1]):
-            raise UserError(f"option {key} needs the environment variable {match[1]}, which is not set", option=key)
+            raise SettingError(f"option {key} needs the environment variable {match[1]}, which is not set", setting=key)
         return environ[match[1]]
 
     return _VARIABLE.sub(value, plain)
@@ -167,11 +167,11 @@ def _connection(connection_id: str, environ: Mapping[str, str], key: str) -> str
     variable = connection_variable(connection_id)
     told = environ.get(variable, "").strip()
     if not told:
-        raise UserError(
+        raise SettingError(
             f"option {key} names the Airflow connection {connection_id!r}, and {variable} is not set: the operator "
             "sets it for the connections of a spec file and for those in LAKEHOUSE_CONNECTIONS. Name it there, or set "
             "the variable.",
-            option=key,
+            setting=key,
         )
     if not told.startswith("{"):
         scheme, separator, rest = told.partition("://")
@@ -183,7 +183,7 @@ def _connection(connection_id: str, environ: Mapping[str, str], key: str) -> str
         return str(extra["url"]) if extra.get("url") else _url_of(fields)
     except (ValueError, KeyError, TypeError, AttributeError):
         # The text may hold a password, so nothing of it is shown.
-        raise UserError(f"option {key}: {variable} is neither a URL nor a connection in JSON", option=key) from None
+        raise SettingError(f"option {key}: {variable} is neither a URL nor a connection in JSON", setting=key) from None
 
 
 def _url_of(fields: Mapping[str, Any]) -> str:

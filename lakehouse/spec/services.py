@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import SettingError, UserError, nearest
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.policies import POLICIES
 from lakehouse.spec.quantities import parse_duration
@@ -68,7 +68,7 @@ def setting_options(service: str, settings: Mapping[str, Any]) -> dict[str, str]
             continue
         if name not in keys and name not in keys.values():
             known = (*_SCHEDULING, *keys)
-            raise UserError(
+            raise SettingError(
                 f"services.{service}: unknown setting {name!r}.{nearest(name, known)} Known: {', '.join(known)}.",
                 setting=name,
             )
@@ -100,7 +100,7 @@ def _text(value: object) -> str:
 
 def _flag(service: str, value: object) -> bool:
     if str(value).lower() not in ("true", "false"):
-        raise UserError(f"services.{service}.enabled: {value!r} is neither true nor false", setting="enabled")
+        raise SettingError(f"services.{service}.enabled: {value!r} is neither true nor false", setting="enabled")
     return str(value).lower() == "true"
 
 
@@ -108,4 +108,4 @@ def _number(service: str, value: object) -> float:
     try:
         return float(str(value))
     except ValueError:
-        raise UserError(f"services.{service}.priority: {value!r} is no number", setting="priority") from None
+        raise SettingError(f"services.{service}.priority: {value!r} is no number", setting="priority") from None

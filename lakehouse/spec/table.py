@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError, UserError
 from lakehouse.model.index_type import INDEX_TYPE, INDEX_TYPES, SIMPLE, IndexType, index_type
 from lakehouse.model.keys import KeyGeneratorType, TimestampFormat
 from lakehouse.model.texts import text_list
@@ -385,7 +385,7 @@ def _services(section: Section) -> dict[str, Any]:
             _publish(section.text("table"), services["publish"])
         except UserError as error:
             lines = detail.section("publish", "publish") if detail.is_mapping("publish") else None
-            setting = str(error.facts.get("setting") or error.facts.get("option", "").rpartition(".")[2])
+            setting = error.setting.rpartition(".")[2] if isinstance(error, SettingError) else ""
             if lines is not None and setting in lines.lines:
                 raise lines.error(error.message, setting) from error
             raise detail.error(error.message, "publish") from error
@@ -394,17 +394,17 @@ def _services(section: Section) -> dict[str, Any]:
 
 def _publish(table: str, settings: Any) -> PublishSpec:
     if not isinstance(settings, Mapping):
-        raise UserError(f"services.publish: {settings!r} is no mapping of settings", setting="publish")
+        raise UserError(f"services.publish: {settings!r} is no mapping of settings")
     is_enabled(settings)
     return parse_publish(table, settings)
 
 
 def _at_setting(detail: Section, service: str, error: UserError) -> UserError:
-    """Return an error with the line of the setting that it names, or of its service."""
+    """Return the error with the line of the setting that it names, or of its service."""
     lines = detail.section(service, service)
-    named = {str(error.facts.get(fact, "")) for fact in ("setting", "option")}
+    setting = error.setting if isinstance(error, SettingError) else ""
     for name in lines.lines if lines is not None else ():
-        if name in named or named & {*setting_options(service, {name: ""})}:
+        if name == setting or setting in setting_options(service, {name: ""}):
             assert lines is not None, "it has lines"
             return lines.error(error.message, name)
     return detail.error(error.message, service)
@@ -419,7 +419,8 @@ def _check_services(spec: TableSpec, section: Section) -> None:
     try:
         check_settings(told, {key: value for key, value in spec.options.items() if key not in CREATE_OPTIONS})
     except UserError as error:
-        raise _at_setting(detail, str(error.facts.get("service", "")), error) from error
+        service = error.service if isinstance(error, SettingError) else ""
+        raise _at_setting(detail, service, error) from error
     ttl = parse_options(service_options({"ttl": told["ttl"]})).ttl
     if ttl.rule() is not None and not spec.partition_by:
         raise detail.error("services.ttl: partitions expire, and the table has none: it needs 'partition_by'.", "ttl")
@@ -458,15 +459,16 @@ def _options(section: Section) -> dict[str, str]:
             refuse_secrets({name: value}, "options")
         parse_options(options, also_known=CREATE_OPTIONS)
     except UserError as error:
-        raise (detail or section).error(error.message, _blamed(error, options)) from error
+        raise (detail or section).error(error.message, _wrong_option(error, options)) from error
     return options
 
 
-def _blamed(error: UserError, options: Mapping[str, str]) -> str | None:
-    """Return the declared option that an error is about: some need others, which may be missing."""
-    given = str(error.facts.get("option", ""))
-    said = (name for name in options if canonical_key(name) == given or name in error.message)
-    return given if given in options else next(said, None)
+def _wrong_option(error: UserError, options: Mapping[str, str]) -> str | None:
+    """Return the declared option that an error names; None if it names only options that are not declared."""
+    if not isinstance(error, SettingError):
+        return None
+    declared = {canonical_key(name): name for name in reversed([*options])} | {name: name for name in options}
+    return next((declared[key] for key in (error.setting, *error.related) if key in declared), None)
 
 
 def _check(spec: TableSpec, section: Section) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
 
 
@@ -30,13 +30,14 @@ class ArchivePolicy:
     def __post_init__(self) -> None:
         """Raise UserError for numbers that contradict each other."""
         if not 1 <= self.min_commits < self.max_commits:
-            raise UserError(
+            raise SettingError(
                 f"options hoodie.keep.min.commits={self.min_commits} and hoodie.keep.max.commits={self.max_commits}: "
                 "the first must be at least 1, and less than the second",
-                option="hoodie.keep.min.commits",
+                setting="hoodie.keep.min.commits",
+                related=("hoodie.keep.max.commits",),
             )
         if self.merge_batch < 2:
-            raise UserError(
+            raise SettingError(
                 f"option hoodie.timeline.compaction.batch.size={self.merge_batch}: it takes two files to merge",
-                option="hoodie.timeline.compaction.batch.size",
+                setting="hoodie.timeline.compaction.batch.size",
             )

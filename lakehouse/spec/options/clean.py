@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
 
 
@@ -63,8 +63,8 @@ class CleanPolicy:
         """Raise UserError for a policy that would leave nothing."""
         for declared in fields(self):
             if declared.name.endswith("_retained") and getattr(self, declared.name) < 1:
-                raise UserError(
+                raise SettingError(
                     f"option {declared.metadata['key']}={getattr(self, declared.name)}: must be at least 1: the newest "
                     "rows are always left",
-                    option=declared.metadata["key"],
+                    setting=declared.metadata["key"],
                 )

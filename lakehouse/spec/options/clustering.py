@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import SettingError, nearest
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.options.option import option
+from lakehouse.spec.options.values import check_pattern
 
 _MB = 1024 * 1024
 _PLAN = "hoodie.clustering.plan.strategy."
@@ -54,11 +55,12 @@ class ClusteringFilter:
 
     def __post_init__(self) -> None:
         """Raise UserError for a pattern that is none, and for a range that is not given."""
-        compile_pattern(self.partition_pattern, f"option {REGEX}")
+        check_pattern(REGEX, self.partition_pattern)
         if self.partition_mode == "SELECTED_PARTITIONS" and not (self.first_partition and self.last_partition):
-            raise UserError(
+            raise SettingError(
                 f"option hoodie.clustering.plan.partition.filter.mode={self.partition_mode} needs "
-                f"{_PLAN}cluster.begin.partition and {_PLAN}cluster.end.partition"
+                f"{_PLAN}cluster.begin.partition and {_PLAN}cluster.end.partition",
+                setting="hoodie.clustering.plan.partition.filter.mode",
             )
 
     def covers(self, partition: str) -> bool:
@@ -123,11 +125,16 @@ class ClusteringPolicy(ClusteringFilter):
         columns = [name.strip() for name in self.sort_columns.split(",") if name.strip()]
         twice = next((name for name in columns if columns.count(name) > 1), None)
         if twice is not None:
-            raise UserError(f"option {SORT_COLUMNS}={self.sort_columns!r}: column {twice!r} stands there twice")
+            raise SettingError(
+                f"option {SORT_COLUMNS}={self.sort_columns!r}: column {twice!r} stands there twice",
+                setting=SORT_COLUMNS,
+            )
         object.__setattr__(self, "sort_columns", ",".join(columns))
         for name, key in (("target_file_bytes", "target.file.max.bytes"), ("group_bytes", "max.bytes.per.group")):
             if getattr(self, name) < 1:
-                raise UserError(f"option {_PLAN}{key}={getattr(self, name)}: must be at least 1")
+                raise SettingError(
+                    f"option {_PLAN}{key}={getattr(self, name)}: must be at least 1", setting=f"{_PLAN}{key}"
+                )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -140,7 +147,9 @@ def _layout(name: str) -> str:
     for known in LAYOUTS:
         if known.replace("-", "") == plain:
             return known
-    raise UserError(f"option {LAYOUT}={name!r}: must be one of {', '.join(LAYOUTS)}.{nearest(name, LAYOUTS)}")
+    raise SettingError(
+        f"option {LAYOUT}={name!r}: must be one of {', '.join(LAYOUTS)}.{nearest(name, LAYOUTS)}", setting=LAYOUT
+    )
 
 
 def _updates(name: str) -> str:
@@ -148,4 +157,6 @@ def _updates(name: str) -> str:
     for ours, hudis in UPDATES.items():
         if short.lower() in (ours, hudis.lower()):
             return ours
-    raise UserError(f"option {_UPDATES}={name!r}: must be one of {', '.join(UPDATES)}.{nearest(short, UPDATES)}")
+    raise SettingError(
+        f"option {_UPDATES}={name!r}: must be one of {', '.join(UPDATES)}.{nearest(short, UPDATES)}", setting=_UPDATES
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakehouse.errors import UserError, nearest
-from lakehouse.model.pattern import compile_pattern
+from lakehouse.errors import SettingError, nearest
 from lakehouse.spec.options.option import option
+from lakehouse.spec.options.values import check_pattern
 
 PARTITION_REGEX = "hoodie.compaction.partition.path.regex"
 COMPACTED_PARTITIONS = "lakehouse.compaction.partitions"
@@ -70,10 +70,11 @@ class CompactionPolicy:
         """Bring Hudi's class names to our short ones; raise UserError for an unknown strategy and a bad regex."""
         names = [_strategy(name.strip()) for name in self.strategy.split(",")]
         object.__setattr__(self, "strategy", ",".join(names))
-        compile_pattern(self.partition_regex, f"option {PARTITION_REGEX}")
+        check_pattern(PARTITION_REGEX, self.partition_regex)
         if "PartitionRegexBased" in names and not self.partition_regex:
-            raise UserError(
-                "option hoodie.compaction.strategy=PartitionRegexBased needs hoodie.compaction.partition.path.regex"
+            raise SettingError(
+                "option hoodie.compaction.strategy=PartitionRegexBased needs hoodie.compaction.partition.path.regex",
+                setting="hoodie.compaction.strategy",
             )
 
     @property
@@ -92,6 +93,7 @@ def _strategy(name: str) -> str:
     for known in STRATEGIES:
         if known.lower() == short.lower():
             return known
-    raise UserError(
-        f"option hoodie.compaction.strategy: {name!r} is none of {', '.join(STRATEGIES)}.{nearest(short, STRATEGIES)}"
+    raise SettingError(
+        f"option hoodie.compaction.strategy: {name!r} is none of {', '.join(STRATEGIES)}.{nearest(short, STRATEGIES)}",
+        setting="hoodie.compaction.strategy",
     )

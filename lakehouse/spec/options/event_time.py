@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
 from lakehouse.spec.quantities import parse_duration
 
@@ -47,7 +47,9 @@ class EventTimePolicy:
         """Raise UserError for a lateness that is no duration, and for a source without a name."""
         parse_duration(LATENESS, self.lateness)
         if not self.source.strip():
-            raise UserError(f"option {SOURCE}={self.source!r}: a source has a name; leave it out for 'default'")
+            raise SettingError(
+                f"option {SOURCE}={self.source!r}: a source has a name; leave it out for 'default'", setting=SOURCE
+            )
 
     @property
     def column(self) -> str:

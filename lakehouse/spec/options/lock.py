@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import SettingError, nearest
 from lakehouse.spec.options.lock_providers import LOCK_PROVIDERS, PROVIDER_KEY, LockOptions, LockProvider, LockTiming
 from lakehouse.spec.options.option import option
 
@@ -74,8 +74,8 @@ def _provider_name(name: str) -> str:
         if simple and simple.lower() in (short, provider.hudi_class.lower()):
             return short
     names = [*LOCK_PROVIDERS, *(provider.hudi_class for provider in LOCK_PROVIDERS.values() if provider.hudi_class)]
-    raise UserError(
+    raise SettingError(
         f"option {PROVIDER_KEY}={name!r} is none of {', '.join(LOCK_PROVIDERS)}, nor a class of Hudi that stands for "
         f"one of them.{nearest(simple, names)}",
-        option=PROVIDER_KEY,
+        setting=PROVIDER_KEY,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
 
 PROVIDER_KEY = "hoodie.write.lock.provider"
@@ -71,9 +71,11 @@ class StorageLockOptions(LockOptions):
     def check(self) -> None:
         """Raise UserError if a lease could expire after few missed renewals."""
         if not self.validity_s >= 10 * self.renew_s >= 10:
-            raise UserError(
+            raise SettingError(
                 f"option hoodie.write.lock.storage.validity.timeout.secs={self.validity_s} must be at least ten "
-                f"times hoodie.write.lock.storage.renew.interval.secs={self.renew_s}, which must be at least 1"
+                f"times hoodie.write.lock.storage.renew.interval.secs={self.renew_s}, which must be at least 1",
+                setting="hoodie.write.lock.storage.validity.timeout.secs",
+                related=("hoodie.write.lock.storage.renew.interval.secs",),
             )
 
 
@@ -190,4 +192,6 @@ LOCK_PROVIDERS = {
 def _require(provider: str, values: dict[str, str]) -> None:
     missing = [key for key, value in values.items() if not value]
     if missing:
-        raise UserError(f"option {PROVIDER_KEY}={provider} needs {', '.join(missing)}", option=missing[0])
+        raise SettingError(
+            f"option {PROVIDER_KEY}={provider} needs {', '.join(missing)}", setting=missing[0], related=(PROVIDER_KEY,)
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import SettingError, nearest
 from lakehouse.spec.options.declarations import declared_keys
 from lakehouse.spec.options.policies import Policies
 
@@ -30,4 +30,6 @@ def check_known(options: Mapping[str, str], *, also_known: frozenset[str] = froz
     known = declared_keys() | also_known
     for key in options:
         if key not in known:
-            raise UserError(f"unknown option {key!r}.{nearest(key, known)} `lakehouse options` lists all.", option=key)
+            raise SettingError(
+                f"unknown option {key!r}.{nearest(key, known)} `lakehouse options` lists all.", setting=key
+            )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError
 from lakehouse.spec.options.archive import ArchivePolicy
 from lakehouse.spec.options.clean import CleanPolicy
 from lakehouse.spec.options.clustering import ClusteringPolicy
@@ -68,15 +68,17 @@ def _check_many_writers(policy: TransactionPolicy, options: Mapping[str, str]) -
     mode = f"hoodie.write.concurrency.mode={policy.concurrency}"
     for key in FAILED_WRITES_KEYS:
         if options.get(key, "").strip().upper() == "EAGER":
-            raise UserError(
+            raise SettingError(
                 f"option {key}=EAGER rolls back pending writes, and {mode} allows other writers to have some. Remove "
                 "the option, or set it to LAZY",
-                option=key,
+                setting=key,
+                related=("hoodie.write.concurrency.mode",),
             )
     if not policy.lock.registered.across_processes:
-        raise UserError(
+        raise SettingError(
             f"option {PROVIDER_KEY}={policy.lock.provider} excludes writers of the same process only, and {mode} "
             "allows other writers. Set a provider that all writers share, or remove the option: the default is "
             "filesystem",
-            option=PROVIDER_KEY,
+            setting=PROVIDER_KEY,
+            related=("hoodie.write.concurrency.mode",),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
 
 NEW_COLUMN, MISSING_COLUMN = "lakehouse.schema.new.column", "lakehouse.schema.missing.column"
@@ -59,9 +59,10 @@ class SchemaPolicy:
             (self.partial_update, PARTIAL_UPDATE, "keep"),
         ):
             if asked and self.missing_column not in ("keep", value):
-                raise UserError(
+                raise SettingError(
                     f"options {key}=true and {MISSING_COLUMN}={self.missing_column} contradict each other; set one",
-                    option=MISSING_COLUMN,
+                    setting=MISSING_COLUMN,
+                    related=(key,),
                 )
 
     @property

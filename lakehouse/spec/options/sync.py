@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError
 from lakehouse.spec.options.option import option
 
 METASTORE_URIS = "hoodie.datasource.hive_sync.metastore.uris"
@@ -54,6 +54,9 @@ class SyncPolicy:
         """Raise UserError for names that a metastore cannot hold."""
         for key, name in ((f"{_PREFIX}.database", self.database), (f"{_PREFIX}.table", self.table or "t")):
             if not _NAME.fullmatch(name):
-                raise UserError(f"option {key}={name!r} is no name: letters, digits and _, at most 128", option=key)
+                raise SettingError(f"option {key}={name!r} is no name: letters, digits and _, at most 128", setting=key)
         if self.timeout_s < 1:
-            raise UserError(f"option lakehouse.sync.timeout_s={self.timeout_s}: must be at least 1")
+            raise SettingError(
+                f"option lakehouse.sync.timeout_s={self.timeout_s}: must be at least 1",
+                setting="lakehouse.sync.timeout_s",
+            )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import SettingError, UserError, nearest
 from lakehouse.model.ttl import TtlRule
 from lakehouse.spec.options.option import option
 from lakehouse.spec.quantities import parse_duration, parse_size
@@ -76,14 +76,16 @@ class TtlPolicy:
     def __post_init__(self) -> None:
         """Raise UserError for a value that is no duration or size, and for expiry within writers."""
         if self.inline:
-            raise UserError(
+            raise SettingError(
                 "option hoodie.partition.ttl.inline=true is not done here: writers expire nothing. Run `lakehouse ttl "
                 "run` as a job of its own",
-                option="hoodie.partition.ttl.inline",
+                setting="hoodie.partition.ttl.inline",
             )
         if self.max_delete_partitions == 0:
-            raise UserError(
-                "option hoodie.partition.ttl.strategy.max.delete.partitions=0 lets nothing expire; leave the limits out"
+            raise SettingError(
+                "option hoodie.partition.ttl.strategy.max.delete.partitions=0 lets nothing expire; leave the limits "
+                "out",
+                setting="hoodie.partition.ttl.strategy.max.delete.partitions",
             )
         self.rule()
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from lakehouse.errors import UserError, nearest
+from lakehouse.errors import SettingError, UserError, nearest
+from lakehouse.model.pattern import compile_pattern
 
 _Policy = TypeVar("_Policy")
 
@@ -55,16 +56,24 @@ def _parse(declared: Field[Any], value: str, kind: type) -> Any:
         if not matches:
             known = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
             why = nearest(text, choices) if len(choices) > 1 else f" {declared.metadata['text']}"
-            raise UserError(f"option {key}={value!r}: must be {known}.{why}", option=key)
+            raise SettingError(f"option {key}={value!r}: must be {known}.{why}", setting=key)
         return matches[0]
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         number = kind(text)
     except (ValueError, KeyError):
-        raise UserError(
-            f"option {key}={value!r}: expected {'true or false' if kind is bool else kind.__name__}", option=key
+        raise SettingError(
+            f"option {key}={value!r}: expected {'true or false' if kind is bool else kind.__name__}", setting=key
         ) from None
     if kind in (int, float) and number < 0:
-        raise UserError(f"option {key}={value!r}: must not be negative", option=key)
+        raise SettingError(f"option {key}={value!r}: must not be negative", setting=key)
     return number
+
+
+def check_pattern(key: str, pattern: str) -> None:
+    """Raise SettingError for the option `key` if `pattern` is no regular expression."""
+    try:
+        compile_pattern(pattern, f"option {key}")
+    except UserError as error:
+        raise SettingError(error.message, setting=key) from error
