@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
@@ -23,12 +23,13 @@ from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from lakehouse_airflow import publish_sensor
+from lakehouse_airflow import publish, publish_sensor
 from lakehouse_airflow.assets import PUBLISHED
+from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.publish import POOL, PublishPartitionsOperator, whole_periods
 from lakehouse_airflow.publish_sensor import PartitionReadySensor, PartitionReadyTrigger
 from lakehouse_airflow.services import POOL as SPARK_POOL
-from tests.airflow.publishing import DAGS, ROOT, SPARK_HOME, SPEC, Shop
+from tests.airflow.publishing import DAGS, SPEC, Shop
 
 LATE = """
 import sys
@@ -40,17 +41,6 @@ place, name, time = sys.argv[1:]
 at = pa.array([datetime.fromisoformat(time)], pa.timestamp("us"))
 options = {"hoodie.payload.event.time.field": "at"}
 Table.open(f"{place}/{name}", options=options).upsert(pa.table({"id": ["late"], "at": at}))
-"""
-#: Prints the time at which a partition is in the metastore.
-WATCH = """
-import sys, time
-from lakehouse.platform.metastore.hive import HiveMetastore
-
-metastore = HiveMetastore(sys.argv[1])
-print("watching", flush=True)
-while metastore.table("shop", sys.argv[2]) is None or sys.argv[3] not in metastore.partition_names("shop", sys.argv[2]):
-    time.sleep(0.02)
-print(time.time())
 """
 
 
@@ -123,8 +113,8 @@ def test_what_is_old_enough_becomes_files_of_its_own_by_a_spark_submit(in_shop: 
 
 
 @pytest.mark.slow
-def test_a_signal_is_visible_within_five_seconds_and_never_before(
-    in_shop: Shop, capsys: pytest.CaptureFixture[str]
+def test_signalled_partition_is_visible_when_the_signal_command_ends_and_not_before(
+    in_shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = in_shop.add("signalled", "2026-03-01T10:00:00", "2026-03-01T11:00:00", ready="signal")
     first = PublishPartitionsOperator(task_id="publish", table=table, signals=True)
@@ -135,21 +125,19 @@ def test_a_signal_is_visible_within_five_seconds_and_never_before(
         skipping.execute(context(skipping))
     assert in_shop.shown("signalled") == {}
     task = PublishPartitionsOperator(task_id="publish", table=table, signals=True)
-    watch = subprocess.Popen(
-        [SPARK_HOME / "bin" / "python", "-c", WATCH, in_shop.uri, "signalled", "dt=2026-03-01"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert watch.stdout is not None, "stdout is a pipe"
-    with watch:
-        watch.stdout.readline()
-        started = time.time()
+    steps: list[tuple[str, list[str]]] = []
+
+    def observed(words: Sequence[str], *, job_id: str | None = None) -> str:
+        printed = run_command(words, job_id=job_id)
+        steps.append((words[1], list(in_shop.shown("signalled"))))
+        return printed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publish, "run_command", observed)
         told = task.execute(context(task, signals=["dt=2026-03-01"]))
-        took = float(watch.stdout.readline()) - started
-    with capsys.disabled():
-        print(f"\nfrom signal to visible: {took:.2f} s")
-    assert took < 5
+    # One light process publishes it: the task needs no Spark job, no second run and no loop of the scheduler.
+    day = ["dt=2026-03-01"]
+    assert steps == [("signal", day), ("run", day), ("due", day), ("status", day)]
     assert ([row["partition"] for row in told["published"]], told["refused"]) == (["dt=2026-03-01"], None)
     # What is no partition is told of, and does not hold up the other.
     wrong = PublishPartitionsOperator(task_id="publish", table=table, signals=True)

@@ -29,6 +29,7 @@ BENCHES = (
     "decisions",
     "night",
     "sync",
+    "publication",
 )
 
 

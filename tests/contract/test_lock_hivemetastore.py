@@ -20,8 +20,8 @@ from lakehouse.spec.options.lock import LockPolicy
 from lakehouse.spec.options.lock_providers import HiveMetastoreLockOptions
 from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.hive import TIMEOUT_S
-from tests.support.locks import until
 from tests.support.tables import make_env
+from tests.support.waiting import until
 
 _numbers = itertools.count(1)
 

@@ -16,8 +16,9 @@ from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError
-from tests.support.locks import ALL, FILE_KINDS, LEASED, MORTAL, Place, count_up, kinds, options_of, until
+from tests.support.locks import ALL, FILE_KINDS, LEASED, MORTAL, Place, count_up, kinds, options_of
 from tests.support.processes import forked
+from tests.support.waiting import until
 
 KEY = "hoodie.write.lock.provider"
 THREADS, ROUNDS = 4, 5

@@ -25,6 +25,8 @@ from tests.support.processes import forked
 
 _CHUNK = 50
 _SHOWN = 5
+#: A slower recovery of the table after a kill is a violation.
+SLOWEST_RECOVERY_S = 10.0
 _WIDTH = 100
 
 
@@ -113,6 +115,8 @@ def main(words: Sequence[str] | None = None) -> int:
             (home / f"soak-{place}").mkdir()
             soaks.append(soak(kind, chosen.minutes * 60 / len(KINDS), home / f"soak-{place}"))
             violations += [f"soak, {kind}: {text}" for text in soaks[-1].violations]
+            slow = [f"{seconds:.1f} s" for seconds in soaks[-1].recoveries if seconds > SLOWEST_RECOVERY_S]
+            violations += [f"soak, {kind}: a recovery took {text}" for text in slow]
         survivors = run_mutants(home, MUTANTS[: chosen.mutants], os.cpu_count() or 1) if chosen.mutants else []
         violations += [f"mutant {text}" for text in survivors]
     _line("Reliability", f"{time.monotonic() - started:,.0f} s")

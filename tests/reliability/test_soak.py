@@ -18,8 +18,8 @@ SECONDS = float(os.environ.get("LAKEHOUSE_SOAK_S", "8"))
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_processes_that_die_and_come_back_leave_one_history(kind: str, tmp_path: Path) -> None:
-    # How fast the table recovers is for `make reliability` to say: here other tests share the machine.
-    told = soak(kind, SECONDS, tmp_path, seed=7, patience_s=40)
+    # `make reliability` reports and judges the time of a recovery: here other tests share the machine.
+    told = soak(kind, SECONDS, tmp_path, seed=7)
     assert told.violations == []
     assert told.commits > 5 and told.reads > 5 and told.kills
     assert told.settled >= told.conflicts // 2

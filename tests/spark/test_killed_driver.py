@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -25,6 +25,7 @@ from lakehouse.core.storage.protocol import OutputFile
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.env import Env
 from tests.support.killed import BASE, RECOVERY, base_table, batch, leftovers, rows_of
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -110,12 +111,8 @@ def driver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _until(what: object, tmp_path: Path) -> None:
-    assert callable(what)
-    deadline = time.monotonic() + DEADLINE_S
-    while not what():
-        assert time.monotonic() < deadline, (tmp_path / "driver.log").read_text(errors="replace")[-3000:]
-        time.sleep(0.05)
+def _until(condition: Callable[[], bool], tmp_path: Path) -> None:
+    assert until(condition, DEADLINE_S), (tmp_path / "driver.log").read_text(errors="replace")[-3000:]
 
 
 def _kill(driver: subprocess.Popen[bytes], whom: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tests.support import hive
 from tests.support.killed import Host
 from tests.support.stores import make_store
 from tests.support.tables import SteadyClock
+from tests.support.waiting import until
 
 LEASE_MS = 10_000
 FILE_KINDS = tuple(
@@ -196,11 +197,3 @@ def count_up(location: str, options: dict[str, str], policy: TransactionPolicy, 
             Path(counter).write_text(str(number + 1))
         finally:
             lock.release()
-
-
-def until(reached: Callable[[], bool], seconds: float = 20) -> bool:
-    """Wait for something to become true, for real; return whether it did."""
-    deadline = time.monotonic() + seconds
-    while not (done := reached()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return done

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until
+
 HOST = "127.0.0.1"
 USER = "lakehouse"
 # The server refuses to run as root; Debian's package makes this user.
@@ -75,12 +77,10 @@ class Server:
         with open(self.place / "log", "ab") as log:
             process = subprocess.Popen(command, user=self.user, cwd=self.place, stderr=log)
         wait_for_port(process, self.port, self.place / "log")
-        # One that was not asked before it ended recovers first, and sends everybody away meanwhile.
+        # A server that was killed recovers first and refuses connections meanwhile.
         command = [self.programs / "pg_isready", "-q", "-h", HOST, "-p", str(self.port)]
-        deadline = time.monotonic() + 60
-        while subprocess.run(command, check=False).returncode != 0:
-            assert process.poll() is None and time.monotonic() < deadline, (self.place / "log").read_text()
-            time.sleep(0.05)
+        finished = until(lambda: process.poll() is not None or subprocess.run(command, check=False).returncode == 0)
+        assert finished and process.poll() is None, (self.place / "log").read_text()
         return process
 
 
