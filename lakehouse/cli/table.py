@@ -14,10 +14,10 @@ from lakehouse.cli.arguments import catalog_argument, option_pairs
 from lakehouse.cli.catalog import CATALOG_VERBS, catalog_command
 from lakehouse.cli.output import show
 from lakehouse.cli.specs import author
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError, nearest
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.operations.create.declare import require_merger
 from lakehouse.core.operations.load.schema import table_schema
@@ -31,7 +32,6 @@ from lakehouse.core.operations.read.queries import EARLIEST, Changes, Incrementa
 from lakehouse.core.operations.read.scan import Scan, read_rows
 from lakehouse.core.planning.cdc import FileGroupChange
 from lakehouse.core.storage.locate import open_storage
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError, nearest
 from lakehouse.model.files import FileSlice
 from lakehouse.model.predicate import And, Predicate

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from time import monotonic, sleep
+from time import monotonic, sleep  # noqa: TID251 -- it waits for processes of the machine to end
 
 import psutil
 

@@ -18,8 +18,8 @@ import numpy as np
 from lakehouse.core.storage.counting import VERBS, CountingStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import SystemClock
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.services.schedule import decide

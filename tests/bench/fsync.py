@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.bench.data import orders
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import Setting

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lakehouse.core.timeline.env import SystemClock
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.services.choose import batches

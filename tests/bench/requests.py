@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.counting import VERBS, CountingStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.model.instant import Instant
 from tests.bench.data import KEY, ORDERING, PARTITION, ZONES, orders
 from tests.bench.measure import Comparison, show_lines

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from lakehouse.core.env import Env, process_state
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import FileInfo, Level
-from lakehouse.core.timeline import clock_skew as skew
-from lakehouse.core.timeline.env import Env, SystemClock
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.timeline.locks.protocol import skew_of
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import UserError
@@ -54,7 +54,7 @@ class ObjectStore(MemoryStorage):
 
 @pytest.fixture(autouse=True)
 def _not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skew, "_measured", {})
+    monkeypatch.setattr(process_state(), "measured_clocks", {})
 
 
 def visit(place: Place, by_ms: int, storage: MemoryStorage | None = None) -> None:
@@ -71,7 +71,7 @@ def visit(place: Place, by_ms: int, storage: MemoryStorage | None = None) -> Non
 def test_clock_that_is_off_by_more_than_leases_allow_is_refused(place: Place, sign: int) -> None:
     storage = ObjectStore() if place.kind.endswith("memory") else None
     visit(place, 0, storage)
-    skew._measured.clear()
+    process_state().measured_clocks.clear()
     allowed = 135_000 if place.policy.lock.provider == "storage" else ALLOWED_MS
     direction = "ahead of" if sign > 0 else "behind"
     with pytest.raises(UserError, match=rf"clock of this host is .* s {direction} that of .*NTP"):

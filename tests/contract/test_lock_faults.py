@@ -19,9 +19,8 @@ from kazoo.client import KazooClient
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from lakehouse.core.env import Env, process_state
 from lakehouse.core.storage.local import LocalStorage
-from lakehouse.core.timeline import lock_compatibility as agreement
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import LakehouseError, RetryableError, UserError
@@ -45,7 +44,7 @@ each_served = pytest.mark.parametrize("place", kinds(SERVED), indirect=True)
 
 def visit(place: Place) -> None:
     """Take the lock, check it, renew it and give it back, as a process that has agreed on no lock yet."""
-    agreement._agreed.clear()
+    process_state().compared_locks.clear()
     with table_lock(place.env(1), replace(place.policy, lock=replace(place.policy.lock, wait_ms=WAIT_MS))) as lock:
         lock.check()
         lock._lock.renew()

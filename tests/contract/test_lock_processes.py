@@ -13,8 +13,8 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options.transaction import TransactionPolicy

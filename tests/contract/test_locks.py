@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hudi import HudiReadOptions, HudiTableBuilder
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.pending import pending_compactions
@@ -18,7 +19,6 @@ from lakehouse.core.operations.load.table import LoadedTable, load_table
 from lakehouse.core.planning.compaction import plan_compaction
 from lakehouse.core.state.file_system_view import read_optimized
 from lakehouse.core.storage.local import LocalStorage
-from lakehouse.core.timeline.env import Env
 from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import FileSlice, LogFile
 from lakehouse.model.instant import Action

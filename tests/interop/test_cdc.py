@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.operations.read.cdc import ChangeScan, as_json
 from lakehouse.core.planning.cdc import ChangeCase
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.interop.rows import EVERYTHING, everything, nothing
 from tests.support.referee import Referee
 from tests.support.tables import DELETED, Shape, batch, row

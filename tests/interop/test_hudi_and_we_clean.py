@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.avro.object_file import read_record
 from lakehouse.core.format.timeline.clean import (
     decode_clean_metadata,
@@ -21,7 +22,6 @@ from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.operations.services.clean import Cleaned
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.instant import Action, Instant, State

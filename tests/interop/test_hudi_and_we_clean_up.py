@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.model.instant import Action, State
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.interop.test_we_write_hudis import BASE, PARTITIONED, WITHOUT_METADATA_TABLE, values

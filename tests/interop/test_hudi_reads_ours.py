@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.interop.rows import EVERYTHING, everything, nothing
 from tests.support.referee import Referee

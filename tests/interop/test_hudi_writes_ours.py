@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.support.referee import Referee
 from tests.support.tables import Shape, batch, make_table, row

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.hashing_config import (
     HASHING_CONFIGS,
     HashingConfig,
@@ -17,7 +18,6 @@ from lakehouse.core.index.bucket import bucket_of
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.spec.bucket_rules import EXPRESSIONS
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.support.referee import Referee

@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.timeline.restore import decode_restore_metadata, decode_restore_plan
 from lakehouse.core.format.timeline.schemas import RESTORE_METADATA, RESTORE_PLAN, SAVEPOINT_METADATA
 from lakehouse.core.operations.commit.results import Committed
@@ -17,7 +18,6 @@ from lakehouse.core.operations.undo.restore import Restored
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.restore import Savepoint
 from tests.interop.agreement import assert_hudi_reads_like_us

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.interop.agreement import assert_hudi_reads_like_us
 from tests.support.referee import Referee
 from tests.support.shared import shared_dir

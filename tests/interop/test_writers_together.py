@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError
 from lakehouse.model.commit import COMPACTIONS

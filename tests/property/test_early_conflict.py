@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
 from lakehouse.core.operations.write.prepare import prepare
@@ -17,7 +18,6 @@ from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError
 from lakehouse.model.commit import Operation

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.complete import PreparedCommit
 from lakehouse.core.operations.commit.results import Committed, Conflict
 from lakehouse.core.operations.write import write
@@ -25,7 +26,6 @@ from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, Sim
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.killed import Host

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import NotFoundError, Storage
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.expiry import is_alive, note, owner_of
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.core.timeline.table_lock import open_lock

@@ -9,11 +9,11 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import ConflictError, LakehouseError, RetryableError, UserError
 from tests.support.killed import (
     BASE,

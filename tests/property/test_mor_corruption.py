@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import LakehouseError
 from tests.support.killed import copy_of
 from tests.support.merged_run import COLUMNS

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import pytest
 
+from lakehouse.core.env import process_state
 from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
-from lakehouse.core.timeline import table_lock as lock
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
 from lakehouse.model.instant import Action, State
 from tests.support.killed import (
@@ -284,7 +284,7 @@ def test_an_executor_that_wakes_up_while_its_successor_is_at_work_takes_nothing_
             storage = copy_of(base("LOGS_SIMPLE", service))
             first = Suspended(storage, sleeps, lambda store: run_verb(service, open_as(store, DEAD, **NO_WAIT)))
             # The successor is another process and does not see the locks that the first one holds in memory.
-            monkeypatch.setattr(lock, "_in_process", {})
+            monkeypatch.setattr(process_state(), "_thread_locks", {})
             succeeded = True
             try:
                 late = Interrupted(storage, wakes, lambda _, first=first: first.resume(), monkeypatch)  # type: ignore[misc]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline import ttl_policy_log as policy_log
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.ttl_policy_log import BASE, edit_path, fold_rules, read_rules, remove_rule, set_rule
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UserError
 from lakehouse.model.ttl import TtlRule

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.partition_statistics import decode_statistics, encode_statistics
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_slices
@@ -28,7 +29,6 @@ from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, Sim
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import REWRITES
 from lakehouse.model.statistics import TableStatistics

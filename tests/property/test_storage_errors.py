@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.storage.protocol import is_temporary
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from tests.support.killed import (
     BASE,

@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.state.partition_statistics import partition_statistics
@@ -15,7 +16,6 @@ from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, Sim
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CommitStateUnknownError, RetryableError
 from tests.support.killed import (
     BASE,

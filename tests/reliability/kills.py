@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.support.killed import (
     BASE,
     CALLS,

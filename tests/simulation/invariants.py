@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_instant
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.restore import decode_restore_plan, decode_savepoint
@@ -28,7 +29,6 @@ from lakehouse.core.operations.services.ttl import RULES_KEY
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.archived_timeline import History
-from lakehouse.core.timeline.env import Env
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
 from tests.simulation.model import Change, Key, Row, Rows, after

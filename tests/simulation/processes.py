@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace, TracebackType
@@ -11,20 +10,19 @@ from typing import Any
 import pytest
 
 from lakehouse.core.engine import local
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit import archive_actions
 from lakehouse.core.operations.load import listing
 from lakehouse.core.operations.services import clean
 from lakehouse.core.timeline import archived_timeline as history
-from lakehouse.core.timeline import heartbeat, timeline_store
-from lakehouse.core.timeline import lock_compatibility as agreement
 from lakehouse.core.timeline import table_lock as lock
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.timeline import timeline_store
 from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock
 from lakehouse.core.timeline.locks.lease_files import NoteCodec
 from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.spec.options.lock import LockPolicy
-from tests.simulation.world import THREADING, here
+from tests.simulation.world import here
 
 
 class _Pool:
@@ -45,30 +43,6 @@ class _Pool:
         return iter([function(*each) for each in zip(*items, strict=False)])
 
 
-class _Registries(dict[str, threading.Lock]):
-    """The locks that threads of one process queue at; each simulated process has its own."""
-
-    def setdefault(self, key: str, default: threading.Lock | None = None) -> threading.Lock:
-        return super().setdefault(_own(key), default or threading.Lock())
-
-
-class _Known(dict[str, Any]):
-    """What a process has found out; each simulated process does so by itself."""
-
-    def __contains__(self, key: object) -> bool:
-        return super().__contains__(_own(key))
-
-    def __getitem__(self, key: str) -> Any:
-        return super().__getitem__(_own(key))
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        super().__setitem__(_own(key), value)
-
-
-def _own(key: object) -> str:
-    return f"{here().moving.pid} {key}"
-
-
 def _open_lock(env: Env, policy: LockPolicy) -> Lock:
     """Return the lock of the provider; a database is a store of its own, which keeps conditions and fails alike."""
     if policy.provider != "sqlalchemy":
@@ -85,10 +59,5 @@ def simulated() -> Iterator[None]:
         for module in (local, listing, timeline_store, clean, history, archive_actions):
             patch.setattr(module, "ThreadPoolExecutor", _Pool)
         patch.setattr(local, "os", SimpleNamespace(cpu_count=lambda: 2))
-        patch.setattr(heartbeat, "threading", THREADING)
-        patch.setattr(lock, "threading", THREADING)
-        patch.setattr(lock, "_in_process", _Registries())
         patch.setattr(lock, "open_lock", _open_lock)
-        patch.setattr(agreement, "_agreed", _Known())
-        patch.setattr(agreement, "_proved", _Known())
         yield

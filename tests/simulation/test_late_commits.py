@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env, SystemClock
 from lakehouse.core.timeline.locks.filesystem import HOLDER
 from lakehouse.core.timeline.locks.lease import LeaseLock
 from lakehouse.errors import CommitStateUnknownError, RetryableError

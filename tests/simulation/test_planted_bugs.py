@@ -22,9 +22,9 @@ from lakehouse.core.operations.undo import restore, rollback
 from lakehouse.core.operations.write import prepare, write
 from lakehouse.core.state.file_system_view import VisibleTimeline
 from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.system.processes import ProcessId
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.locks.lease import LeaseLock
-from lakehouse.core.timeline.process_identity import ProcessId
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.model.instant import Action, Instant, State, Timeline

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.local import temporary_name
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Files, Storage
 from lakehouse.core.timeline.claims import check_claim, claim
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options.transaction import TransactionPolicy

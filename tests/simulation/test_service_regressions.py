@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.table import load_table
 from lakehouse.core.operations.services import clustering
@@ -12,7 +13,6 @@ from lakehouse.core.operations.undo.rollback import roll_back
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError
 from lakehouse.model.instant import Action
 from lakehouse.spec.options.transaction import TransactionPolicy

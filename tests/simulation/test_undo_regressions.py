@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.storage.fault_injection import FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.system.process_state import ProcessState
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.lock_compatibility import SHARED_LOCK
 from lakehouse.core.timeline.locks.filesystem import HOLDER
 from lakehouse.errors import RetryableError, UserError
@@ -99,7 +102,7 @@ def test_a_rollback_whose_lock_is_lost_takes_nothing_back() -> None:
     storage = base_table(MemoryStorage(), "SIMPLE")
     newest = open_as(storage, ONE).timeline.writes().by_completion()[-1].requested
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakehouse.core.timeline.table_lock._in_process", _Unlocked())
+        patch.setattr(ProcessState, "thread_lock", _unshared_lock)
         with pytest.raises(RetryableError, match="lost"):
             open_as(Slow(storage), ONE, **OPTIMISTIC).rollback(newest)
     expected = {**BASE, ("a", "a1"): 3}
@@ -110,11 +113,9 @@ def test_a_rollback_whose_lock_is_lost_takes_nothing_back() -> None:
     assert leftovers(storage) == []
 
 
-class _Unlocked(dict[str, object]):
-    """Locks of threads that exclude nobody: two processes share none."""
-
-    def setdefault(self, key: str, default: object = None) -> object:
-        return default
+def _unshared_lock(state: ProcessState, root: str) -> threading.Lock:
+    """Return a lock that no other thread has: two processes share none."""
+    return threading.Lock()
 
 
 def test_a_file_that_is_closed_after_a_restore_is_gone_when_its_writer_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +171,7 @@ def test_who_lost_the_lock_before_it_has_an_instant_takes_no_time_that_another_o
     storage = base_table(MemoryStorage(), "SIMPLE")
     slow = Slow(storage)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakehouse.core.timeline.table_lock._in_process", _Unlocked())
+        patch.setattr(ProcessState, "thread_lock", _unshared_lock)
         with pytest.raises(RetryableError, match="lost"):
             open_as(slow, ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 3}))
     assert not any(step.endswith("commit.requested") for step in slow.trace)

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.fault_injection import SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
-from lakehouse.core.timeline.env import Env
-from lakehouse.core.timeline.process_identity import ProcessId
+from lakehouse.core.system.process_state import ProcessState
+from lakehouse.core.system.processes import ProcessId
 
 #: Long before it, prepared tables were made.
 BEGIN_MS = 1_750_000_000_000
@@ -55,6 +55,7 @@ class Process:
     done: bool = False
     protected: bool = False
     refusals: int = 0
+    process_state: ProcessState = field(default_factory=ProcessState)
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def me(self) -> ProcessId:
@@ -91,56 +92,31 @@ class Process:
 
     def env(self, storage: Any) -> Env:
         """Return the world of this process for the operations."""
-        return Env(storage=storage, clock=self, ids=self, processes=self)
+        return Env(storage=storage, clock=self, timers=self, ids=self, processes=self, process_state=self.process_state)
+
+    def every(self, seconds: float, function: Callable[[], None], name: str) -> SimulatedTimer:
+        """Start a timer in virtual time; see `Timers`."""
+        period_ms = int(seconds * 1000)
+        timer = SimulatedTimer(self, function, period_ms, self.world.now_ms + period_ms)
+        self.world.timers.append(timer)
+        return timer
 
 
 @dataclass(eq=False)
-class _Timer:
-    """A loop in the background that waits for the stop, or for its time: one turn of it is one call."""
+class SimulatedTimer:
+    """A periodic call of a simulated process. The world makes the call when its virtual time has come."""
 
     process: Process
-    turn: Callable[[], None]
-    stop: _Event
-    due_ms: int = 0
+    function: Callable[[], None]
+    period_ms: int
+    due_ms: int
+    is_stopped: bool = False
 
-
-class _Event:
-    """An event for such a loop. `wait` never blocks: it tells how long it was to, and whether to go on."""
-
-    def __init__(self) -> None:
-        self.is_stopped = False
-        self.period_ms = 0
-        self.turns = 0
-
-    def set(self) -> None:
+    def stop(self) -> None:
+        """End the calls; none is under way, because the process itself is moving."""
         self.is_stopped = True
 
-    def wait(self, timeout: float) -> bool:
-        self.period_ms = int(timeout * 1000)
-        self.turns -= 1
-        return self.is_stopped or self.turns < 0
 
-
-class _Thread:
-    """A thread of the background as operations start it; it takes its turns when the world says so."""
-
-    def __init__(self, target: Callable[[], None], name: str, daemon: bool) -> None:
-        self.target = target
-
-    def start(self) -> None:
-        world = here()
-        stop: _Event = self.target.__self__._stop  # type: ignore[attr-defined]
-        stop.turns = 0
-        # Without a turn it only tells its period.
-        self.target()
-        world.timers.append(_Timer(world.moving, self.target, stop, world.now_ms + stop.period_ms))
-
-    def join(self) -> None:
-        """Return: no turn is ever under way while the process itself moves."""
-
-
-#: What operations that run threads in the background get for the module of that name.
-THREADING = SimpleNamespace(Thread=_Thread, Event=_Event, Lock=threading.Lock)
 _worlds: list[World] = []
 
 
@@ -167,7 +143,7 @@ class World:
         self.random = Random(seed)
         self.now_ms = BEGIN_MS
         self.processes: list[Process] = []
-        self.timers: list[_Timer] = []
+        self.timers: list[SimulatedTimer] = []
         self.trace: list[str] = []
         self.modified: dict[str, int] = {}
         self.database = MemoryStorage()
@@ -229,7 +205,7 @@ class World:
             process.stalled = False
             for timer in self.timers:
                 if timer.process is process:
-                    timer.due_ms = self.now_ms + self.random.choice((0, timer.stop.period_ms))
+                    timer.due_ms = self.now_ms + self.random.choice((0, timer.period_ms))
         self._beat()
 
     def jump(self, milliseconds: int) -> None:
@@ -241,8 +217,8 @@ class World:
         """Return whether a process gives signs of life for what it writes, and always did in time."""
         if process.crashed or process.has_stalled:
             return False
-        mine = [timer for timer in self.timers if timer.process is process and not timer.stop.is_stopped]
-        return any(str(getattr(timer.turn.__self__, "_path", "")).endswith(instant) for timer in mine)  # type: ignore[attr-defined]
+        mine = [timer for timer in self.timers if timer.process is process and not timer.is_stopped]
+        return any(str(getattr(timer.function.__self__, "_path", "")).endswith(instant) for timer in mine)  # type: ignore[attr-defined]
 
     def fail(self, error: BaseException) -> None:
         """End the run: nobody reaches storage any more. The first failure counts."""
@@ -260,16 +236,15 @@ class World:
     def _beat(self) -> None:
         """Take the turns of the background that are due, each at once as far as the others see."""
         for timer in [timer for timer in self.timers if timer.due_ms <= self.now_ms and not timer.process.stalled]:
-            if timer.stop.is_stopped:
+            if timer.is_stopped:
                 self.timers.remove(timer)
                 continue
             moving, self.moving, self.is_beating = self.moving, timer.process, True
             try:
-                timer.stop.turns = 1
-                timer.turn()
+                timer.function()
             finally:
                 self.moving, self.is_beating = moving, False
-            timer.due_ms = self.now_ms + timer.stop.period_ms
+            timer.due_ms = self.now_ms + timer.period_ms
 
     def _live(self, process: Process, work: Callable[[], None]) -> None:
         process.turn.acquire()

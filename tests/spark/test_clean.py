@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.services import clean
 from lakehouse.core.operations.services.clean import Cleaned
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.support.tables import Shape, base_files, batch, data_rows, make_table, row
 
 pytestmark = pytest.mark.spark

@@ -19,11 +19,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.atomic_output import PassingOutput
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.storage.protocol import OutputFile
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.support.killed import BASE, RECOVERY, base_table, batch, leftovers, rows_of
 from tests.support.waiting import until
 

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError
 from lakehouse.model.drift import decode_drift
 from lakehouse.platform.catalog.declared_tables import create_declared_table

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import LakehouseError
 
 #: What a case may take beside what the process has; the seeds are a few kilobytes.

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.platform.ingest.run import DEAD_LETTERS, IngestContext, ingest
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
 from lakehouse.platform.sources.file_listing import FileSelection

@@ -14,15 +14,15 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env, process_state
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage, is_temporary
+from lakehouse.core.system.clock import SystemClock
+from lakehouse.core.system.processes import ProcessId
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline import table_lock as lock
-from lakehouse.core.timeline.env import Env, SystemClock
-from lakehouse.core.timeline.process_identity import ProcessId
 from lakehouse.errors import CommitStateUnknownError, RetryableError
 from lakehouse.model.instant import Timeline
 from tests.support.processes import forked
@@ -82,7 +82,7 @@ class Interrupted(FaultyStorage):
         if is_due:
             # Another process does not see the locks this one holds in memory.
             with self.patch.context() as other_process:
-                other_process.setattr(lock, "_in_process", {})
+                other_process.setattr(process_state(), "_thread_locks", {})
                 self.rival(self.inner)
         return super().step(name, call)
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
-from lakehouse.core.timeline.env import Clock, Env, SystemClock
+from lakehouse.core.system.clock import Clock, SystemClock
 from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.core.timeline.table_lock import TableLock, open_lock
 from lakehouse.spec.options.lock import LockPolicy

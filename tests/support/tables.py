@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from hypothesis import Phase, settings
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.file_names import parse_base_file, parse_instant, parse_log_file
 from lakehouse.core.format.hashing_config import INITIAL_INSTANT, hashing_config_path
@@ -33,7 +34,6 @@ from lakehouse.core.planning.key_ranges import RANGES_KEY, decode_ranges
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.files import BaseFile, LogFile

@@ -49,6 +49,7 @@ from lakehouse.core.storage.protocol import (
     check_path,
     check_prefix,
 )
+from lakehouse.core.system.clock import SystemClock, WaitClock
 from lakehouse.errors import UnsupportedError
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -66,10 +67,13 @@ class LocalStorage:
     With `fsync` (default: from the environment) files of the table are on the disk when a call returns (`local_sync`).
     """
 
-    def __init__(self, root: str, *, follow_links: bool = False, fsync: bool | None = None) -> None:
+    def __init__(
+        self, root: str, *, follow_links: bool = False, fsync: bool | None = None, clock: WaitClock | None = None
+    ) -> None:
         self.root = os.path.abspath(root)
         self._follow_links = follow_links
         self._fsync = parse_fsync(None) if fsync is None else fsync
+        self._clock = clock or SystemClock()
         self._synced: dict[str, int] = {}
         self._base = self.root.rstrip("/") + "/"
 
@@ -79,7 +83,7 @@ class LocalStorage:
     def above(self) -> LocalStorage | None:
         """Return the store of the directory that holds the root."""
         parent = os.path.dirname(self.root)
-        return None if parent == self.root else LocalStorage(parent)
+        return None if parent == self.root else LocalStorage(parent, clock=self._clock)
 
     def get(self, path: str) -> bytes:
         """Return the whole file."""
@@ -124,7 +128,7 @@ class LocalStorage:
 
     def create_guarded(self, path: str, data: bytes, guard: str, tag: str) -> bool | None:
         """Create the file if it does not exist, under the kernel lock on `guard` that `replace_if` needs, too."""
-        with translated(guard, writing=True), exclusive(self._base + check_path(guard)) as found:
+        with translated(guard, writing=True), exclusive(self._base + check_path(guard), self._clock) as found:
             return self.create(path, data) if found is not None and _tag(found) == tag else None
 
     def get_tagged(self, path: str) -> Tagged:
@@ -137,7 +141,7 @@ class LocalStorage:
         if tag is None:
             return _tag(data) if self.create(path, data) else None
         target = self._base + check_path(path)
-        with translated(path, writing=True), exclusive(target) as found:
+        with translated(path, writing=True), exclusive(target, self._clock) as found:
             if found is None or _tag(found) != tag:
                 return None
             _give_name(self._write_temporary(path, data), target)
@@ -147,7 +151,7 @@ class LocalStorage:
     def delete_if(self, path: str, tag: str) -> bool:
         """Delete the file if its bytes have the digest `tag`, under a kernel lock."""
         target = self._base + check_path(path)
-        with translated(path), exclusive(target) as found:
+        with translated(path), exclusive(target, self._clock) as found:
             if found is None or _tag(found) != tag or not _remove(target):
                 return False
         self._prune({path.rpartition("/")[0]})

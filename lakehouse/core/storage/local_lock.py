@@ -13,10 +13,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lakehouse.core.system.clock import WaitClock
 from lakehouse.errors import RetryableError, UnsupportedError
 
 _PATIENCE_S = 10.0
@@ -25,13 +25,13 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @contextmanager
-def exclusive(target: str) -> Iterator[bytes | None]:
+def exclusive(target: str, clock: WaitClock) -> Iterator[bytes | None]:
     """Lock the file `target` and yield its bytes, or None if it does not exist; raises OSError.
 
     Raises RetryableError if another process, for example a suspended one, holds the lock for long. Raises
     UnsupportedError if the file system has no locks.
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = clock.monotonic_s() + _PATIENCE_S
     while True:
         try:
             descriptor = os.open(target, os.O_RDWR)
@@ -50,9 +50,9 @@ def exclusive(target: str) -> Iterator[bytes | None]:
                 return
         finally:
             os.close(descriptor)
-        if time.monotonic() > deadline:
+        if clock.monotonic_s() > deadline:
             raise RetryableError(f"{target!r} is being changed by a process that does not come to an end", path=target)
-        time.sleep(_PAUSE_S)
+        clock.sleep(_PAUSE_S)
 
 
 def _lock(descriptor: int, target: str) -> bool:

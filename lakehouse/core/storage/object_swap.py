@@ -7,7 +7,6 @@ refused because of the version that its own first request wrote, whose reply was
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from lakehouse.core.storage.object_errors import Fate, ObjectStoreErrors, fate_of, is_passing, status_of, translate
 from lakehouse.core.storage.protocol import NotFoundError, Storage
+from lakehouse.core.system.clock import WaitClock
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 
 FIRST_PAUSE_S = 0.1
@@ -36,7 +36,8 @@ def version_of(tag: str) -> dict[str, str]:
 class Swap:
     """One conditional put of `data` under `path`, if the present version is `tag`."""
 
-    def __init__(self, storage: Storage, path: str, data: bytes, tag: str | None) -> None:
+    def __init__(self, storage: Storage, path: str, data: bytes, tag: str | None, clock: WaitClock) -> None:
+        self._clock = clock
         self._storage, self._path, self._data, self._tag = storage, path, data, tag
         self._fates: list[Fate] = []
 
@@ -45,7 +46,7 @@ class Swap:
         failure: BaseException | None = None
         for attempt in range(attempts):
             if attempt:
-                time.sleep(min(FIRST_PAUSE_S * 2 ** (attempt - 1), LONGEST_PAUSE_S))
+                self._clock.sleep(min(FIRST_PAUSE_S * 2 ** (attempt - 1), LONGEST_PAUSE_S))
             try:
                 return send()
             except ObjectStoreErrors as error:

@@ -12,7 +12,6 @@ process that uses no store.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -50,6 +49,7 @@ from lakehouse.core.storage.protocol import (
     check_prefix,
 )
 from lakehouse.core.storage.ranged_input import TAIL_BYTES, RangeReader
+from lakehouse.core.system.clock import SystemClock, WaitClock
 from lakehouse.errors import LakehouseError, RetryableError, UnsupportedError, UserError
 
 PART_BYTES = 8 << 20
@@ -63,7 +63,8 @@ _user_of_threads: int | None = None
 class ObjectStorage:
     """Objects below a prefix of a bucket."""
 
-    def __init__(self, location: ObjectLocation, options: Mapping[str, str]) -> None:
+    def __init__(self, location: ObjectLocation, options: Mapping[str, str], *, clock: WaitClock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self.root = location.root
         self._location = location
         self._given = dict(options)
@@ -81,7 +82,7 @@ class ObjectStorage:
         prefix = self._location.prefix
         if not prefix:
             return None
-        return ObjectStorage(replace(self._location, prefix=prefix.rpartition("/")[0]), self._given)
+        return ObjectStorage(replace(self._location, prefix=prefix.rpartition("/")[0]), self._given, clock=self._clock)
 
     def get(self, path: str) -> bytes:
         """Return the whole object."""
@@ -112,7 +113,7 @@ class ObjectStorage:
         failure: BaseException | None = None
         for attempt in range(self._options.attempts):
             if attempt:
-                time.sleep(min(FIRST_PAUSE_S * 2 ** (attempt - 1), LONGEST_PAUSE_S))
+                self._clock.sleep(min(FIRST_PAUSE_S * 2 ** (attempt - 1), LONGEST_PAUSE_S))
             try:
                 obstore.put(client, path, data, mode="create", use_multipart=False)
                 return True
@@ -167,7 +168,7 @@ class ObjectStorage:
         def send() -> str:
             return tag_of(obstore.put(self._client(retries=False), path, data, mode=mode, use_multipart=False))
 
-        return Swap(self, path, data, tag).carry_out(send, self._options.attempts)
+        return Swap(self, path, data, tag, self._clock).carry_out(send, self._options.attempts)
 
     def delete_if(self, path: str, tag: str) -> bool:
         """Raise UnsupportedError: obstore has no conditional delete."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakehouse.core.engine.adapters import frame_engine, session_engine
 from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.env import Env
 from lakehouse.core.format.avro.schema import META_COLUMNS, arrow_to_avro
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
@@ -55,7 +56,6 @@ from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.services import TableServices
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import ConflictError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata, Operation, RollbackPlan
 from lakehouse.model.drift import BatchColumns

@@ -7,7 +7,7 @@ seems dead thereby fences it off, however long that one was suspended.
 
 from __future__ import annotations
 
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.env import Env
 from lakehouse.core.timeline.expiry import note
 from lakehouse.errors import RetryableError
 

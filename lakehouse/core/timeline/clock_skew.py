@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.env import Env
 from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -24,8 +24,6 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 logger = logging.getLogger(__name__)
 
 _MEASURED_MS = 600_000
-#: Lock -> when the clock was compared last, in UTC milliseconds.
-_measured: dict[str, int] = {}
 
 
 def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
@@ -33,8 +31,8 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
 
     Raises UserError if it is off by more than leases allow; logs a warning from half of that on.
     """
-    now_ms = env.clock.now_ms()
-    if not policy.many_writers or 0 <= now_ms - _measured.get(lock.name, -_MEASURED_MS) < _MEASURED_MS:
+    now_ms, measured = env.clock.now_ms(), env.process_state.measured_clocks
+    if not policy.many_writers or 0 <= now_ms - measured.get(lock.name, -_MEASURED_MS) < _MEASURED_MS:
         return
     try:
         skew_ms = lock.skew_ms()
@@ -51,7 +49,7 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
         if abs(skew_ms) > allowed_ms:
             raise UserError(text, skew_ms=skew_ms, allowed_ms=allowed_ms)
         logger.warning("%s: %s", env.storage.root, text)
-    _measured[lock.name] = now_ms
+    measured[lock.name] = now_ms
 
 
 def allowed_skew_ms(lock: Lock) -> int:

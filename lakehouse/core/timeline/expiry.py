@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 
-from lakehouse.core.timeline.env import Env
-from lakehouse.core.timeline.process_identity import ProcessId
+from lakehouse.core.env import Env
+from lakehouse.core.system.processes import ProcessId
 from lakehouse.model.document import parse_json
 
 

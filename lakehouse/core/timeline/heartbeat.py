@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.protocol import NotFoundError
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.system.timers import Timer
 from lakehouse.core.timeline.expiry import is_alive, note
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import LakehouseError
@@ -22,8 +22,7 @@ class Heartbeat:
     def __init__(self, env: Env, policy: TransactionPolicy) -> None:
         self._env, self._policy = env, policy
         self._path = ""
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._timer: Timer | None = None
 
     def start(self, instant: str) -> None:
         """Write the first sign of life of `instant`, then keep renewing it in the background."""
@@ -31,9 +30,9 @@ class Heartbeat:
             delete_leftovers(self._env.storage, [self._path])
         self._path = f"{_DIRECTORY}/{instant}"
         self._beat()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"heartbeat-{instant}", daemon=True)
-            self._thread.start()
+        if self._timer is None:
+            seconds = self._policy.heartbeat_interval_ms / 1000
+            self._timer = self._env.timers.every(seconds, self._renew_or_log, f"heartbeat-{instant}")
 
     def renew(self) -> None:
         """Give a sign of life now."""
@@ -41,9 +40,8 @@ class Heartbeat:
 
     def stop(self) -> None:
         """Stop renewing; the file stays until the write is tidied up."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._timer is not None:
+            self._timer.stop()
 
     def discard(self) -> None:
         """Stop, and take the sign of life back: whatever the write left may be tidied up by anybody at once."""
@@ -57,21 +55,20 @@ class Heartbeat:
                 logger.warning("heartbeat %s was not removed and expires by itself: %s", path, error)
 
     def _beat(self) -> None:
-        lease = self._policy.heartbeat_interval_ms * (self._policy.heartbeat_misses + 1)
+        lease = self._policy.heartbeat_lease_ms
         self._env.storage.put(self._path, note(self._env, self._path, lease))
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._policy.heartbeat_interval_ms / 1000):
-            try:
-                self._beat()
-            except LakehouseError as error:
-                # A missed beat is tolerable; the check before the commit decides whether too many were missed.
-                logger.warning("heartbeat %s missed: %s", self._path, error)
+    def _renew_or_log(self) -> None:
+        try:
+            self._beat()
+        except LakehouseError as error:
+            # A missed renewal is tolerable; the check before the commit decides whether too many were missed.
+            logger.warning("heartbeat %s was not renewed: %s", self._path, error)
 
 
 def living_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
     """Return the instants whose writers may still be at work; an instant without a heartbeat is dead."""
-    lease = policy.heartbeat_interval_ms * (policy.heartbeat_misses + 1)
+    lease = policy.heartbeat_lease_ms
     files, _ = env.storage.list_dir(_DIRECTORY)
     living = set()
     for file in files:

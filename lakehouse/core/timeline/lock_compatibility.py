@@ -15,9 +15,9 @@ from __future__ import annotations
 import json
 import logging
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.local import temporary_name
 from lakehouse.core.storage.protocol import NotFoundError, RequestRefusedError, Storage
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.expiry import note
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
@@ -33,9 +33,6 @@ _PROBE_LEASE_MS = 60_000
 _AGREED_MS = 60_000
 #: What a store says that knows no conditional writes: bad request, method not allowed, not implemented.
 _UNKNOWN_CONDITION = (400, 405, 501)
-#: Table and lock -> when they were compared last, in UTC milliseconds; and stores that keep conditions.
-_agreed: dict[str, int] = {}
-_proved: dict[str, bool] = {}
 
 
 def agree(env: Env, policy: TransactionPolicy, name: str) -> None:
@@ -45,16 +42,16 @@ def agree(env: Env, policy: TransactionPolicy, name: str) -> None:
     """
     root = env.storage.root
     if policy.many_writers and policy.lock.registered.in_table_storage and not root.startswith(_OURS):
-        if root not in _proved:
+        if root not in env.process_state.conditional_storages:
             _prove_conditions(env, policy.lock.provider)
-        _proved[root] = True
+        env.process_state.conditional_storages.add(root)
     # In the table itself the lock is the same one wherever the table is mounted.
     ours = f"{policy.lock.provider} {name.removeprefix(f'{root}/')}"
-    now_ms, key = env.clock.now_ms(), f"{root} {ours}"
-    if key in _agreed and 0 <= now_ms - _agreed[key] < _AGREED_MS:
+    now_ms, key, compared = env.clock.now_ms(), f"{root} {ours}", env.process_state.compared_locks
+    if key in compared and 0 <= now_ms - compared[key] < _AGREED_MS:
         return
     _compare(env.storage, ours, record=policy.many_writers)
-    _agreed[key] = now_ms
+    compared[key] = now_ms
 
 
 def _compare(storage: Storage, ours: str, *, record: bool) -> None:

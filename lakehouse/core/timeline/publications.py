@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.publication import (
     PUBLISHED,
     SUCCESS,
@@ -25,7 +26,6 @@ from lakehouse.core.format.publication import (
     is_manifest,
 )
 from lakehouse.core.storage.protocol import NotFoundError, Storage, is_temporary
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.publication import Publication
 

@@ -9,14 +9,14 @@ lease learns so from `check`, right before the act that the lock protects.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import cast
 
+from lakehouse.core.env import Env
+from lakehouse.core.system.timers import Timer
 from lakehouse.core.timeline.clock_skew import check_clock
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.lock_compatibility import agree
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.errors import LakehouseError, RetryableError, TableBusyError, UserError
@@ -33,8 +33,6 @@ _FAR_POLL_SECONDS = (0.05, 0.5)
 _POLL_GROWTH = 1.1
 #: A renewal may come between two looks at the lock, and is rare.
 _GUARDED_TRIES = 3
-_in_process: dict[str, threading.Lock] = {}
-_registry = threading.Lock()
 
 
 @contextmanager
@@ -43,8 +41,7 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
 
     Raises UserError where this lock cannot exclude the other writers of the table (see `lock_compatibility`).
     """
-    with _registry:
-        local = _in_process.setdefault(env.storage.root, threading.Lock())
+    local = env.process_state.thread_lock(env.storage.root)
     # One wait time for both queues.
     deadline_ms = env.clock.now_ms() + policy.lock.wait_ms
     if not local.acquire(timeout=policy.lock.wait_ms / 1000):
@@ -70,8 +67,7 @@ class TableLock:
     def __init__(self, env: Env, policy: TransactionPolicy) -> None:
         self._env, self._policy = env, policy
         self._lock = open_lock(env, policy.lock)
-        self._stop = threading.Event()
-        self._renewal: threading.Thread | None = None
+        self._renewal: Timer | None = None
         self.token = 0
 
     @property
@@ -100,8 +96,7 @@ class TableLock:
             pause = min(pause * _POLL_GROWTH, longest)
         self.token = answer
         if self._lock.renew_ms:
-            self._renewal = threading.Thread(target=self._renew, name=f"lock-{self.token}", daemon=True)
-            self._renewal.start()
+            self._renewal = self._env.timers.every(self._lock.renew_ms / 1000, self._renew, f"lock-{self.token}")
 
     def _ask(self) -> int | Held:
         try:
@@ -167,17 +162,15 @@ class TableLock:
                     logger.warning("%s: the lock was not released and expires by itself: %s", self._lock.name, error)
 
     def _stop_renewal(self) -> None:
-        self._stop.set()
         if self._renewal is not None:
-            self._renewal.join()
+            self._renewal.stop()
 
     def _renew(self) -> None:
-        while not self._stop.wait(self._lock.renew_ms / 1000):
-            try:
-                self._lock.renew()
-            except LakehouseError as error:
-                # The check before the commit decides whether the lock is lost.
-                logger.warning("%s: the lock was not renewed: %s", self._lock.name, error)
+        try:
+            self._lock.renew()
+        except LakehouseError as error:
+            # The check before the commit decides whether the lock is lost.
+            logger.warning("%s: the lock was not renewed: %s", self._lock.name, error)
 
 
 def open_lock(env: Env, policy: LockPolicy) -> Lock:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import instant_name, parse_instant
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.format.timeline.restore import decode_restore_plan
@@ -18,7 +19,6 @@ from lakehouse.core.format.timeline.rollback import decode_rollback_plan
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
 from lakehouse.core.timeline.archived_timeline import History
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.late_commit import LateCommit, confirm
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, LakehouseError, RetryableError

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.ttl_rules import (
     TtlBase,
     TtlEdit,
@@ -27,7 +28,6 @@ from lakehouse.core.format.ttl_rules import (
     encode_edit,
 )
 from lakehouse.core.storage.protocol import NotFoundError
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import LakehouseError, UserError, nearest
 from lakehouse.model.ttl import TtlRule
 from lakehouse.spec.options.ttl import TABLE_RULE

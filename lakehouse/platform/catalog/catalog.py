@@ -23,11 +23,13 @@ import yaml
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.create.create import refuse_nested
 from lakehouse.core.operations.services.partition_purge import purge_table
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.system.clock import Clock, SystemClock
+from lakehouse.core.system.timers import SystemTimers, Timers
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Clock, Env, SystemClock
 from lakehouse.errors import LakehouseError, RetryableError, UserError, nearest
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.model.texts import text_list
@@ -125,8 +127,8 @@ def open_table(entry: TableEntry, policies: ServicePolicies, options: Mapping[st
 class Catalog:
     """Tables, policies and the scheduler's memory in one database."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self.database, self.clock = database, clock
+    def __init__(self, database: Database, clock: Clock, timers: Timers | None = None) -> None:
+        self.database, self.clock, self.timers = database, clock, timers or SystemTimers()
 
     def __enter__(self) -> Catalog:
         return self
@@ -141,7 +143,7 @@ class Catalog:
     @cached_property
     def leases(self) -> RunLeases:
         """Who may run what."""
-        return RunLeases(self.database, self.clock)
+        return RunLeases(self.database, self.clock, self.timers)
 
     @cached_property
     def history(self) -> RunHistory:

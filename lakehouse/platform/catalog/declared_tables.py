@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.load.table import PROPERTIES
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UserError
 from lakehouse.model.keys import TimestampFormat
 from lakehouse.spec.options.creation import CREATE_OPTIONS

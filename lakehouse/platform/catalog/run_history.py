@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
-from lakehouse.core.timeline.env import Clock
+from lakehouse.core.system.clock import Clock
 from lakehouse.model.texts import text_list
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.models import DecisionRow, RequestRow, RunRow, TableRow

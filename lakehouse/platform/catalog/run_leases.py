@@ -7,14 +7,14 @@ on the timeline does, so a database that was restored from a backup costs a run,
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy import delete, insert, select, update
 
-from lakehouse.core.timeline.env import Clock
+from lakehouse.core.system.clock import Clock
+from lakehouse.core.system.timers import Timers
 from lakehouse.errors import LakehouseError, RetryableError
 from lakehouse.platform.catalog.connect import Database, is_duplicate
 from lakehouse.platform.catalog.models import LeaseRow
@@ -37,8 +37,8 @@ class RunLease:
 class RunLeases:
     """The leases of one catalog."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database, self._clock = database, clock
+    def __init__(self, database: Database, clock: Clock, timers: Timers) -> None:
+        self._database, self._clock, self._timers = database, clock, timers
 
     def acquire(self, key: str, owner: str, lease_ms: int) -> RunLease | None:
         """Take a lease that is free, expired, or held by this very owner; None if another one has it."""
@@ -117,22 +117,18 @@ class RunLeases:
         if lease is None:
             yield None
             return
-        stop = threading.Event()
 
         def renew() -> None:
-            while not stop.wait(lease_ms / 1000 / _RENEWALS):
-                try:
-                    self.renew(lease, lease_ms)
-                except LakehouseError as error:
-                    logger.warning("lease %s was not renewed: %s", key, error)
+            try:
+                self.renew(lease, lease_ms)
+            except LakehouseError as error:
+                logger.warning("lease %s was not renewed: %s", key, error)
 
-        thread = threading.Thread(target=renew, name=f"lease-{lease.token}", daemon=True)
-        thread.start()
+        timer = self._timers.every(lease_ms / 1000 / _RENEWALS, renew, f"lease-{lease.token}")
         try:
             yield lease
         finally:
-            stop.set()
-            thread.join()
+            timer.stop()
             try:
                 self.release(lease)
             except LakehouseError as error:

@@ -32,13 +32,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.commits import latest_commit
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CommitStateUnknownError, ConflictError, LakehouseError, SourceChangedError
 from lakehouse.model.instant import Timeline
 from lakehouse.platform.catalog.declared_tables import create_declared_table, open_declared_table

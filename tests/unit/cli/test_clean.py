@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from lakehouse.cli.main import main
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.support.tables import Shape, base_files, batch, data_rows, make_table, row
 
 TWO = ("--option", "hoodie.clean.commits.retained=2")

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.cli.main import main
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.support.tables import Shape, batch, data_rows, make_table, row
 
 

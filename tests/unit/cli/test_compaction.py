@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from lakehouse.cli.main import main
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from tests.support.tables import Shape, batch, data_rows, make_table, row
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lakehouse.cli.main import main
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action
 from tests.support.tables import Shape, batch, data_rows, make_table, row

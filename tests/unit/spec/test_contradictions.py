@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.timeline.env import SystemClock
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database

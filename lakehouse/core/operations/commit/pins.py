@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.slices import Listing, load_visible, slices_of, with_archived_completions
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.publications import pin_id, pinned_paths, read_manifest, read_publications
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import UserError

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.operations.commit.bucket_counts import store_bucket_rules
 from lakehouse.core.operations.load.table import PROPERTIES, load_config
 from lakehouse.core.state.table_config import WRITABLE_VERSIONS, TableConfig
 from lakehouse.core.storage.nested_tables import HOODIE, table_above, table_below
 from lakehouse.core.storage.protocol import NotFoundError, Storage
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UserError
 

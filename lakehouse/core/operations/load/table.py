@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties
 from lakehouse.core.state.table_config import TableConfig, parse_table_config
 from lakehouse.core.storage.protocol import NotFoundError, Storage
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.instant import Timeline

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.protocol import NotFoundError
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.expiry import is_alive, note, owner_of
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import LakehouseError

@@ -12,9 +12,9 @@ looks at both files. Object stores have no `lock`: Hudi does not use this provid
 
 from __future__ import annotations
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import NotFoundError, Storage, check_prefix
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.expiry import is_alive, owner_of
 from lakehouse.core.timeline.locks.lease import FileRegister, Lease, LeaseLock, swap_once
 from lakehouse.core.timeline.locks.lease_files import NoteCodec

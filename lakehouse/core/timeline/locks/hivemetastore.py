@@ -27,7 +27,7 @@ from pymetastore.hive_metastore.ttypes import (
     UnlockRequest,
 )
 
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.env import Env
 from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
 from lakehouse.core.timeline.locks.protocol import Held, lost
 from lakehouse.spec.options.lock_providers import HiveMetastoreLockOptions, LockTiming

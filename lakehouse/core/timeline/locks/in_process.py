@@ -1,25 +1,19 @@
-"""The lock of one process: threads exclude each other, and nobody outside sees it. For a table with one writer process.
+"""Lock provider `in_process`: excludes threads of one process, for tables with one writer process.
 
-The process dies with its locks, so nothing expires and nothing is taken over.
+The lock ends with the process, so it has no expiry time and is never taken over.
 """
 
 from __future__ import annotations
 
-import itertools
-import threading
-
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.env import Env
+from lakehouse.core.system.process_state import InProcessLocks
 from lakehouse.core.timeline.locks.protocol import Held, lost
 from lakehouse.spec.options.lock_providers import InProcessLockOptions, LockTiming
-
-_mutex = threading.Lock()
-_tokens = itertools.count(1)
-_holders: dict[str, int] = {}
 
 
 def open_lock(env: Env, options: InProcessLockOptions, timing: LockTiming) -> InProcessLock:
     """Return the lock of the table in this process."""
-    return InProcessLock(env.storage.root)
+    return InProcessLock(env.process_state.in_process_locks, env.storage.root)
 
 
 class InProcessLock:
@@ -28,28 +22,27 @@ class InProcessLock:
     lease_ms = 0
     renew_ms = 0
 
-    def __init__(self, root: str) -> None:
-        self._root = root
+    def __init__(self, locks: InProcessLocks, root: str) -> None:
+        self._locks, self._root = locks, root
         self._token: int | None = None
 
     @property
     def name(self) -> str:
-        """Return the table whose lock it is."""
+        """Return the table and the kind of the lock."""
         return f"{self._root} (in this process)"
 
     def try_acquire(self) -> int | Held:
-        """Take the lock if no thread has it."""
-        with _mutex:
-            if self._root in _holders:
-                return Held("another thread of this process")
-            self._token = _holders[self._root] = next(_tokens)
-            return self._token
+        """Take the lock if no thread holds it."""
+        token = self._locks.try_acquire(self._root)
+        if token is None:
+            return Held("another thread of this process")
+        self._token = token
+        return token
 
     def check(self) -> None:
-        """Raise RetryableError unless the lock is ours."""
-        with _mutex:
-            if self._token is None or _holders.get(self._root) != self._token:
-                raise lost(self.name, "another thread of this process")
+        """Raise RetryableError unless this acquisition still holds the lock."""
+        if not self._locks.is_held(self._root, self._token):
+            raise lost(self.name, "another thread of this process")
 
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is no file of the table."""
@@ -58,11 +51,9 @@ class InProcessLock:
         """Return None: one process has one clock."""
 
     def renew(self) -> None:
-        """Do nothing: the lock lasts as long as the process."""
+        """Do nothing: the lock does not expire."""
 
     def release(self) -> None:
-        """Free the lock if it is ours."""
-        with _mutex:
-            if self._token is not None and _holders.get(self._root) == self._token:
-                del _holders[self._root]
-            self._token = None
+        """Free the lock if this acquisition holds it."""
+        self._locks.release(self._root, self._token)
+        self._token = None

@@ -17,8 +17,8 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.protocol import NotFoundError, Storage
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.protocol import Held, lost, skew_of
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 
@@ -27,8 +27,6 @@ _COMPARES_TWO_FILES = ("/", "memory://")
 
 #: Object stores tell times of objects in whole seconds.
 _LAST_MODIFIED_MS = 1_000
-#: Owners of this process that gave the lock back without being able to say so in the register.
-_given_up: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +129,7 @@ class LeaseLock:
             return found.token
         if data is not None and found is None:
             return Held(f"{data!r}, which cannot be read (delete it if its holder is gone),")
-        is_free = found is not None and (found.released or found.owner in _given_up)
+        is_free = found is not None and (found.released or found.owner in self._env.process_state.abandoned_owners)
         if data is not None and found is not None and not (is_free or self._codec.is_over(data, found)):
             return Held(repr(data))
         self._asked_ms = self._env.clock.now_ms()
@@ -209,7 +207,7 @@ class LeaseLock:
         try:
             self._release()
         except LakehouseError:
-            _given_up.add(self.owner)
+            self._env.process_state.abandoned_owners.add(self.owner)
             raise
 
     def _release(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.env import Env
 from lakehouse.core.timeline.expiry import is_alive
 from lakehouse.core.timeline.locks.lease import Lease
 from lakehouse.core.timeline.locks.protocol import CLOCK_DRIFT_MS

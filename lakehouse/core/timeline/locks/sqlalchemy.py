@@ -18,7 +18,7 @@ from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text, create
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.env import Env
 from lakehouse.core.timeline.locks.lease import LeaseLock
 from lakehouse.core.timeline.locks.lease_files import NoteCodec
 from lakehouse.core.timeline.locks.protocol import skew_of

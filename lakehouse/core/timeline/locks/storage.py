@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.env import Env
 from lakehouse.core.timeline.locks.lease import FileRegister, Lease, LeaseLock
 from lakehouse.core.timeline.locks.protocol import CLOCK_DRIFT_MS
 from lakehouse.model.document import parse_json

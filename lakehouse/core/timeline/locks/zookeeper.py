@@ -24,7 +24,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.env import Env
 from lakehouse.core.timeline.locks.protocol import Held, lost
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.spec.options.lock_providers import LockTiming, ZookeeperLockOptions

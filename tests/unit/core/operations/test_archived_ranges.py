@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from tests.support.archived import EAGERLY
 
 FILES = 8

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.files.cdc_writer import ChangeLog
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.operations.read.cdc import ChangeScan, as_json
 from lakehouse.core.planning.cdc import ChangeCase
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CorruptTableError, UserError
 from tests.support.archived import eager
 from tests.support.tables import DELETED, Shape, batch, make_env, row

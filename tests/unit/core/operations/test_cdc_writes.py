@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.avro.decode import decode_avro_rows
 from lakehouse.core.format.avro.schema import arrow_to_avro
 from lakehouse.core.format.log.blocks import BlockType, LogBlock, scan_blocks
@@ -20,7 +21,6 @@ from lakehouse.core.state.table_config import parse_table_config
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.protocol import OutputFile, Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.commit import WriteStat
 from lakehouse.spec.options.transaction import TransactionPolicy

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.services.clean import Cleaned
@@ -17,7 +18,6 @@ from lakehouse.core.operations.undo import savepoint as savepoint_operation
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.clean import CleanPlan

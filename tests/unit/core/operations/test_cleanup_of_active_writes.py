@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.files.markers import marker_directory
 from lakehouse.core.format.file_names import MARKERS_TYPE
 from lakehouse.core.storage import local
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError
 from tests.support.tables import batch, row
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_listing
@@ -17,7 +18,6 @@ from lakehouse.core.planning.damage import find_damage
 from lakehouse.core.state.file_system_view import Replaced, visible_timeline
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.compaction import CompactionOperation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.format.timeline.compaction import encode_compaction_plan
@@ -13,7 +14,6 @@ from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import PROPERTIES, LoadedTable, load_table
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.memory import MemoryStorage
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.cli.main import main
+from lakehouse.core.env import Env
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.core.format.parquet.bloom_filter import BloomFilter
 from lakehouse.core.format.partition_metadata import render_partition_metadata
@@ -28,7 +29,6 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import FileInfo, Storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.instant import Action, Instant
 from lakehouse.model.validation import INVARIANTS, ValidationReport

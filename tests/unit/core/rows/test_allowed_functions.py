@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.properties import parse_properties, render_properties
 from lakehouse.core.planning.conflict import strategy_named
 from lakehouse.core.rows.custom_merger import merge_records
 from lakehouse.core.rows.log_entries import ColumnSets
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import UnsupportedError, UserError
 from lakehouse.model.merge import MERGER_PROPERTY, MergeMode, MergeRule
 from lakehouse.platform.catalog.catalog import load_catalog

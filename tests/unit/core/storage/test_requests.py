@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 
 WRITE_LISTS = 6
 READ_LISTS = 2

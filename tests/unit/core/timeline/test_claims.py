@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.timeline.claims import check_claim, claim, holds_claim
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.locks.lease import swap_once
 from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.errors import CommitStateUnknownError, RetryableError

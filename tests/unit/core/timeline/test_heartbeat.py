@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes, remove_heartbeat
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options.transaction import TransactionPolicy

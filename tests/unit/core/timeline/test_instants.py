@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
 from lakehouse.core.state.table_config import parse_table_config
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
-from lakehouse.core.timeline.env import Env
 from lakehouse.core.timeline.timeline_store import TimelineStore
 from lakehouse.errors import CommitStateUnknownError, RetryableError
 from lakehouse.model.commit import CommitMetadata

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.env import process_state
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage, SimulatedCrash
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Level, RequestRefusedError, Storage
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.timeline import lock_compatibility as agreement
-from lakehouse.core.timeline.env import SystemClock
 from lakehouse.core.timeline.locks.storage import LOCK_PATH
 from lakehouse.errors import RetryableError, UserError
 from tests.support.killed import BASE, base_table, batch, copy_of, leftovers, open_as, rows_of
@@ -57,8 +58,8 @@ def _another_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def forget(patch: pytest.MonkeyPatch) -> None:
     """Go on as a process that has not looked at any table yet."""
-    patch.setattr(agreement, "_agreed", {})
-    patch.setattr(agreement, "_proved", {})
+    patch.setattr(process_state(), "compared_locks", {})
+    patch.setattr(process_state(), "conditional_storages", set())
 
 
 def left(storage: Storage) -> list[str]:

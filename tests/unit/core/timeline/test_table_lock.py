@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.fault_injection import FaultMode, FaultyStorage
-from lakehouse.core.timeline.env import Env
-from lakehouse.core.timeline.process_identity import ProcessId
+from lakehouse.core.system.processes import ProcessId
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.options.lock import LockPolicy

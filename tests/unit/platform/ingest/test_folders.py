@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import RetryableError, SourceMissingError, UserError
 from lakehouse.platform.ingest.run import IngestContext, ingest
 from lakehouse.platform.sources.file_listing import list_source

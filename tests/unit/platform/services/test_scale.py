@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from lakehouse.core.timeline.env import SystemClock
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.catalog.run_history import RunState

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.local import LocalStorage
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.system.processes import ProcessId, SystemProcesses
 from lakehouse.core.timeline.expiry import is_alive, note
 from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes
-from lakehouse.core.timeline.process_identity import ProcessId, SystemProcesses
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options.lock import LockPolicy
@@ -113,7 +113,7 @@ HOLD = """
 import sys
 from lakehouse.spec.options.transaction import TransactionPolicy
 from lakehouse.core.storage.local import LocalStorage
-from lakehouse.core.timeline.env import Env
+from lakehouse.core.env import Env
 from lakehouse.core.timeline.table_lock import table_lock
 with table_lock(Env(storage=LocalStorage(sys.argv[1])), TransactionPolicy()):
     print("held", flush=True)

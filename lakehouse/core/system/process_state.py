@@ -1,0 +1,63 @@
+"""What the operations of one process share in memory: mutual exclusion of threads, and results of earlier checks.
+
+A production process has one `ProcessState`. A simulation creates one for each simulated process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+
+class InProcessLocks:
+    """Locks by name that threads of one process hold, each with a fencing token."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._tokens = itertools.count(1)
+        self._holders: dict[str, int] = {}
+
+    def try_acquire(self, name: str) -> int | None:
+        """Take the lock and return its fencing token, or None if it is held."""
+        with self._mutex:
+            if name in self._holders:
+                return None
+            self._holders[name] = token = next(self._tokens)
+            return token
+
+    def is_held(self, name: str, token: int | None) -> bool:
+        """Return whether the lock is held with this token."""
+        with self._mutex:
+            return token is not None and self._holders.get(name) == token
+
+    def release(self, name: str, token: int | None) -> None:
+        """Free the lock if it is held with this token."""
+        with self._mutex:
+            if token is not None and self._holders.get(name) == token:
+                del self._holders[name]
+
+
+class ProcessState:
+    """The shared memory of the operations of one process.
+
+    Attributes:
+        in_process_locks: The locks of the lock provider `in_process`.
+        compared_locks: Table and lock -> when the lock was last compared with the recorded one, in UTC milliseconds.
+        conditional_storages: Roots of storages that were seen to honour conditional writes.
+        measured_clocks: Lock -> when this host's clock was last compared with the lock's, in UTC milliseconds.
+        abandoned_owners: Lock owners of this process that could not record their release.
+    """
+
+    def __init__(self) -> None:
+        self.in_process_locks = InProcessLocks()
+        self.compared_locks: dict[str, int] = {}
+        self.conditional_storages: set[str] = set()
+        self.measured_clocks: dict[str, int] = {}
+        self.abandoned_owners: set[str] = set()
+        self._mutex = threading.Lock()
+        self._thread_locks: dict[str, threading.Lock] = {}
+
+    def thread_lock(self, root: str) -> threading.Lock:
+        """Return the lock at which threads of this process queue for the table at `root`."""
+        with self._mutex:
+            return self._thread_locks.setdefault(root, threading.Lock())
