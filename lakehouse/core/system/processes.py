@@ -1,9 +1,9 @@
-"""Which process wrote a note, and whether it still lives.
+"""Identify processes, and find out whether a process of this host still runs.
 
-A process number means something in one PID namespace of one running kernel only: containers that share a host's name
-have other processes under the same numbers, and a number is given again. So a process is known by host name, boot id of
-the kernel, namespaces, number and start time. A process of another place, or one that does not say all of this, cannot
-be looked for: its lease alone tells whether it is at work.
+A process number is unique only within one PID namespace of one running kernel. Containers with the same host name use
+the same numbers for different processes, and a kernel reuses numbers. A process is therefore identified by host name,
+boot id of the kernel, namespaces, number and start time. Whether a process in another namespace runs, or one without
+all of these fields, cannot be observed from here: only its lease shows whether it is active.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STARTED = 19
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """One process; `boot`, `namespace` and `started` are empty where the system does not tell them."""
+    """The identity of a process. `boot`, `namespace` and `started` are empty if the system does not provide them."""
 
     host: str
     pid: int
@@ -32,7 +32,7 @@ class ProcessId:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the fields of a note."""
+        """Return the fields of the identity for a JSON record."""
         return {
             "host": self.host,
             "pid": self.pid,
@@ -43,18 +43,21 @@ class ProcessId:
 
     @classmethod
     def of(cls, note: Mapping[str, Any]) -> ProcessId:
-        """Return the process that a note names; raise KeyError, TypeError or ValueError if it names none."""
+        """Return the process that a JSON record names.
+
+        Raises KeyError, TypeError or ValueError if the record does not name one.
+        """
         known = {name: str(note.get(name, "")) for name in ("boot", "namespace", "started")}
         return cls(host=str(note["host"]), pid=int(note["pid"]), **known)
 
     def is_comparable(self, other: ProcessId) -> bool:
-        """Return whether both are processes of one PID namespace of one kernel, and told apart by their start."""
+        """Return whether both processes belong to one PID namespace of one kernel and have a start time."""
         place = (self.host, self.boot, self.namespace)
         return all((*place, self.started, other.started)) and place == (other.host, other.boot, other.namespace)
 
 
 class Processes(Protocol):
-    """Who we are, and whether another process still lives."""
+    """The processes of a system: this one, and whether another one still runs."""
 
     def me(self) -> ProcessId: ...
     def is_alive(self, process: ProcessId) -> bool: ...
@@ -68,9 +71,9 @@ class SystemProcesses:
         return _this_process(os.getpid())
 
     def is_alive(self, process: ProcessId) -> bool:
-        """Return False if a process that is comparable with this one is certainly gone."""
+        """Return whether a process runs that is comparable with this one (`ProcessId.is_comparable`)."""
         if process.pid < 1:
-            # To the system these are groups of processes.
+            # To the system, 0 and negative numbers are process groups.
             return False
         try:
             os.kill(process.pid, 0)
@@ -89,7 +92,7 @@ def _this_process(pid: int) -> ProcessId:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
             is_ours = file.read().split(" ", 1)[0] == str(pid)
         if not is_ours:
-            # The mounted /proc is that of another PID namespace: it tells of other processes than ours.
+            # The mounted /proc belongs to another PID namespace, so its entries are other processes.
             return ProcessId(host=host, pid=pid)
         with open(_BOOT_ID, encoding="ascii") as file:
             boot = file.read().strip()
@@ -101,7 +104,7 @@ def _this_process(pid: int) -> ProcessId:
 
 
 def _started(pid: str) -> str:
-    """Return when a process started, in ticks since the boot; an empty text if that is not told."""
+    """Return when a process started, in clock ticks since the boot; an empty text if it is unknown."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

@@ -21,7 +21,7 @@ class Timers(Protocol):
     def every(self, seconds: float, function: Callable[[], None], name: str) -> Timer:
         """Call `function` in the background, for the first time after `seconds`, until the timer is stopped.
 
-        The function handles its own errors: an exception ends the calls. `name` is for people who debug.
+        The function handles its own errors: an exception ends the calls. `name` identifies the timer to a debugger.
         """
         ...
 
