@@ -20,10 +20,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.env import Env
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.platform.ingest.run import CHECKPOINT, DEAD_LETTERS, INTERVAL, IngestContext, ingest
 from lakehouse.platform.sources.dead_letters import DeadLetterBox
