@@ -74,7 +74,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec) -> DAG:
         due = archive_due.override(trigger_rule="none_failed", pool=published.pool, **soon)(table)
         archive = ArchivePartitionsOperator.partial(
             task_id="archive",
-            told_by="publish",
+            publish_task_id="publish",
             outlets=outlets,
             pool=SPARK_POOL,
             max_active_tis_per_dag=1,

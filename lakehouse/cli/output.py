@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lakehouse.model.texts import printable
+from lakehouse.spec.contracts.document import Document, encode
 
 
 def show(value: Any, output: str) -> None:
@@ -17,6 +18,19 @@ def show(value: Any, output: str) -> None:
         _show_mapping(value)
     else:
         print(grid(value))
+
+
+def show_document(document: Document, output: str, rows: Sequence[Mapping[str, Any]] | None = None) -> None:
+    """Print a contract as JSON, or as text for people: the `rows` as a table, or else the fields.
+
+    Field names are printed with spaces instead of underscores.
+    """
+    if output == "json":
+        print(json.dumps(document.to_mapping(), indent=2, ensure_ascii=False))
+    elif rows is not None:
+        print(grid(rows))
+    else:
+        _show_mapping({name.replace("_", " "): value for name, value in encode(document).items()})
 
 
 def grid(rows: Sequence[Mapping[str, Any]]) -> str:

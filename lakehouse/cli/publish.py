@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from lakehouse.cli.arguments import option_pairs
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show, show_document
 from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.specs import specs_in_force
 from lakehouse.cli.table import catalog_name, open_table, spec_of
@@ -32,7 +32,8 @@ from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import due, run, signal, withdraw
 from lakehouse.platform.publish.status import status
 from lakehouse.spark.session import job_session
-from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
+from lakehouse.spec.contracts.publication import PartitionStatus, PublicationDue, PublicationStatus, Visibility
 from lakehouse.spec.location import resolve
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.policies import Policies
@@ -134,6 +135,7 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
         table=job.table.name,
         partitions=names,
         reason="; ".join([*found, *left]),
+        code=JobReason.NONE if done.did_something else JobReason.NOTHING_READY,
         seconds=time.perf_counter() - started,
         interval=command.interval_name,
         warning=warning,
@@ -145,17 +147,16 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
 def _due(words: Sequence[str]) -> int:
     given, job = _opened("publish due", words)
     plan = due(job, _asked(given))
-    told = {
-        "table": job.target,
-        "due": not plan.is_empty,
-        "to publish": [planned.name for planned in plan.publish],
-        "to archive": list(plan.archive),
-        "begun": list(plan.begun),
-        "waiting": len(plan.waiting),
-        "lost": list(plan.lost),
-        "expired": len(plan.missed) - len(plan.lost),
-    }
-    show(told, given.output)
+    found = PublicationDue(
+        target=job.target,
+        publish=tuple(planned.name for planned in plan.publish),
+        archive=plan.archive,
+        begun=plan.begun,
+        waiting=len(plan.waiting),
+        lost=plan.lost,
+        expired=len(plan.missed) - len(plan.lost),
+    )
+    show_document(found, given.output)
     return 0
 
 
@@ -179,9 +180,29 @@ def _plan(words: Sequence[str]) -> int:
 
 def _status(words: Sequence[str]) -> int:
     given, job = _opened("publish status", words)
-    rows = [asdict(row) for row in status(job, given.partition)]
-    show(rows, given.output)
+    found = PublicationStatus(target=job.target, partitions=status(job, given.partition))
+    show_document(found, given.output, rows=[_status_row(partition) for partition in found.partitions])
     return 0
+
+
+def _status_row(partition: PartitionStatus) -> dict[str, Any]:
+    seen = {
+        Visibility.NOTHING: "nothing",
+        Visibility.PUBLISHED_VERSION: f"version {partition.visible_version}",
+        Visibility.OTHER: f"another: {partition.visible_version}",
+    }
+    return {
+        "partition": partition.partition,
+        "state": partition.state,
+        "version": partition.instant,
+        "event time": partition.event_time,
+        "published": partition.published,
+        "lag, s": partition.lag_s,
+        "files": partition.files,
+        "bytes": partition.size_bytes,
+        "seen": seen[partition.visibility],
+        "why": partition.reason,
+    }
 
 
 def _signal(words: Sequence[str]) -> int:

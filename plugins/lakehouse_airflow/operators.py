@@ -36,11 +36,11 @@ from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobReport, JobSt
 from lakehouse.spec.private_files import own_folder, private_folder, read_own_file
 from lakehouse.spec.table import load_spec
 from lakehouse_airflow.assets import drop_events, event_extra
-from lakehouse_airflow.catalog import catalog_variables, connection_variables, spec_variables
+from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
+from lakehouse_airflow.job_environment import catalog_variables, connection_variables, spec_variables
 from lakehouse_airflow.processes import JOB, end_job
+from lakehouse_airflow.rescheduling import reschedule, reschedule_for_data
 from lakehouse_airflow.spark_environment import REPORTS, provide_connection, spark_environment
-from lakehouse_airflow.turns import look_again, wait_for_data
-from lakehouse_airflow.window import IntervalMixin, data_interval
 
 #: A retry cannot help after these.
 FINAL_EXIT_CODES = frozenset(
@@ -213,9 +213,9 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         final = submit is not None and submit.returncode in FINAL_EXIT_CODES
         if report is not None and report.error is not None:
             if report.error.code is ErrorCode.TABLE_BUSY:
-                return look_again(context, report.error.message, self.execution_timeout)
+                return reschedule(context, report.error.message, self.execution_timeout)
             if report.error.wait_for_s is not None:
-                return wait_for_data(context, report.error.message, timedelta(seconds=report.error.wait_for_s))
+                return reschedule_for_data(context, report.error.message, timedelta(seconds=report.error.wait_for_s))
             self.log.error("%s: %s", report.error.kind, report.error.message)
             return _failed(report, final=final)
         return AirflowFailException(str(failure)) if final else failure

@@ -1,15 +1,14 @@
-"""Publish partitions in a Hive Metastore from Airflow, and tell other DAGs of them.
+"""Publish partitions in a Hive Metastore from Airflow, and emit an asset event for each of them.
 
-    signals ──► publish ──► archive_due ──► archive[0..1]     pointers need no Spark; only copies are a spark-submit
-                   └─────► signals_accepted                   a signal that names no partition fails the run, last
+    signals ──► publish ──► archive_due ──► archive[0..1]     pointers need no Spark; a copy is a spark-submit
+                   └─────► signals_accepted                   fails the run last, if a signal names no partition
 
-Each partition that readers see since the run began is one event of the asset `hive://database/table`, whoever made it
-appear: a try that died after publishing is made good by the next one.
+Each partition that became visible since the run began is one event of the asset `hive://database/table`, whichever try
+published it. The next try therefore emits the events of a try that failed after publishing.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,38 +22,59 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.publication import (
+    PartitionEvent,
+    PublicationDue,
+    PublicationStatus,
+    PublishResult,
+    visible_since,
+)
 from lakehouse.spec.publish import PublishSpec
 from lakehouse_airflow.assets import PUBLISHED, drop_events, published_asset
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.data_intervals import (
+    IntervalMixin,
+    is_asset_triggered,
+    is_backfill,
+    params_interval,
+    required_interval,
+)
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.processes import end_job
-from lakehouse_airflow.window import IntervalMixin, given_interval, is_backfill, is_by_event, required_interval
 
-#: Slots of their own: publication takes seconds and waits for no Spark job.
+#: A pool of its own: publication takes seconds and does not wait for Spark jobs.
 POOL = "lakehouse_publish"
-#: An event's key is a column of Airflow's database.
+#: Longest partition key of an asset event that Airflow's database stores.
 _LONGEST_KEY = 250
 
 
 class PublishPartitionsOperator(IntervalMixin, BaseOperator):
-    """Publish what is ready of one table, as pointers, without Spark; return what readers see since the run began.
+    """Publish the ready partitions of one table as pointers, without Spark; return a PublishResult as a mapping.
 
-    `table` is a table spec with `services.publish`, or the name of such a table in the catalog. `partitions` narrow the
-    run to these; with `by_interval` those of the run's data interval are ready beside what else is; `force` publishes
-    again what is published, where partitions or an interval are given; `newest` takes the newest version instead of
-    that of the event time; `signals` heeds the `partitions` in the extra of the asset events that started the run. The
-    run's params `partitions`, `interval_start`, `interval_end`, `force`, `newest`, `dry_run` and `options` come first.
-    A backfill publishes its interval again. Intervals are those of `periods`, whole ones of the publication.
+    Each partition that became visible is an event of the asset `hive://database/table` (through the alias
+    `lakehouse.published`); its extra is a PartitionEvent. It is also an event of each asset among `outlets`, with the
+    name of the partition as key. A run without such events succeeds with the status `nothing_to_do`.
 
-    Each partition is an event of the asset `hive://database/table` (through the alias `lakehouse.published`), with
-    `partition`, `table`, `instant`, `event_time` and `published` in its extra, and one with its name as key of each
-    asset among `outlets`. The result has the `interval` that the run took, and its status: `nothing_to_do` if nothing
-    appeared, and not all of its `partitions` are there. Such a run succeeds without an event; it is skipped with
-    `skip_if_nothing_to_do`. With `by_interval`, a run that an event started has no interval; any other must have one.
+    The run's params `partitions`, `interval_start`, `interval_end`, `force`, `newest`, `dry_run` and `options` replace
+    the arguments. A backfill publishes its interval again.
+
+    Args:
+        table: Table spec with `services.publish`, or the name of such a table in the catalog.
+        partitions: The only partitions of the run; empty for all.
+        by_interval: The partitions of the run's data interval are ready, in addition to other ready ones. A run that an
+            asset event started has no interval; any other run must have one.
+        force: Publish again; only with partitions or an interval.
+        newest: Publish the newest version instead of the version by event time.
+        signals: Publish the `partitions` in the extra of the asset events that started the run.
+        periods: The declaration of the publication; intervals are rounded to its whole periods.
+        options: Options of this run only.
+        skip_if_nothing_to_do: Skip the task, and those that follow it, if there is nothing to publish.
+        kwargs: Arguments of BaseOperator.
     """
 
     template_fields: Sequence[str] = ("table", "partitions", "options")
 
+    # parameters: the arguments of an Airflow operator
     def __init__(
         self,
         *,
@@ -73,7 +93,7 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
         kwargs["outlets"] = [PUBLISHED, *(kwargs.get("outlets") or ())]
         super().__init__(**kwargs)
         self.table = table
-        # The output of another task is a list only when the task runs.
+        # The output of another task becomes a list when this task runs.
         self.partitions: Any = (
             partitions if isinstance(partitions, XComArg) else list(text_list(partitions, "partitions"))
         )
@@ -89,7 +109,7 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
         self._check_schedule(self._dag)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Heed signals, publish, and tell of what readers see."""
+        """Publish ready and signalled partitions, and emit events of those that became visible."""
         instance = context["ti"]
         self._job_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
         end_job(self._job_id)
@@ -116,48 +136,50 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
         refused = self._signal(context)
         for words in runs:
             self.log.info("%s", self._command("run", *words, "--pointers-only").strip())
-        found = json.loads(self._command("due", "--output", "json"))
-        rows = json.loads(self._command("status", *_flags(self.partitions), "--output", "json"))
-        new = published_since(rows, run_start(context))
-        tell(self, context, found["table"], new)
-        there = bool(self.partitions) and all(is_shown(row) for row in rows)
-        told = {
-            "status": str(JobStatus.COMMITTED if new or there else JobStatus.NOTHING_TO_DO),
-            "table": found["table"],
-            "published": new,
-            "waiting": found["waiting"],
-            "refused": refused,
-            "lost": found["lost"],
-            "expired": found["expired"],
-            "interval": None if interval is None else "/".join(interval),
-        }
-        if not (new or there):
-            waits = "; ".join(f"{row['partition']} {row['why']}" for row in rows if self.partitions)
-            why = f"nothing was published of {self.table}: {waits or 'nothing is ready'}"
-            self.log.info("%s", why)
+        due = PublicationDue.from_json(self._command("due", "--output", "json"))
+        words = [*_partition_flags(self.partitions), "--output", "json"]
+        status = PublicationStatus.from_json(self._command("status", *words))
+        events = visible_since(status, run_start(context))
+        add_partition_events(self, context, status.target, events)
+        all_visible = bool(self.partitions) and all(row.is_visible for row in status.partitions)
+        has_result = bool(events) or all_visible
+        result = PublishResult(
+            status=JobStatus.COMMITTED if has_result else JobStatus.NOTHING_TO_DO,
+            table=status.target,
+            published=events,
+            waiting=due.waiting,
+            refused=refused,
+            lost=due.lost,
+            expired=due.expired,
+            interval=None if interval is None else "/".join(interval),
+        ).to_mapping()
+        if not has_result:
+            waits = "; ".join(f"{row.partition} {row.reason}" for row in status.partitions if self.partitions)
+            message = f"nothing was published of {self.table}: {waits or 'nothing is ready'}"
+            self.log.info("%s", message)
             if self.skip_if_nothing_to_do:
-                context["ti"].xcom_push(key="return_value", value=told)
-                raise AirflowSkipException(why)
-        return told
+                context["ti"].xcom_push(key="return_value", value=result)
+                raise AirflowSkipException(message)
+        return result
 
     def _runs(self, context: Context) -> tuple[tuple[str, str] | None, list[list[str]]]:
-        """Return the run's interval, and what `lakehouse publish run` is told, once or twice.
+        """Return the run's interval, and the arguments of one or two calls of `lakehouse publish run`.
 
-        Twice: of the interval, and of all that is ready.
+        With `by_interval` there are two calls: one for the interval, one for all other ready partitions.
         """
         params = context.get("params") or {}
         extra = [flag for flag, name in (("--newest", "newest"),) if getattr(self, name) or params.get(name)]
         forced = ["--force"] if self.force or params.get("force") else []
-        named = _flags(self.partitions)
-        given = given_interval(context)
-        if given is not None:
-            return given, [[*named, *_bounds(given), *forced, *extra]]
+        named = _partition_flags(self.partitions)
+        requested = params_interval(context)
+        if requested is not None:
+            return requested, [[*named, *_bounds(requested), *forced, *extra]]
         if named:
             return None, [[*named, *forced, *extra]]
         if is_backfill(context):
             whole = self._whole(context, backfill=True)
             return whole, [[*_bounds(whole), "--force", *extra]]
-        if self.by_interval and not is_by_event(context):
+        if self.by_interval and not is_asset_triggered(context):
             whole = self._whole(context)
             return whole, [[*_bounds(whole), *forced, *extra], extra]
         return None, [extra]
@@ -168,22 +190,22 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
         return whole_periods(*interval, timezone=self.timezone, granularity=self.granularity, backfill=backfill)
 
     def _signal(self, context: Context) -> str | None:
-        """Say that the partitions that events name are ready, and publish them at once; return why it was refused."""
-        names = signalled(context) if self.signals else []
-        refused = self._refused(names)
-        if refused and len(names) > 1:
-            # The others are ready all the same.
-            refused = [why for name in names for why in self._refused([name])]
-        return "; ".join(refused) or None
+        """Publish the partitions that asset events name; return the error message of refused signals, None for none."""
+        names = signalled_partitions(context) if self.signals else []
+        errors = self._send_signal(names)
+        if errors and len(names) > 1:
+            # One wrong name does not prevent the others.
+            errors = [error for name in names for error in self._send_signal([name])]
+        return "; ".join(errors) or None
 
-    def _refused(self, names: Sequence[str]) -> list[str]:
+    def _send_signal(self, names: Sequence[str]) -> list[str]:
         if not names:
             return []
         try:
-            self.log.info("%s", self._command("signal", *_flags(names), "--run").strip())
-        except AirflowFailException as refused:
-            self.log.error("%s", refused)
-            return [str(refused)]
+            self.log.info("%s", self._command("signal", *_partition_flags(names), "--run").strip())
+        except AirflowFailException as error:
+            self.log.error("%s", error)
+            return [str(error)]
         return []
 
     def _command(self, verb: str, *words: str) -> str:
@@ -192,19 +214,20 @@ class PublishPartitionsOperator(IntervalMixin, BaseOperator):
 
 
 class ArchivePartitionsOperator(LakehouseOperator):
-    """Give partitions that are old enough files of their own, and those whose logs must be merged before they appear.
+    """Copy partitions into files of their own, by one spark-submit; return the job's report.
 
-    One spark-submit. Those that appear are told of as by PublishPartitionsOperator; `told_by` is the task that has told
-    of the others.
+    These are partitions that are older than `archive_after`, and new ones whose log files must be merged. Partitions
+    that became visible are emitted as events, except those in the result of the task `publish_task_id`, a
+    PublishPartitionsOperator.
     """
 
-    def __init__(self, *, table: str, told_by: str, **kwargs: Any) -> None:
+    def __init__(self, *, table: str, publish_task_id: str, **kwargs: Any) -> None:
         kwargs["outlets"] = [PUBLISHED, *(kwargs.get("outlets") or ())]
         super().__init__(verb="publish", action="run", table=table, **kwargs)
-        self.told_by = told_by
+        self.publish_task_id = publish_task_id
 
     def interval(self, context: Context) -> tuple[str, str] | None:
-        """Return None: what is to be archived was chosen by its age."""
+        """Return None: the age of a partition decides, not the data interval."""
         return None
 
     def _command(self, context: Context) -> JobCommand:
@@ -213,50 +236,53 @@ class ArchivePartitionsOperator(LakehouseOperator):
     def _success(self, context: Context, command: JobCommand, report: JobReport | None, path: Path) -> dict[str, Any]:
         outlets: list[Any] = list(self.outlets)
         result = super()._success(context, command, report, path)
-        # Which events there are is seen from the metastore, also after a try that found nothing more to do.
+        # The metastore decides which events there are, also after a try that had nothing more to do.
         self.outlets = outlets
         words = ["publish", "status", "--table", command.table, "--output", "json"]
-        told = context["ti"].xcom_pull(task_ids=self.told_by) or {}
-        known = {row["partition"] for row in told.get("published", ())}
-        rows = published_since(json.loads(run_command(words)), run_start(context))
-        tell(self, context, str(told.get("table", "")), [row for row in rows if row["partition"] not in known])
+        status = PublicationStatus.from_json(run_command(words))
+        value = context["ti"].xcom_pull(task_ids=self.publish_task_id)
+        emitted = {row.partition for row in PublishResult.from_mapping(value).published} if value else set()
+        events = [row for row in visible_since(status, run_start(context)) if row.partition not in emitted]
+        add_partition_events(self, context, status.target, events)
         return result
 
 
 @task
 def archive_due(table: str, **context: Any) -> list[str]:
-    """Task: the table, if something of it is to be copied into files of its own now, or has begun to be; else none."""
+    """Task: return the table if partitions are due for a copy or a copy was interrupted, else an empty list."""
     if (context.get("params") or {}).get("dry_run"):
         return []
     try:
-        found = json.loads(run_command(["publish", "due", "--table", table, "--output", "json"]))
+        due = PublicationDue.from_json(run_command(["publish", "due", "--table", table, "--output", "json"]))
     except UserError as error:
         raise AirflowFailException(str(error)) from error
-    return [table] if found["to archive"] or found["begun"] else []
+    return [table] if due.archive or due.begun else []
 
 
 @task
-def signals_accepted(told: Mapping[str, Any] | None) -> None:
-    """Task: fail if a signal named what cannot be published, after everything else was."""
-    if told and told.get("refused"):
-        raise AirflowFailException(str(told["refused"]))
+def signals_accepted(result: Mapping[str, Any] | None) -> None:
+    """Task: fail if a signal was refused. It runs last, so that other partitions are published first."""
+    refused = PublishResult.from_mapping(result).refused if result else None
+    if refused:
+        raise AirflowFailException(refused)
 
 
-def signalled(context: Mapping[str, Any]) -> list[str]:
-    """Return the partitions that the extra of the asset events that started the run says are ready."""
+def signalled_partitions(context: Mapping[str, Any]) -> list[str]:
+    """Return the names of partitions in `extra["partitions"]` of the asset events that started the run."""
     events = context.get("triggering_asset_events") or {}
     names: set[str] = set()
     for asset in events:
         for event in events[asset]:
-            given = (event.extra or {}).get("partitions") or ()
-            names |= {given} if isinstance(given, str) else {str(name) for name in given}
+            named = (event.extra or {}).get("partitions") or ()
+            names |= {named} if isinstance(named, str) else {str(name) for name in named}
     return sorted(names)
 
 
 def whole_periods(start: str, end: str, *, timezone: str, granularity: str, backfill: bool = False) -> tuple[str, str]:
-    """Return the interval from the beginning of the day (or hour) of `start`, in a time zone.
+    """Return an interval that starts with the day (or hour) of `start` in a time zone.
 
-    It ends where it did, for what comes after has not ended; that of a backfill is of whole ones, and at least one.
+    The end stays as it is, because later periods have not ended. The interval of a backfill ends with a whole period
+    and contains at least one.
     """
     zone, step = ZoneInfo(timezone), timedelta(hours=1) if granularity == "hour" else timedelta(days=1)
 
@@ -271,40 +297,22 @@ def whole_periods(start: str, end: str, *, timezone: str, granularity: str, back
     return begin.replace(tzinfo=zone).astimezone(UTC).isoformat(), last.astimezone(UTC).isoformat()
 
 
-def published_since(rows: Sequence[Mapping[str, Any]], since: datetime) -> list[dict[str, Any]]:
-    """Return the partitions that appeared since then, as events tell of them."""
-    from_here = since.astimezone(UTC).replace(microsecond=0)
-    return [
-        {
-            "partition": row["partition"],
-            "instant": row["version"],
-            "event_time": row["event_time"],
-            "published": row["published"],
-        }
-        for row in rows
-        if is_shown(row) and row["published"] and datetime.fromisoformat(row["published"]) >= from_here
-    ]
-
-
-def is_shown(row: Mapping[str, Any]) -> bool:
-    """Whether readers see a partition as it was published, by a row of `lakehouse publish status`."""
-    return str(row["seen"]).startswith("version ")
-
-
 def run_start(context: Mapping[str, Any]) -> datetime:
-    """Return when the run began: before any try of any task."""
+    """Return the start of the run, which precedes every try of its tasks, in UTC."""
     run = context.get("dag_run")
     started: datetime = getattr(run, "start_date", None) or context["ti"].start_date
-    return started
+    return started.astimezone(UTC)
 
 
-def tell(operator: BaseOperator, context: Context, target: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Put one event per partition into what the task leaves: of the published table, and with its name as key."""
-    for row in rows:
-        context["outlet_events"][PUBLISHED].add(published_asset(target), extra={"table": target, **row})
-    names = [row["partition"] for row in rows if len(row["partition"]) <= _LONGEST_KEY]
+def add_partition_events(
+    operator: BaseOperator, context: Context, target: str, events: Sequence[PartitionEvent]
+) -> None:
+    """Emit one event per partition: of the published table, and with its name as key of the other outlets."""
+    for event in events:
+        context["outlet_events"][PUBLISHED].add(published_asset(target), extra=event.to_mapping())
+    names = [event.partition for event in events if len(event.partition) <= _LONGEST_KEY]
     if not names:
-        # Airflow would make an event of every asset among the outlets.
+        # Airflow would emit an event of every asset among the outlets.
         drop_events(operator)
     for outlet in operator.outlets if names else ():
         if isinstance(outlet, Asset):
@@ -312,7 +320,7 @@ def tell(operator: BaseOperator, context: Context, target: str, rows: Sequence[M
             context["outlet_events"][outlet].add_partitions(names)
 
 
-def _flags(names: Sequence[str]) -> list[str]:
+def _partition_flags(names: Sequence[str]) -> list[str]:
     return [word for name in names for word in ("--partition", name)]
 
 

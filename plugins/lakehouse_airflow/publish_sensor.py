@@ -1,15 +1,15 @@
-"""Wait for a partition of a Hive Metastore to be what `lakehouse publish` made it.
+"""Sensor that waits until readers of a Hive Metastore see a partition that `lakehouse publish` published.
 
-    sensor ── first look ──► there: done
-                  └────────► deferred: the triggerer looks every `poke_interval` seconds, no slot is held
+    sensor ── first check ──► visible: done
+                  └─────────► deferred: the triggerer checks every `poke_interval` seconds; no slot is occupied
 
-A look is a short process in Spark's environment, for the metastore's client lives there; a few at a time.
+A check is a short process in Spark's environment, because the metastore's client is installed there. Each triggerer
+runs a limited number of checks at the same time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -22,22 +22,34 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from lakehouse.errors import RetryableError, UserError
-from lakehouse_airflow.catalog import CONNECTION, VARIABLE, catalog_url
+from lakehouse.spec.contracts.publication import (
+    PartitionEvent,
+    PartitionState,
+    PartitionStatus,
+    PublicationStatus,
+    SensorEvent,
+)
 from lakehouse_airflow.commands import command_line, failure, run_command
-from lakehouse_airflow.publish import is_shown
+from lakehouse_airflow.job_environment import CATALOG_CONNECTION, CATALOG_VARIABLE, catalog_url
 
 log = logging.getLogger(__name__)
 
-#: Looks that one triggerer takes at the same time: each is a process of some 200 MB.
-_AT_ONCE = asyncio.Semaphore(2)
+#: Concurrent checks of one triggerer: each is a process of some 200 MB.
+_CONCURRENT_CHECKS = asyncio.Semaphore(2)
 
 
 class PartitionReadySensor(BaseSensorOperator):
-    """Wait until readers see a partition of a published table; return its name, version and event time.
+    """Wait until readers see a partition of a published table; return a PartitionEvent as a mapping.
 
-    `table` is a table spec with `services.publish`, or the name of such a table in the catalog; `partition` is like
-    `dt=2026-03-01`. Fails at once for a name that no partition of the table can have, and where nothing could ever make
-    it ready; with AirflowSensorTimeout after `timeout` seconds. Where `deferrable` no slot is held while it waits.
+    The task fails at once for a name that no partition of the table can have, and for a partition that cannot be
+    published without an action of a user. It fails with AirflowSensorTimeout after `timeout` seconds.
+
+    Args:
+        table: Table spec with `services.publish`, or the name of such a table in the catalog.
+        partition: Name of the partition, such as `dt=2026-03-01`.
+        deferrable: Wait in the triggerer, without a slot.
+        poke_interval: Time between two checks.
+        kwargs: Arguments of BaseSensorOperator.
     """
 
     template_fields = ("table", "partition")
@@ -55,10 +67,10 @@ class PartitionReadySensor(BaseSensorOperator):
         self.table = table
         self.partition = partition
         self.deferrable = deferrable
-        self._seen: dict[str, Any] | None = None
+        self._visible: PartitionEvent | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look; if it is not there, wait in the triggerer, or here."""
+        """Check once; if the partition is not visible, wait in the triggerer, or in this process."""
         if not self.deferrable:
             super().execute(context)
         elif not self.poke(context):
@@ -69,31 +81,31 @@ class PartitionReadySensor(BaseSensorOperator):
                 method_name="execute_complete",
                 timeout=timedelta(seconds=self.timeout),
             )
-        assert self._seen is not None, "it is there"
-        return self._seen
+        assert self._visible is not None, "the last check found the partition"
+        return self._visible.to_mapping()
 
     def poke(self, context: Context) -> bool:
-        """Look once, whether readers see the partition."""
+        """Check once whether readers see the partition."""
         try:
-            row = _row(run_command(_words(self.table, self.partition)))
+            target, status = _only_partition(run_command(_status_command(self.table, self.partition)))
         except UserError as error:
             raise AirflowFailException(str(error)) from error
-        log.info("%s: %s", row["partition"], row["why"] or row["state"])
-        why = hopeless(row)
-        if why is not None:
-            raise AirflowFailException(why)
-        self._seen = told(row) if is_shown(row) else None
-        return self._seen is not None
+        log.info("%s: %s", status.partition, status.reason or status.state)
+        if status.is_unreachable:
+            raise AirflowFailException(unreachable_message(status))
+        self._visible = PartitionEvent.of(target, status) if status.is_visible else None
+        return self._visible is not None
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the trigger saw, or raise what went wrong."""
-        if event.get("error"):
-            raise (AirflowFailException if event.get("final") else AirflowException)(str(event["error"]))
-        return dict(event["seen"])
+        """Return the partition of the trigger's event, or raise the event's error."""
+        received = SensorEvent.from_mapping(event)
+        if received.partition is None:
+            raise (AirflowFailException if received.final else AirflowException)(received.error)
+        return received.partition.to_mapping()
 
 
 class PartitionReadyTrigger(BaseTrigger):
-    """Look every `poke_interval_s` seconds whether readers see a partition; a metastore that is down is asked again."""
+    """Check every `poke_interval_s` seconds whether readers see a partition; retry when the metastore is down."""
 
     def __init__(self, *, table: str, partition: str, poke_interval_s: float) -> None:
         super().__init__()
@@ -102,57 +114,49 @@ class PartitionReadyTrigger(BaseTrigger):
         self.poke_interval_s = poke_interval_s
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes the same trigger elsewhere."""
-        given = {"table": self.table, "partition": self.partition, "poke_interval_s": self.poke_interval_s}
-        return f"{PartitionReadyTrigger.__module__}.{PartitionReadyTrigger.__qualname__}", given
+        """Return the class and the arguments that rebuild this trigger in the triggerer."""
+        arguments = {"table": self.table, "partition": self.partition, "poke_interval_s": self.poke_interval_s}
+        return f"{PartitionReadyTrigger.__module__}.{PartitionReadyTrigger.__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield the one event: what was seen, or why it is no use to go on."""
+        """Yield one event: a visible partition, or an error that ends the wait."""
         while True:
-            event = await self._look()
+            event = await self._check()
             if event is not None:
-                yield TriggerEvent(event)
+                yield TriggerEvent(event.to_mapping())
                 return
             await asyncio.sleep(self.poke_interval_s)
 
-    async def _look(self) -> dict[str, Any] | None:
-        words = _words(self.table, self.partition)
+    async def _check(self) -> SensorEvent | None:
+        words = _status_command(self.table, self.partition)
         try:
             exit_code, output, errors = await _run(words)
+            if exit_code == RetryableError.exit_code:
+                self.log.warning("%s; checking again", errors.strip().rpartition("\n")[2])
+                return None
+            if exit_code:
+                failed = failure(words, exit_code, errors)
+                return SensorEvent(error=str(failed), final=isinstance(failed, AirflowFailException))
+            target, status = _only_partition(output)
         except UserError as error:
-            return {"error": str(error), "final": True}
-        if exit_code == RetryableError.exit_code:
-            self.log.warning("%s; looking again", errors.strip().rpartition("\n")[2])
-            return None
-        if exit_code:
-            failed = failure(words, exit_code, errors)
-            return {"error": str(failed), "final": isinstance(failed, AirflowFailException)}
-        row = _row(output)
-        why = hopeless(row)
-        if why is not None:
-            return {"error": why, "final": True}
-        return {"seen": told(row)} if is_shown(row) else None
+            return SensorEvent(error=str(error), final=True)
+        if status.is_unreachable:
+            return SensorEvent(error=unreachable_message(status), final=True)
+        return SensorEvent(partition=PartitionEvent.of(target, status)) if status.is_visible else None
 
 
-def hopeless(row: Mapping[str, Any]) -> str | None:
-    """Return why a partition will never be there by itself, None where it may; by a row of `publish status`."""
-    if row["state"] in ("lost", "expired"):
-        return f"{row['partition']} is {row['state']}: {row['why']}"
-    if row["state"] == "waiting" and str(row["why"]).startswith("waits for nothing"):
-        return f"{row['partition']} {row['why']}; signal it (`ready: signal`), or publish it by force"
-    return None
-
-
-def told(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a sensor tells of a partition, by a row of `publish status`."""
-    return {"partition": row["partition"], "instant": row["version"], "event_time": row["event_time"]}
+def unreachable_message(status: PartitionStatus) -> str:
+    """Return the error message for a partition that no later run publishes."""
+    if status.state is PartitionState.WAITING:
+        return f"{status.partition} {status.reason}; signal it (`ready: signal`), or publish it by force"
+    return f"{status.partition} is {status.state}: {status.reason}"
 
 
 async def _run(words: list[str]) -> tuple[int, str, str]:
-    """Run a command of lakehouse without holding up the triggerer; end it if the trigger is cancelled."""
+    """Run a command of lakehouse without blocking the triggerer; kill it if the trigger is cancelled."""
     arguments, environ = command_line(words, os.environ)
     environ |= await _catalog_variables()
-    async with _AT_ONCE:
+    async with _CONCURRENT_CHECKS:
         process = await asyncio.create_subprocess_exec(
             *arguments, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
@@ -162,24 +166,26 @@ async def _run(words: list[str]) -> tuple[int, str, str]:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    assert process.returncode is not None, "it has ended"
+    assert process.returncode is not None, "communicate() waits for the end of the process"
     return process.returncode, output.decode(), errors.decode()
 
 
 async def _catalog_variables() -> dict[str, str]:
-    """Return the variable that names the catalog, as `catalog_variables` does, asked as a trigger must ask."""
-    if os.environ.get(VARIABLE):
+    """Return the variable with the catalog's URL, as `catalog_variables` does, by the asynchronous API of triggers."""
+    if os.environ.get(CATALOG_VARIABLE):
         return {}
     try:
-        return {VARIABLE: catalog_url(await BaseHook.aget_connection(CONNECTION))}
+        return {CATALOG_VARIABLE: catalog_url(await BaseHook.aget_connection(CATALOG_CONNECTION))}
     except AirflowException:
         return {}
 
 
-def _words(table: str, partition: str) -> list[str]:
+def _status_command(table: str, partition: str) -> list[str]:
     return ["publish", "status", "--table", table, "--partition", partition, "--output", "json"]
 
 
-def _row(output: str) -> dict[str, Any]:
-    (row,) = json.loads(output)
-    return dict(row)
+def _only_partition(output: str) -> tuple[str, PartitionStatus]:
+    """Return the publication's table and the one partition of `lakehouse publish status`."""
+    found = PublicationStatus.from_json(output)
+    (status,) = found.partitions
+    return found.target, status

@@ -24,10 +24,10 @@ from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.services import SERVICES
 from lakehouse_airflow.assets import table_asset
 from lakehouse_airflow.commands import run_command
+from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_days
 from lakehouse_airflow.operators import LakehouseOperator
+from lakehouse_airflow.rescheduling import reschedule
 from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
-from lakehouse_airflow.turns import look_again
-from lakehouse_airflow.window import given_interval, is_backfill, required_interval, whole_days
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str
     That of a backfill is of whole days, as partitions are: of a schedule at 3 o'clock, the interval from the 1st to the
     2nd is the 1st, and not both.
     """
-    given = given_interval(context)
+    given = params_interval(context)
     if service not in BY_INTERVAL or not (given or is_backfill(context)):
         return None
     return given or whole_days(*required_interval(context))
@@ -119,7 +119,7 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
         if waiting:
             # Nobody else does it: a run of another day of the same backfill may be at this table.
             told = "; ".join(f"{decision['table']}: {decision['why']}" for decision in waiting)
-            raise look_again(context, f"what was asked for cannot run yet: {told}")
+            raise reschedule(context, f"what was asked for cannot run yet: {told}")
         return batches
     for name in (name for batch in batches for name in batch):
         log.info("%s would do:\n%s", name, run_command([service, "plan", "--dry-run", "--table", name]))

@@ -202,7 +202,7 @@ def test_the_plugins_folder_has_no_errors_and_shadows_no_module() -> None:
         from airflow import plugins_manager
         before = set(sys.modules)
         plugins, errors = plugins_manager._get_plugins()
-        ours = ("operators", "assets", "specs", "window", "processes", "spark_environment", "__init__")
+        ours = ("operators", "assets", "specs", "data_intervals", "processes", "spark_environment", "__init__")
         print(json.dumps([[p.name for p in plugins], errors, [name for name in ours if name in sys.modules]]))
     """
     ran = subprocess.run([sys.executable, "-c", dedent(script)], check=True, capture_output=True, text=True)

@@ -33,7 +33,7 @@ from lakehouse.errors import (
 )
 from lakehouse.model.drift import ColumnDrift, Drift
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
-from lakehouse_airflow.catalog import spec_variables
+from lakehouse_airflow.job_environment import spec_variables
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
 from lakehouse_airflow.publish import PublishPartitionsOperator
 from lakehouse_airflow.services import ServiceOperator, due_tables
@@ -140,7 +140,7 @@ def test_the_job_is_told_of_the_specs_beside_the_dags_and_who_runs_it(
         assert submit.environment["LAKEHOUSE_AUTHOR"] == "ada (Airflow, d/r)"
     assert spec_variables({"LAKEHOUSE_SPECS": str(tmp_path / "nowhere")}) == {}
     run = {"dag_run": SimpleNamespace(triggering_user_name="bo")}
-    monkeypatch.setattr("lakehouse_airflow.catalog.get_current_context", lambda: run)
+    monkeypatch.setattr("lakehouse_airflow.job_environment.get_current_context", lambda: run)
     assert spec_variables(os.environ)["LAKEHOUSE_AUTHOR"] == "bo (Airflow, d/r)"
     # What a deployment sets itself stays.
     assert spec_variables({"LAKEHOUSE_SPECS": str(tmp_path), "LAKEHOUSE_SYNC_SPECS": "/specs"}) == {}
@@ -306,7 +306,7 @@ def test_a_table_that_another_run_is_at_is_waited_for_and_no_try_is_spent_on_it(
     with pytest.raises(AirflowRescheduleException):
         task.execute(context)
     context["ti"].get_first_reschedule_date = lambda _: now - timedelta(minutes=61)
-    with pytest.raises(AirflowFailException, match="in vain: run x is at it"):
+    with pytest.raises(AirflowFailException, match="without success: run x is at it"):
         task.execute(context)
 
 
@@ -325,7 +325,7 @@ def test_operator_reschedules_while_data_is_missing_and_fails_after_its_deadline
         pauses.append(round((raised.value.reschedule_date - now) / timedelta(seconds=30)))
     assert pauses == [1, 10, 10]
     context["ti"].get_first_reschedule_date = lambda _: now - timedelta(minutes=61)
-    with pytest.raises(AirflowFailException, match="in vain: no data files in 'x'"):
+    with pytest.raises(AirflowFailException, match="without success: no data files in 'x'"):
         task.execute(context)
 
 

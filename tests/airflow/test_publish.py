@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from lakehouse.spec.contracts.publication import PartitionState, PartitionStatus, PublicationStatus, PublishReason
 from lakehouse_airflow import publish, publish_sensor
 from lakehouse_airflow.assets import PUBLISHED
 from lakehouse_airflow.commands import run_command
@@ -74,9 +74,9 @@ def events(name: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return what the events of a published table tell, and the keys of those of its partitions."""
     with create_session() as session:
         found = session.scalars(select(AssetEvent).where(AssetEvent.source_dag_id == f"publish.sales.{name}"))
-        told = [(event.asset.uri, event.partition_key, dict(event.extra)) for event in found]
-    plain = [extra for uri, _, extra in told if uri == f"hive://shop/{name}"]
-    return plain, [str(key) for uri, key, _ in told if uri == f"hive://shop/{name}/partitions"]
+        result = [(event.asset.uri, event.partition_key, dict(event.extra)) for event in found]
+    plain = [extra for uri, _, extra in result if uri == f"hive://shop/{name}"]
+    return plain, [str(key) for uri, key, _ in result if uri == f"hive://shop/{name}/partitions"]
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_what_is_old_enough_becomes_files_of_its_own_by_a_spark_submit(in_shop: 
     ((name, parameters),) = in_shop.shown("old").items()
     assert (name, parameters["lakehouse.state"]) == ("dt=2026-03-01", "copy")
     plain, keys = events("old")
-    assert [event["partition"] for event in plain] == keys == [name], "told of once"
+    assert [event["partition"] for event in plain] == keys == [name], "one event"
 
 
 @pytest.mark.slow
@@ -134,32 +134,32 @@ def test_signalled_partition_is_visible_when_the_signal_command_ends_and_not_bef
 
     with monkeypatch.context() as patched:
         patched.setattr(publish, "run_command", observed)
-        told = task.execute(context(task, signals=["dt=2026-03-01"]))
+        result = task.execute(context(task, signals=["dt=2026-03-01"]))
     # One light process publishes it: the task needs no Spark job, no second run and no loop of the scheduler.
     day = ["dt=2026-03-01"]
     assert steps == [("signal", day), ("run", day), ("due", day), ("status", day)]
-    assert ([row["partition"] for row in told["published"]], told["refused"]) == (["dt=2026-03-01"], None)
-    # What is no partition is told of, and does not hold up the other.
+    assert ([row["partition"] for row in result["published"]], result["refused"]) == (["dt=2026-03-01"], None)
+    # A wrong name is reported and does not prevent the other partition.
     wrong = PublishPartitionsOperator(task_id="publish", table=table, signals=True)
-    told = wrong.execute(context(wrong, signals=["dt=2026-3-2", "2026-03-01"]))
-    assert "'dt=2026-3-2' names no day" in told["refused"]
-    assert [row["partition"] for row in told["published"]] == ["dt=2026-03-01"], "signalled again, published again"
+    result = wrong.execute(context(wrong, signals=["dt=2026-3-2", "2026-03-01"]))
+    assert "'dt=2026-3-2' names no day" in result["refused"]
+    assert [row["partition"] for row in result["published"]] == ["dt=2026-03-01"], "signalled again, published again"
 
 
 @pytest.mark.slow
 def test_a_backfill_publishes_its_interval_again_and_nothing_else(in_shop: Shop) -> None:
     table = in_shop.add("again", "2026-03-01T10:00:00", "2026-03-02T10:00:00", "2026-03-03T10:00:00")
     task = PublishPartitionsOperator(task_id="publish", table=table)
-    told = task.execute(context(task))
-    assert [row["partition"] for row in told["published"]] == ["dt=2026-03-01", "dt=2026-03-02"]
+    result = task.execute(context(task))
+    assert [row["partition"] for row in result["published"]] == ["dt=2026-03-01", "dt=2026-03-02"]
     before = in_shop.shown("again")
     in_shop.python("-c", dedent(LATE), str(in_shop.place), "again", "2026-03-01T12:00:00")
     # A schedule at three o'clock: the interval is that of the first of March all the same.
     interval = {"data_interval_start": "2026-03-01T03:00:00", "data_interval_end": "2026-03-02T03:00:00"}
     again = PublishPartitionsOperator(task_id="publish", table=table)
-    told = again.execute(context(again, run_type="backfill", **interval))
+    result = again.execute(context(again, run_type="backfill", **interval))
     after = in_shop.shown("again")
-    assert [row["partition"] for row in told["published"]] == ["dt=2026-03-01"]
+    assert [row["partition"] for row in result["published"]] == ["dt=2026-03-01"]
     assert after["dt=2026-03-01"]["lakehouse.instant"] > before["dt=2026-03-01"]["lakehouse.instant"]
     assert after["dt=2026-03-02"] == before["dt=2026-03-02"]
 
@@ -170,8 +170,8 @@ def test_what_a_try_that_died_has_published_is_told_of_by_the_next(in_shop: Shop
     task = PublishPartitionsOperator(task_id="publish", table=table)
     run = context(task)
     in_shop.python("-m", "lakehouse", "publish", "run", "--table", table)
-    told = task.execute(run)
-    assert [row["partition"] for row in told["published"]] == ["dt=2026-03-01"]
+    result = task.execute(run)
+    assert [row["partition"] for row in result["published"]] == ["dt=2026-03-01"]
     (event,) = run["outlet_events"][PUBLISHED].asset_alias_events
     assert (event.dest_asset_key.uri, event.extra["partition"]) == ("hive://shop/died", "dt=2026-03-01")
 
@@ -212,16 +212,19 @@ def test_a_sensor_sees_what_is_published_waits_for_the_rest_and_refuses_what_can
 
 
 @pytest.mark.parametrize(
-    ("why", "final"),
+    ("code", "reason", "final"),
     [
-        ("waits for nothing: its name has no time", True),
-        ("waits for a signal: its name has no time", False),
-        ("waits for the watermark, at 2025-03-01T00:00:00Z or a signal", False),
+        (PublishReason.UNREACHABLE, "waits for nothing: its name has no time", True),
+        (PublishReason.WAITS_FOR_CONDITION, "waits for a signal: its name has no time", False),
+        (PublishReason.WAITS_FOR_CONDITION, "waits for nothing is only a text for people", False),
     ],
 )
-def test_a_sensor_gives_up_what_no_wait_can_bring(monkeypatch: pytest.MonkeyPatch, why: str, final: bool) -> None:
-    row = {"partition": "day=other", "state": "waiting", "why": why, "seen": "nothing"}
-    monkeypatch.setattr(publish_sensor, "run_command", lambda _: json.dumps([row]))
+def test_sensor_fails_for_a_partition_that_cannot_be_published(
+    monkeypatch: pytest.MonkeyPatch, code: PublishReason, reason: str, final: bool
+) -> None:
+    row = PartitionStatus(partition="day=other", state=PartitionState.WAITING, code=code, reason=reason)
+    answer = PublicationStatus(target="shop.orders", partitions=(row,)).to_json()
+    monkeypatch.setattr(publish_sensor, "run_command", lambda _: answer)
     looking = PartitionReadySensor(task_id="there", table="sales.orders", partition="day=other", deferrable=False)
     if final:
         with pytest.raises(AirflowFailException, match=r"day=other waits for nothing.*publish it by force"):

@@ -15,7 +15,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import AssetOrTimeSchedule, Connection
 from airflow.serialization.serialized_objects import DagSerialization
 
-from lakehouse_airflow.catalog import catalog_url
+from lakehouse_airflow.job_environment import catalog_url
 from lakehouse_airflow.services import POOL, ServiceOperator, service_interval
 from tests.support.fake_submit import FakeSubmit
 

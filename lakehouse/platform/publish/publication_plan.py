@@ -27,11 +27,10 @@ from lakehouse.errors import UserError
 from lakehouse.model.publication import NO_EVENTS, EventSpan, Publication, PublishedPartition, Stage, Version
 from lakehouse.model.texts import text_list
 from lakehouse.platform.metastore.names import partition_name, partition_values
+from lakehouse.spec.contracts.publication import PartitionState, PublishReason
 from lakehouse.spec.publish import GRANULARITIES, PublishSpec
 
 _STEPS = {"day": timedelta(days=1), "hour": timedelta(hours=1)}
-#: States of missed partitions.
-LOST, EXPIRED = "lost", "expired"
 _UNFINISHED = frozenset({Stage.PUBLISHING, Stage.ARCHIVING, Stage.WITHDRAWING})
 #: Most periods that one plan considers: a century of days, a decade of hours.
 _MAX_PERIODS = 100_000
@@ -104,6 +103,7 @@ class PlannedPartition:
     event_time_ms: int | None
     ready_ms: int
     reason: str
+    code: PublishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,16 +114,18 @@ class WaitingPartition:
     end_ms: int | None
     lag_ms: int | None
     reason: str
+    code: PublishReason = PublishReason.WAITS_FOR_CONDITION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedPartition:
-    """An unpublished partition that is not due any more: `state` is "lost" or "expired"."""
+    """An unpublished partition that is not due any more: `state` is LOST or EXPIRED."""
 
     name: str
     end_ms: int | None
-    state: str
+    state: PartitionState
     reason: str
+    code: PublishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +145,7 @@ class PublishPlan:
     @property
     def lost(self) -> tuple[str, ...]:
         """Return the names of the partitions whose versions cannot be read any more."""
-        return tuple(missed.name for missed in self.missed if missed.state == LOST)
+        return tuple(missed.name for missed in self.missed if missed.state is PartitionState.LOST)
 
     @property
     def is_empty(self) -> bool:
@@ -168,6 +170,7 @@ class _Ready:
 
     since_ms: int
     reason: str
+    code: PublishReason
     requested: bool
 
 
@@ -215,7 +218,7 @@ def plan_publication(
         elif stored is None:
             waiting.append(ready)
         elif stored.stage is Stage.LOST:
-            missed.append(_missed(candidate, LOST, stored.reason))
+            missed.append(_missed(candidate, PartitionState.LOST, PublishReason.VERSION_CLEANED, stored.reason))
         elif _is_archivable(given, stored):
             archive.append(candidate.name)
     return PublishPlan(
@@ -235,16 +238,21 @@ def _version_to_publish(
     facts = given.facts
     if not ready.requested and is_new and _is_expired(given, candidate):
         max_age = f"services.publish.max_age ({given.spec.max_age_s} s)"
-        return _missed(candidate, EXPIRED, f"it ended more than {max_age} ago, and was not published")
+        reason = f"it ended more than {max_age} ago, and was not published"
+        return _missed(candidate, PartitionState.EXPIRED, PublishReason.TOO_OLD, reason)
     version = facts.newest
     by_time = candidate.paths is None and facts.watermark_ms is not None and not given.request.newest
     if by_time and candidate.end_ms is not None:
         version = given.version_at(candidate.end_ms)
     if version is None and _had_events(facts, candidate):
-        return _missed(candidate, LOST, _UNREADABLE)
+        return _missed(candidate, PartitionState.LOST, PublishReason.VERSION_UNREADABLE, _UNREADABLE)
     if version is None:
         return WaitingPartition(
-            name=candidate.name, end_ms=candidate.end_ms, lag_ms=None, reason="the table has no data yet"
+            name=candidate.name,
+            end_ms=candidate.end_ms,
+            lag_ms=None,
+            reason="the table has no data yet",
+            code=PublishReason.NO_DATA,
         )
     return PlannedPartition(
         name=candidate.name,
@@ -253,11 +261,14 @@ def _version_to_publish(
         event_time_ms=candidate.end_ms,
         ready_ms=ready.since_ms,
         reason=ready.reason,
+        code=ready.code,
     )
 
 
-def _missed(candidate: PublicationCandidate, state: str, reason: str) -> MissedPartition:
-    return MissedPartition(name=candidate.name, end_ms=candidate.end_ms, state=state, reason=reason)
+def _missed(
+    candidate: PublicationCandidate, state: PartitionState, code: PublishReason, reason: str
+) -> MissedPartition:
+    return MissedPartition(name=candidate.name, end_ms=candidate.end_ms, state=state, reason=reason, code=code)
 
 
 def _candidates(given: _PlanInput) -> Iterable[PublicationCandidate]:
@@ -341,17 +352,20 @@ def _readiness(
     spec, facts, request = given.spec, given.facts, given.request
     signal = given.publication.signals.get(candidate.name)
     if request.force and (request.names or request.interval_ms is not None):
-        return _Ready(since_ms=facts.now_ms, reason="requested", requested=True)
+        return _Ready(since_ms=facts.now_ms, reason="requested", code=PublishReason.REQUESTED, requested=True)
     if request.newest and stored is not None and stored.stage is Stage.LOST:
-        return _Ready(since_ms=facts.now_ms, reason="requested at the newest version", requested=True)
+        reason = "requested at the newest version"
+        return _Ready(since_ms=facts.now_ms, reason=reason, code=PublishReason.REQUESTED, requested=True)
     if "signal" in spec.ready and signal is not None and (stored is None or signal > stored.ready_ms):
-        return _Ready(since_ms=signal, reason="a signal said that it is ready", requested=True)
+        reason = "a signal said that it is ready"
+        return _Ready(since_ms=signal, reason=reason, code=PublishReason.SIGNAL, requested=True)
     if stored is not None:
         return WaitingPartition(name=candidate.name, end_ms=candidate.end_ms, lag_ms=None, reason=str(stored.stage))
     end, lag, reasons = candidate.end_ms, None, []
     if "interval" in spec.ready:
         if request.ended and request.interval_ms is not None and end is not None and end <= request.interval_ms[1]:
-            return _Ready(since_ms=facts.now_ms, reason="the data interval of the run has ended", requested=True)
+            reason = "the data interval of the run has ended"
+            return _Ready(since_ms=facts.now_ms, reason=reason, code=PublishReason.INTERVAL_ENDED, requested=True)
         if end is not None:
             reasons.append("the run of its data interval")
     if "event_time" in spec.ready and end is not None:
@@ -359,16 +373,17 @@ def _readiness(
             reasons.append("a watermark: no commit has one (see hoodie.payload.event.time.field)")
         elif facts.watermark_ms >= end:
             reason = f"the watermark {iso(facts.watermark_ms)} has passed its end"
-            return _Ready(since_ms=facts.now_ms, reason=reason, requested=False)
+            return _Ready(since_ms=facts.now_ms, reason=reason, code=PublishReason.WATERMARK, requested=False)
         else:
             lag = end - facts.watermark_ms
             reasons.append(f"the watermark, at {iso(facts.watermark_ms)}")
     if "signal" in spec.ready:
         reasons.append("a signal")
     timeless = ": its name has no time" if end is None and spec.ready != ("signal",) else ""
-    # Sensors fail on "nothing", because no later run can publish the partition.
-    what = " or ".join(reasons) or "nothing"
-    return WaitingPartition(name=candidate.name, end_ms=end, lag_ms=lag, reason=f"waits for {what}{timeless}")
+    reason = f"waits for {' or '.join(reasons) or 'nothing'}{timeless}"
+    # Sensors fail on UNREACHABLE, because no later run can publish the partition.
+    code = PublishReason.WAITS_FOR_CONDITION if reasons else PublishReason.UNREACHABLE
+    return WaitingPartition(name=candidate.name, end_ms=end, lag_ms=lag, reason=reason, code=code)
 
 
 def _is_expired(given: _PlanInput, candidate: PublicationCandidate) -> bool:

@@ -1,9 +1,9 @@
-"""What a publication looks like: each partition, how far it has come, and whether readers see it so."""
+"""Status of a publication: the state of each partition, and whether readers of the metastore see it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.timeline.publications import read_publications
@@ -16,42 +16,23 @@ from lakehouse.platform.metastore.published import INSTANT
 from lakehouse.platform.publish.job import PublishJob, hive_partition, partition_columns
 from lakehouse.platform.publish.publication_plan import PublishPlan, PublishRequest, iso, period
 from lakehouse.platform.publish.run import due
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStatus:
-    """One partition: state is absent, waiting, ready, published, archived, withdrawn, lost, expired, or one of
-    what a run is at.
-
-    `lag_s` is, of one that waits, how far the watermark is from its end; of others, how long after it was found ready
-    it appeared. `seen` is what readers see: as written down, something else, or nothing.
-    """
-
-    partition: str
-    state: str
-    version: str
-    event_time: str
-    published: str
-    lag_s: float | None
-    files: int
-    size_bytes: int
-    seen: str
-    why: str
+from lakehouse.spec.contracts.publication import PartitionState, PartitionStatus, PublishReason, Visibility
 
 
 def status(job: PublishJob, names: str | Sequence[str] = ()) -> tuple[PartitionStatus, ...]:
-    """Return all partitions in order, those that wait included; the metastore is asked what it shows.
+    """Return the status of all partitions in the order of their names, waiting ones included.
 
-    With `names`, of one or more partitions, return these; raises UserError for a name that no partition can have.
+    The state is compared with the partitions of the metastore. With `names`, only these partitions are returned. Raises
+    UserError for a name that no partition of the publication can have.
     """
     loaded = job.table.refresh()
     whole = [_whole_name(job, loaded, name) for name in text_list(names, "names")]
     dates = job.spec.partitions == "date"
     plan = due(job, PublishRequest(names=tuple(whole) if dates else ()))
     publication = read_publications(loaded.env).get(job.target, Publication())
-    there = _shown(job)
-    rows = [_told(job, loaded, name, told, there) for name, told in publication.partitions.items()]
-    found = {row.partition: row for row in (*rows, *_waiting(plan, publication, there))}
+    shown = _shown(job)
+    rows = [_stored(job, loaded, name, stored, shown.get(name)) for name, stored in publication.partitions.items()]
+    found = {row.partition: row for row in (*rows, *_planned(plan, publication, shown))}
     return tuple(found.get(name) or _absent(name) for name in (whole or sorted(found)))
 
 
@@ -69,15 +50,9 @@ def _whole_name(job: PublishJob, loaded: LoadedTable, name: str) -> str:
 def _absent(name: str) -> PartitionStatus:
     return PartitionStatus(
         partition=name,
-        state="absent",
-        version="",
-        event_time="",
-        published="",
-        lag_s=None,
-        files=0,
-        size_bytes=0,
-        seen="nothing",
-        why="the table has no such partition yet",
+        state=PartitionState.ABSENT,
+        code=PublishReason.ABSENT,
+        reason="the table has no such partition yet",
     )
 
 
@@ -92,54 +67,78 @@ def _shown(job: PublishJob) -> dict[str, HivePartition]:
     return {partition_name(columns, partition.values): partition for partition in found}
 
 
-def _told(
-    job: PublishJob, loaded: LoadedTable, name: str, told: PublishedPartition, there: Mapping[str, HivePartition]
+def _stored(
+    job: PublishJob, loaded: LoadedTable, name: str, stored: PublishedPartition, shown: HivePartition | None
 ) -> PartitionStatus:
-    lag = None if told.published_ms is None else (told.published_ms - told.ready_ms) / 1000
+    """Return the status of a partition of the stored publication; `shown` is the metastore's partition."""
+    lag = None if stored.published_ms is None else (stored.published_ms - stored.ready_ms) / 1000
+    visibility, visible_version = _visible(job, loaded, name, stored, shown)
     return PartitionStatus(
         partition=name,
-        state=str(told.stage),
-        version=told.version.instant,
-        event_time="" if told.event_time_ms is None else iso(told.event_time_ms),
-        published="" if told.published_ms is None else iso(told.published_ms),
+        state=PartitionState(stored.stage.value),
+        code=PublishReason.VERSION_CLEANED if stored.stage is Stage.LOST else PublishReason.NONE,
+        reason=stored.reason,
+        instant=stored.version.instant,
+        event_time="" if stored.event_time_ms is None else iso(stored.event_time_ms),
+        published="" if stored.published_ms is None else iso(stored.published_ms),
         lag_s=lag,
-        files=told.files,
-        size_bytes=told.size_bytes,
-        seen=_seen(job, loaded, name, told, there.get(name)),
-        why=told.reason,
+        files=stored.files,
+        size_bytes=stored.size_bytes,
+        visibility=visibility,
+        visible_version=visible_version,
     )
 
 
-def _seen(
-    job: PublishJob, loaded: LoadedTable, name: str, told: PublishedPartition, found: HivePartition | None
-) -> str:
-    if found is None:
-        return "nothing"
-    shown = told if told.stage in (Stage.PUBLISHED, Stage.ARCHIVED) else told.before
-    if shown is not None:
-        wanted = hive_partition(job, loaded, (), name, shown)
-        if same_location(found.location, wanted.location):
-            return f"version {shown.version.instant}"
-    return f"another: {found.parameters.get(INSTANT) or found.location}"
+def _visible(
+    job: PublishJob, loaded: LoadedTable, name: str, stored: PublishedPartition, shown: HivePartition | None
+) -> tuple[Visibility, str]:
+    if shown is None:
+        return Visibility.NOTHING, ""
+    expected = stored if stored.stage in (Stage.PUBLISHED, Stage.ARCHIVED) else stored.before
+    if expected is not None:
+        wanted = hive_partition(job, loaded, (), name, expected)
+        if same_location(shown.location, wanted.location):
+            return Visibility.PUBLISHED_VERSION, expected.version.instant
+    return Visibility.OTHER, shown.parameters.get(INSTANT) or shown.location
 
 
-def _waiting(plan: PublishPlan, publication: Publication, there: Mapping[str, HivePartition]) -> list[PartitionStatus]:
-    ready = [(p.name, p.event_time_ms, None, f"ready: {p.reason}", "ready") for p in plan.publish]
-    waiting = [(w.name, w.end_ms, w.lag_ms, w.reason, "waiting") for w in plan.waiting]
-    waiting += [(m.name, m.end_ms, None, m.reason, m.state) for m in plan.missed]
-    return [
+def _planned(plan: PublishPlan, publication: Publication, shown: Mapping[str, HivePartition]) -> list[PartitionStatus]:
+    """Return the status of the partitions of the plan that the publication has not stored."""
+    rows = [
         PartitionStatus(
-            partition=name,
-            state=state,
-            version="",
-            event_time="" if end is None else iso(end),
-            published="",
-            lag_s=None if lag is None else lag / 1000,
-            files=0,
-            size_bytes=0,
-            seen=f"another: {there[name].location}" if name in there else "nothing",
-            why=why,
+            partition=planned.name,
+            state=PartitionState.READY,
+            code=planned.code,
+            reason=f"ready: {planned.reason}",
+            event_time="" if planned.event_time_ms is None else iso(planned.event_time_ms),
         )
-        for name, end, lag, why, state in (*ready, *waiting)
-        if name not in publication.partitions
+        for planned in plan.publish
+    ]
+    rows += [
+        PartitionStatus(
+            partition=waiting.name,
+            state=PartitionState.WAITING,
+            code=waiting.code,
+            reason=waiting.reason,
+            event_time="" if waiting.end_ms is None else iso(waiting.end_ms),
+            lag_s=None if waiting.lag_ms is None else waiting.lag_ms / 1000,
+        )
+        for waiting in plan.waiting
+    ]
+    rows += [
+        PartitionStatus(
+            partition=missed.name,
+            state=missed.state,
+            code=missed.code,
+            reason=missed.reason,
+            event_time="" if missed.end_ms is None else iso(missed.end_ms),
+        )
+        for missed in plan.missed
+    ]
+    return [
+        replace(row, visibility=Visibility.OTHER, visible_version=shown[row.partition].location)
+        if row.partition in shown
+        else row
+        for row in rows
+        if row.partition not in publication.partitions
     ]

@@ -21,6 +21,7 @@ from lakehouse.platform.publish.publication_plan import (
     period,
     plan_publication,
 )
+from lakehouse.spec.contracts.publication import PublishReason
 from lakehouse.spec.publish import GRANULARITIES, PublishSpec, parse_publish
 from lakehouse.spec.table import parse_spec
 from tests.support.tables import examples
@@ -162,6 +163,7 @@ def test_table_partitions_are_ready_at_the_end_of_the_period_in_their_path() -> 
     assert [(p.name, p.paths, p.version) for p in found.publish] == [("day=2025-03-02", ("2025-03-02",), NEWEST)]
     reasons = {w.name: w.reason for w in found.waiting}
     assert reasons["day=other"] == "waits for nothing: its name has no time"
+    assert {w.code for w in found.waiting if w.name == "day=other"} == {PublishReason.UNREACHABLE}
 
 
 @pytest.mark.parametrize(
@@ -178,6 +180,8 @@ def test_partition_without_a_time_waits_for_a_signal_or_nothing(ready: str | lis
     state = facts(partitions=(PublicationCandidate(name="day=other", paths=("other",)),))
     (waiting,) = plan(parse_publish("t", {"database": "d", "ready": ready}), state).waiting
     assert waiting.reason == words
+    unreachable = words.startswith("waits for nothing")
+    assert waiting.code is (PublishReason.UNREACHABLE if unreachable else PublishReason.WAITS_FOR_CONDITION)
 
 
 def test_waiting_reason_names_the_missing_data_or_watermark() -> None:

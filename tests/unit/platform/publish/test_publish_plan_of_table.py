@@ -112,7 +112,7 @@ def test_lost_days_are_named_once_as_failure_and_then_reported_by_each_run() -> 
         "dt=2025-03-04": "published",
         "dt=2025-03-05": "waiting",
     }
-    assert "a clean removed files of its version" in status(job, ["2025-03-01"])[0].why
+    assert "a clean removed files of its version" in status(job, ["2025-03-01"])[0].reason
     withdraw(job, ["2025-03-02"])
     assert run(job, PublishRequest(names=("2025-03-03",), newest=True)).published == ("dt=2025-03-03",)
     assert shown(job)["dt=2025-03-03"] == rows_at(5)

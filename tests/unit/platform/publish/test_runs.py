@@ -19,6 +19,7 @@ from lakehouse.platform.publish.publication_plan import PublishRequest
 from lakehouse.platform.publish.run import PublishReport, due, run, signal, withdraw
 from lakehouse.platform.publish.status import status
 from lakehouse.platform.publish.version_pins import begin
+from lakehouse.spec.contracts.publication import Visibility
 from tests.support.publishing import OPTIONS, make_job, reopened, rows_of, shown
 
 FIRST = rows_of(("a", "2025-03-01T10:00:00", 1), ("b", "2025-03-01T11:00:00", 1))
@@ -169,12 +170,13 @@ def test_what_others_change_in_the_metastore_is_put_right() -> None:
         parameters={"a": "b"},
     )
     job.metastore.alter_partitions("sales", "orders", [other])
-    assert status(job)[0].seen.startswith("another")
+    assert status(job)[0].visibility is Visibility.OTHER
     assert run(job).repaired == ("dt=2025-03-01",)
     assert shown(job) == DAY_ONE
     (found,) = job.metastore.partitions("sales", "orders", ["dt=2025-03-01"])
     assert found.parameters["a"] == "b", "what others say of it besides is kept"
-    assert status(job)[0].seen == f"version {found.parameters['lakehouse.instant']}"
+    row = status(job)[0]
+    assert (row.is_visible, row.visible_version) == (True, found.parameters["lakehouse.instant"])
 
 
 def test_a_partition_that_somebody_else_added_first_becomes_ours_when_it_is_ready() -> None:

@@ -24,7 +24,7 @@ _REMEDY = (
 )
 
 
-def given_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
+def params_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the interval of the run's params in ISO 8601, UTC; None if they give none.
 
     Raises UserError if they give one bound only.
@@ -56,7 +56,7 @@ def run_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def required_interval(context: Mapping[str, Any]) -> tuple[str, str]:
     """Return the interval that a run is about: that of the params, else the run's own; raise UserError for none."""
-    interval = given_interval(context) or run_interval(context)
+    interval = params_interval(context) or run_interval(context)
     if interval is None:
         raise UserError(
             f"this run works by data interval and has none. Give the params {START} and {END}, or trigger it with a "
@@ -72,7 +72,7 @@ def data_interval(context: Mapping[str, Any], *, by_interval: bool) -> tuple[str
     """
     if by_interval:
         return required_interval(context)
-    if given_interval(context) is not None:
+    if params_interval(context) is not None:
         raise UserError(
             "the run's params give a data interval, but the table's ingest.path has no {start:...} or {end:...}: "
             "it is read by checkpoint, which needs no interval"
@@ -134,7 +134,7 @@ def is_backfill(context: Mapping[str, Any]) -> bool:
     return run_type.rpartition(".")[2].lower() in ("backfill", "backfill_job")
 
 
-def is_by_event(context: Mapping[str, Any]) -> bool:
+def is_asset_triggered(context: Mapping[str, Any]) -> bool:
     """Whether asset events started the run, which therefore has no data interval."""
     run_type = str(getattr(context.get("dag_run"), "run_type", ""))
     return run_type.rpartition(".")[2].lower() == "asset_triggered"

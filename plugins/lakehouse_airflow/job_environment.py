@@ -1,4 +1,4 @@
-"""The catalog and its specs, as jobs are told of them: an Airflow connection, variables of the environment."""
+"""Environment variables of jobs: the catalog, connections with secrets, and the folders of table specs."""
 
 from __future__ import annotations
 
@@ -13,44 +13,46 @@ from airflow.sdk.exceptions import AirflowException
 from lakehouse.spec.secrets import connection_variable, connections_of
 from lakehouse_airflow.specs import dags_folder, spec_directories
 
-CONNECTION = "lakehouse_catalog"
-VARIABLE = "LAKEHOUSE_CATALOG"
-#: Ids of connections that every job is told.
+CATALOG_CONNECTION = "lakehouse_catalog"
+CATALOG_VARIABLE = "LAKEHOUSE_CATALOG"
+#: Ids of the connections that every job gets, comma separated.
 CONNECTIONS = "LAKEHOUSE_CONNECTIONS"
-#: What `lakehouse.cli.specs` reads; that module needs the database's driver, which Airflow's environment has not.
+#: `lakehouse.cli.specs` reads these. It needs the database's driver, which Airflow's environment does not have.
 SYNC, AUTHOR = "LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_AUTHOR"
 
 
-def catalog_variables(environ: Mapping[str, str], connection_id: str = CONNECTION) -> dict[str, str]:
-    """Return the variable that names the catalog to a job; none if the job inherits it, or knows it by its home.
+def catalog_variables(environ: Mapping[str, str], connection_id: str = CATALOG_CONNECTION) -> dict[str, str]:
+    """Return the variable with the catalog's URL.
 
-    The URL has a password, as a rule, so it is handed over in the environment and never as an argument.
+    The result is empty if the job inherits the variable, or if the connection does not exist: then the job uses its
+    default catalog. The URL usually contains a password, so it is never an argument of a process.
     """
-    if environ.get(VARIABLE):
+    if environ.get(CATALOG_VARIABLE):
         return {}
     try:
         connection = BaseHook.get_connection(connection_id)
     except AirflowException:
         return {}
-    return {VARIABLE: catalog_url(connection)}
+    return {CATALOG_VARIABLE: catalog_url(connection)}
 
 
 def connection_variables(environ: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, str]:
-    """Return the variables that tell a job the connections which options refer to as `airflow:<connection id>`.
+    """Return variables with the URLs of connections, for options that refer to them as `airflow:<connection id>`.
 
-    These are the ones in `values`, and those that `LAKEHOUSE_CONNECTIONS` lists for all jobs, comma separated. Those
-    that the environment has already are inherited.
+    The connections are those in the option `values`, and those that `LAKEHOUSE_CONNECTIONS` lists for all jobs.
+    Variables that the environment contains are inherited and not returned.
     """
     listed = [name.strip() for name in environ.get(CONNECTIONS, "").split(",") if name.strip()]
-    wanted = dict.fromkeys([*listed, *connections_of(values)])
-    missing = {name: variable for name in wanted if not environ.get(variable := connection_variable(name))}
+    names = dict.fromkeys([*listed, *connections_of(values)])
+    missing = {name: variable for name in names if not environ.get(variable := connection_variable(name))}
     return {variable: catalog_url(BaseHook.get_connection(name)) for name, variable in missing.items()}
 
 
 def spec_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which a job puts the specs beside the DAGs in force, and says who did it.
+    """Return variables that make a job register the specs beside the DAGs in the catalog, and their author.
 
-    None where there are no specs. The author is the user who triggered the run, else the owner of the task.
+    The result is empty if there are no specs. The author is the user that triggered the run, or else the owner of the
+    task.
     """
     folders = [str(folder.absolute()) for folder in spec_directories(dags_folder(environ), environ) if folder.is_dir()]
     if environ.get(SYNC) or not folders:
@@ -64,16 +66,16 @@ def _triggering_user() -> str | None:
     try:
         run = get_current_context().get("dag_run")
     except RuntimeError:
-        # Outside of a task there is no run.
+        # There is no run outside of a task.
         return None
     return getattr(run, "triggering_user_name", None)
 
 
 def catalog_url(connection: Any) -> str:
-    """Return the URL for SQLAlchemy of an Airflow connection: its extra `url`, or what its fields say."""
-    named = connection.extra_dejson.get("url")
-    if named:
-        return str(named)
+    """Return the SQLAlchemy URL of an Airflow connection: its extra `url`, or else a URL from its fields."""
+    url = connection.extra_dejson.get("url")
+    if url:
+        return str(url)
     if connection.conn_type == "sqlite":
         return f"sqlite:///{connection.host}"
     user = quote(connection.login or "", safe="")

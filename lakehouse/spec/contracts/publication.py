@@ -1,0 +1,210 @@
+"""State of a publication, as the CLI prints it and as Airflow's operators and sensors read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.contracts.job import JobStatus
+
+
+class PartitionState(StrEnum):
+    """The progress of one partition of a publication. In the states `...ING` a run is active or was interrupted."""
+
+    ABSENT = "absent"
+    WAITING = "waiting"
+    READY = "ready"
+    PUBLISHING = "publishing"
+    PUBLISHED = "published"
+    ARCHIVING = "archiving"
+    ARCHIVED = "archived"
+    WITHDRAWING = "withdrawing"
+    WITHDRAWN = "withdrawn"
+    LOST = "lost"
+    EXPIRED = "expired"
+
+
+class PublishReason(StrEnum):
+    """Why a partition has its state.
+
+    The first group says what a waiting partition waits for, the second one why a partition is ready, the third one why
+    it is not published.
+    """
+
+    WAITS_FOR_CONDITION = "waits_for_condition"
+    #: No condition of `services.publish.ready` can become true: waiting has no effect.
+    UNREACHABLE = "unreachable"
+    NO_DATA = "no_data"
+
+    REQUESTED = "requested"
+    SIGNAL = "signal"
+    INTERVAL_ENDED = "interval_ended"
+    WATERMARK = "watermark"
+
+    ABSENT = "absent"
+    VERSION_CLEANED = "version_cleaned"
+    VERSION_UNREADABLE = "version_unreadable"
+    TOO_OLD = "too_old"
+
+    #: The state says all, as for a published partition.
+    NONE = "none"
+
+
+class Visibility(StrEnum):
+    """What readers of the metastore see of a partition."""
+
+    NOTHING = "nothing"
+    #: The version that the publication stored.
+    PUBLISHED_VERSION = "published_version"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One partition of a publication.
+
+    Attributes:
+        partition: Name in the metastore, such as `dt=2026-03-01`.
+        state: Progress of the partition.
+        code: Reason for the state.
+        reason: The same reason as a text for people.
+        instant: Instant of the published version, empty if there is none.
+        event_time: End of the period of the partition in ISO 8601, empty if unknown.
+        published: Time of publication in ISO 8601, empty before.
+        lag_s: Seconds from the watermark to the end of a waiting partition. For a published partition, seconds from
+            the time when it was ready to the time when it was published.
+        files: Number of files of the version.
+        size_bytes: Size of these files.
+        visibility: What readers see.
+        visible_version: Instant of the version that readers see; its location, if another program added it.
+    """
+
+    partition: str
+    state: PartitionState
+    code: PublishReason = PublishReason.NONE
+    reason: str = ""
+    instant: str = ""
+    event_time: str = ""
+    published: str = ""
+    lag_s: float | None = None
+    files: int = 0
+    size_bytes: int = 0
+    visibility: Visibility = Visibility.NOTHING
+    visible_version: str = ""
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether readers see the version that was published."""
+        return self.visibility is Visibility.PUBLISHED_VERSION
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether the partition is not published without an action of a user."""
+        if self.state in (PartitionState.LOST, PartitionState.EXPIRED):
+            return True
+        return self.state is PartitionState.WAITING and self.code is PublishReason.UNREACHABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationStatus(Document):
+    """The partitions of one publication: `lakehouse publish status --output json`. `target` is `database.table`."""
+
+    target: str
+    partitions: tuple[PartitionStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationDue(Document):
+    """The work of the next publication run, without doing it: `lakehouse publish due --output json`.
+
+    `publish`, `archive` and `begun` (interrupted work to continue) are names of partitions, as is `lost`. `waiting` and
+    `expired` are numbers of partitions.
+    """
+
+    target: str
+    publish: tuple[str, ...] = ()
+    archive: tuple[str, ...] = ()
+    begun: tuple[str, ...] = ()
+    waiting: int = 0
+    lost: tuple[str, ...] = ()
+    expired: int = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a run would change anything."""
+        return bool(self.publish or self.archive or self.begun)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionEvent(Document):
+    """The `extra` of an asset event: one partition became visible. Also the result of PartitionReadySensor.
+
+    `table` is `database.table` of the metastore. Times are in ISO 8601.
+    """
+
+    table: str
+    partition: str
+    instant: str
+    event_time: str = ""
+    published: str = ""
+
+    @classmethod
+    def of(cls, target: str, status: PartitionStatus) -> PartitionEvent:
+        """Return the event of a visible partition of the publication `target`."""
+        return cls(
+            table=target,
+            partition=status.partition,
+            instant=status.instant,
+            event_time=status.event_time,
+            published=status.published,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishResult(Document):
+    """The result (XCom value) of PublishPartitionsOperator.
+
+    Attributes:
+        status: `committed` if partitions became visible since the run began, or if all requested ones are visible;
+            else `nothing_to_do`.
+        table: `database.table` of the metastore.
+        published: The partitions that became visible since the run began.
+        waiting: Number of partitions that are not ready.
+        refused: Error message of refused signals, None if no signal was refused.
+        lost: Names of partitions whose version cannot be built any more.
+        expired: Number of partitions that are older than `max_age` and were not published.
+        interval: Data interval of the run as `start/end` in ISO 8601, None if the run had none.
+    """
+
+    status: JobStatus
+    table: str
+    published: tuple[PartitionEvent, ...] = ()
+    waiting: int = 0
+    refused: str | None = None
+    lost: tuple[str, ...] = ()
+    expired: int = 0
+    interval: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorEvent(Document):
+    """The event that the trigger of PartitionReadySensor sends: a visible partition, or an error.
+
+    A `final` error fails the task without a retry.
+    """
+
+    partition: PartitionEvent | None = None
+    error: str = ""
+    final: bool = False
+
+
+def visible_since(status: PublicationStatus, since: datetime) -> tuple[PartitionEvent, ...]:
+    """Return events of the visible partitions that were published at `since` or later, in whole seconds."""
+    since = since.replace(microsecond=0)
+    return tuple(
+        PartitionEvent.of(status.target, row)
+        for row in status.partitions
+        if row.is_visible and row.published and datetime.fromisoformat(row.published) >= since
+    )
