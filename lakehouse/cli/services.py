@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakehouse.cli.arguments import catalog_argument
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show, show_document
 from lakehouse.cli.specs import spec_in_force, specs_in_force
 from lakehouse.errors import LakehouseError, UserError, nearest
 from lakehouse.platform.catalog.catalog import Catalog, load_catalog
@@ -19,6 +19,19 @@ from lakehouse.platform.services.choose import Choice, Limits, batches
 from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.run import lease_key, state_of
 from lakehouse.platform.services.schedule import decide
+from lakehouse.spec.contracts.decisions import (
+    DueServices,
+    RecordedDecision,
+    RecordedRun,
+    ServiceDecision,
+    ServiceExplanation,
+    ServiceState,
+    ServiceStates,
+    TableExplanation,
+    TableHealth,
+    TablesHealth,
+)
+from lakehouse.spec.contracts.document import encode
 from lakehouse.spec.quantities import duration_text, parse_duration, parse_size
 from lakehouse.spec.services import SERVICES
 
@@ -26,7 +39,6 @@ _VERBS = ("due", "explain", "request", "status", "health")
 
 
 _HEALTH = (
-    "freshness_lag_s",
     "file_groups",
     "base_bytes",
     "log_bytes",
@@ -77,7 +89,7 @@ def _due(words: Sequence[str]) -> int:
         )
         for service in services
     }
-    show({"decisions": [_decision(choice) for choice in choices], "batches": packed}, given.output)
+    show_document(DueServices(decisions=tuple(map(_decision, choices)), batches=packed), given.output)
     return 0
 
 
@@ -87,33 +99,42 @@ def _explain(words: Sequence[str]) -> int:
     parser.add_argument("--service", action="append", choices=SERVICES, help="default: all")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
-        spec = spec_in_force(catalog, given.table)
-        told = {service: _explained(catalog, given.table, service) for service in given.service or SERVICES}
+        found = TableExplanation(
+            table=catalog.entry(given.table).identifier,
+            spec=spec_in_force(catalog, given.table),
+            services={service: _explained(catalog, given.table, service) for service in given.service or SERVICES},
+        )
     if given.output == "json":
-        show({"spec": spec, **told}, given.output)
+        show_document(found, given.output)
         return 0
     print("spec")
-    show(spec, given.output)
-    for service, lines in told.items():
+    show(_words(found.spec), given.output)
+    for service, explained in found.services.items():
         print(f"\n{service}")
-        decided = lines.pop("decided")
-        show({**(decided if isinstance(decided, dict) else {"decided": decided}), **lines}, given.output)
+        fields = _words(explained)
+        decision = fields.pop("decision")
+        show({**(decision or {"decision": "none: `lakehouse services due` was not run yet"}), **fields}, given.output)
     return 0
 
 
-def _explained(catalog: Catalog, table: str, service: str) -> dict[str, Any]:
+def _words(value: object) -> dict[str, Any]:
+    """Return the fields of a contract for people: with spaces instead of underscores."""
+    return {name.replace("_", " "): part for name, part in encode(value).items()}
+
+
+def _explained(catalog: Catalog, table: str, service: str) -> ServiceExplanation:
     entry = catalog.entry(table)
     settings = catalog.settings(table, service)
     decisions = catalog.history.decisions(entry.id, service)
     runs = catalog.history.runs(entry.id, service, limit=3)
     holder = catalog.leases.holder(lease_key(entry.identifier, service))
-    return {
-        "settings": {"enabled": settings.enabled, "priority": settings.priority, **settings.options},
-        "decided": _told(decisions[0]) if decisions else "never: no `lakehouse services due` has looked at it",
-        "under way": None if holder is None else holder.owner,
-        "asked for": [dict(wish.parameters) for wish in catalog.history.open_requests(entry.id, service)],
-        "last runs": [_run(state_of(run, holder)) for run in runs],
-    }
+    return ServiceExplanation(
+        settings={"enabled": settings.enabled, "priority": settings.priority, **settings.options},
+        decision=_recorded(decisions[0]) if decisions else None,
+        active_run=None if holder is None else holder.owner,
+        requests=tuple(dict(wish.parameters) for wish in catalog.history.open_requests(entry.id, service)),
+        last_runs=tuple(_run(state_of(run, holder)) for run in runs),
+    )
 
 
 def _request(words: Sequence[str]) -> int:
@@ -139,7 +160,8 @@ def _status(words: Sequence[str]) -> int:
             for entry in catalog.list_tables()
             for service in SERVICES
         ]
-    show([row for row in rows if row is not None], given.output)
+    found = ServiceStates(services=tuple(row for row in rows if row is not None))
+    show_document(found, given.output, rows=[_words(row) for row in found.services])
     return 0
 
 
@@ -153,29 +175,30 @@ def _health(words: Sequence[str]) -> int:
             try:
                 health = catalog.load_table(name).health()
             except LakehouseError as error:
-                rows.append({"table": name, **dict.fromkeys(_HEALTH), "error": f"{type(error).__name__}: {error}"})
+                rows.append(TableHealth(table=name, error=f"{type(error).__name__}: {error}"))
                 continue
             measures.table(name, health)
-            found = {what: getattr(health, what) for what in _HEALTH}
             lag = health.freshness_lag_s
-            rows.append({"table": name, **found, _HEALTH[0]: None if lag is None else round(lag, 1), "error": None})
-    show(rows, given.output)
+            numbers = {what: getattr(health, what) for what in _HEALTH}
+            rows.append(TableHealth(table=name, freshness_lag_s=None if lag is None else round(lag, 1), **numbers))
+    found = TablesHealth(tables=tuple(rows))
+    show_document(found, given.output, rows=[_words(row) for row in found.tables])
     return 0
 
 
-def _state(catalog: Catalog, table: str, table_id: int, service: str) -> dict[str, Any] | None:
+def _state(catalog: Catalog, table: str, table_id: int, service: str) -> ServiceState | None:
     decisions, runs = catalog.history.decisions(table_id, service), catalog.history.runs(table_id, service, limit=1)
     if not decisions and not runs:
         return None
     last = state_of(runs[0], catalog.leases.holder(lease_key(table, service))) if runs else None
-    return {
-        "table": table,
-        "service": service,
-        "due": decisions[0].due if decisions else None,
-        "last run": None if last is None else str(last.state),
-        "at": None if last is None else _time(last.started_ms),
-        "reason": decisions[0].reason if decisions else "",
-    }
+    return ServiceState(
+        table=table,
+        service=service,
+        due=decisions[0].due if decisions else None,
+        last_run=None if last is None else str(last.state),
+        at=None if last is None else _time(last.started_ms),
+        reason=decisions[0].reason if decisions else "",
+    )
 
 
 def _row(choice: Choice) -> dict[str, Any]:
@@ -190,43 +213,48 @@ def _row(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _decision(choice: Choice) -> dict[str, Any]:
+def _decision(choice: Choice) -> ServiceDecision:
     candidate = choice.candidate
-    return {
-        **_row(choice),
-        "asked for": candidate.wanted,
-        "inputs": dict(candidate.assessment.inputs),
-        "predicted": {**asdict(candidate.assessment.cost), "seconds": round(candidate.seconds, 1)},
-        "deadline": None if candidate.deadline_ms is None else _time(candidate.deadline_ms),
-    }
+    return ServiceDecision(
+        table=candidate.table,
+        service=candidate.service,
+        due=candidate.assessment.due,
+        runs_now=choice.chosen,
+        requested=candidate.wanted,
+        code=choice.code,
+        reason=choice.reason,
+        score=round(candidate.score, 3),
+        inputs=dict(candidate.assessment.inputs),
+        predicted={**asdict(candidate.assessment.cost), "seconds": round(candidate.seconds, 1)},
+        deadline="" if candidate.deadline_ms is None else _time(candidate.deadline_ms),
+    )
 
 
-def _told(decision: Decision) -> dict[str, Any]:
-    return {
-        "at": _time(decision.decided_ms),
-        "due": decision.due,
-        "chosen": decision.chosen,
-        "why": decision.reason,
-        "score": round(decision.priority, 3),
-        "deadline": None if decision.deadline_ms is None else _time(decision.deadline_ms),
-        "inputs": dict(decision.inputs),
-        "predicted": dict(decision.predicted),
-    }
+def _recorded(decision: Decision) -> RecordedDecision:
+    return RecordedDecision(
+        at=_time(decision.decided_ms),
+        due=decision.due,
+        runs_now=decision.chosen,
+        reason=decision.reason,
+        score=round(decision.priority, 3),
+        deadline="" if decision.deadline_ms is None else _time(decision.deadline_ms),
+        inputs=dict(decision.inputs),
+        predicted=dict(decision.predicted),
+    )
 
 
-def _run(run: Run) -> dict[str, Any]:
-    took = None if run.ended_ms is None else duration_text((run.ended_ms - run.started_ms) / 1000)
-    return {
-        "run": run.run_id,
-        "state": str(run.state),
-        "at": _time(run.started_ms),
-        "took": took,
-        "tries": run.tries,
-        "instant": run.instant,
-        "predicted": dict(run.predicted),
-        "actual": dict(run.actual),
-        "error": run.error,
-    }
+def _run(run: Run) -> RecordedRun:
+    return RecordedRun(
+        run=run.run_id,
+        state=str(run.state),
+        at=_time(run.started_ms),
+        took=None if run.ended_ms is None else duration_text((run.ended_ms - run.started_ms) / 1000),
+        tries=run.tries,
+        instant=run.instant,
+        predicted=dict(run.predicted),
+        actual=dict(run.actual),
+        error=run.error,
+    )
 
 
 def _time(ms: int) -> str:

@@ -30,6 +30,7 @@ from lakehouse.platform.catalog.spec_sync import (
     warnings_of,
 )
 from lakehouse.spec.changes import spec_changes
+from lakehouse.spec.contracts.decisions import SpecInForce
 from lakehouse.spec.contracts.job import JobReport
 from lakehouse.spec.folder import SpecFolder, read_specs, spec_paths
 
@@ -82,16 +83,16 @@ def with_warning(report: JobReport, warning: str | None) -> JobReport:
     return replace(report, warning="; ".join(filter(None, (report.warning, warning)))) if warning else report
 
 
-def spec_in_force(catalog: Catalog, table: str) -> dict[str, Any]:
-    """Return what is to be shown of the spec of a table: version, author, file, time, and how the file differs."""
+def spec_in_force(catalog: Catalog, table: str) -> SpecInForce:
+    """Return the version of a table's spec in the catalog, and its difference from the spec file."""
     entry = catalog.entry(table)
-    return {
-        "version": entry.spec_version,
-        "author": entry.author,
-        "file": entry.source,
-        "in force since": _time(entry.changed_ms),
-        "drift": drift_warnings(catalog, [entry.identifier]).get(entry.identifier),
-    }
+    return SpecInForce(
+        spec_version=entry.spec_version,
+        author=entry.author,
+        file=entry.source,
+        since=_time(entry.changed_ms),
+        drift=drift_warnings(catalog, [entry.identifier]).get(entry.identifier),
+    )
 
 
 def _sync(words: Sequence[str]) -> int:

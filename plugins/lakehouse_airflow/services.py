@@ -1,13 +1,12 @@
-"""Table services as DAGs: what is due is found out without Spark, and each batch of tables is one spark-submit.
+"""DAGs of table services: the task `due` decides without Spark, and each batch of tables is one spark-submit.
 
-    due ──► run[0..n]      one mapped task per batch; a table that is not due costs nothing
+    due ──► run[0..n]      one mapped task per batch; a table that is not due starts no process
 
-Authors of other DAGs import `due_batches` and `ServiceOperator`, or make a DAG like those here with `service_dag`.
+Other DAGs import `due_batches` and `ServiceOperator`, or build a DAG of the same shape with `service_dag`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
+from lakehouse.spec.contracts.decisions import DueServices
 from lakehouse.spec.contracts.job import JobCommand
 from lakehouse.spec.services import SERVICES
 from lakehouse_airflow.assets import table_asset
@@ -31,22 +31,30 @@ from lakehouse_airflow.specs import dags_folder, load_specs, spec_directories
 
 log = logging.getLogger(__name__)
 
-#: Services have slots of their own, so that they never take those of ingestion.
+#: A pool of their own, so that services never occupy the slots of ingestion.
 POOL = "lakehouse_services"
-#: Services that a data interval narrows to the partitions of its days.
+#: Services that can be limited to the partitions of a data interval.
 BY_INTERVAL = ("compaction", "clustering")
 _DATE = {"type": ["null", "string"], "format": "date-time"}
 PARAMS = {
     "tables": Param(
-        [], type="array", items={"type": "string"}, title="Tables", description="namespace.table, one per line; all."
+        [],
+        type="array",
+        items={"type": "string"},
+        title="Tables",
+        description="namespace.table, one per line; default: all.",
     ),
     "partitions": Param(
-        [], type="array", items={"type": "string"}, title="Partitions", description="Only these, where it can be told."
+        [],
+        type="array",
+        items={"type": "string"},
+        title="Partitions",
+        description="Only these partitions, for services that accept them.",
     ),
     "interval_start": Param(None, **_DATE, title="Interval start", description="Partitions of these days only; UTC."),
     "interval_end": Param(None, **_DATE, title="Interval end", description="The first moment after them; UTC."),
-    "dry_run": Param(False, type="boolean", title="Dry run", description="Log what would be done, and do nothing."),
-    "force": Param(False, type="boolean", title="Force", description="Run where it is not due, too."),
+    "dry_run": Param(False, type="boolean", title="Dry run", description="Log the plans and change nothing."),
+    "force": Param(False, type="boolean", title="Force", description="Run although the service is not due."),
     "options": Param({}, type="object", title="Options", description="hoodie.* options of this run only."),
 }
 
@@ -54,10 +62,15 @@ PARAMS = {
 class ServiceOperator(LakehouseOperator):
     """Run one table service on one table, or on several tables of the catalog, as one spark-submit.
 
-    `table` is a name in the catalog, a spec or a location, or a list of names. The data interval of a backfill, or of
-    the run's params, narrows the services that can be narrowed, with `by_interval` that of every run; other runs look
-    at whole tables. `force` runs what is not due. Without work the task succeeds with the status `nothing_to_do`; it is
-    skipped with `skip_if_nothing_to_do`.
+    The data interval of a backfill or of the run's params limits compaction and clustering to the partitions of its
+    days. With `by_interval`, the interval of every run does. Without work the task succeeds with the status
+    `nothing_to_do`; with `skip_if_nothing_to_do` it is skipped.
+
+    Args:
+        service: Name of the service.
+        table: Name in the catalog, table spec or location, or a list of names.
+        force: Run although the service is not due.
+        kwargs: Arguments of LakehouseOperator.
     """
 
     def __init__(self, *, service: str, table: str | Sequence[str], force: bool = False, **kwargs: Any) -> None:
@@ -74,35 +87,40 @@ class ServiceOperator(LakehouseOperator):
         self.force = force
 
     def interval(self, context: Context) -> tuple[str, str] | None:
-        """Return the interval of a backfill or of the params, for the services that know what to do with it."""
+        """Return the interval that limits the run to partitions, None for whole tables."""
         if self.by_interval and self.service in BY_INTERVAL:
             return required_interval(context)
         return service_interval(self.service, context)
 
     def _command(self, context: Context) -> JobCommand:
         command = super()._command(context)
-        # As in `due_tables`: after one day of a backfill was clustered, the next one is hardly due, and asked for.
-        asked = bool(command.partitions) or service_interval(self.service, context) is not None
-        return replace(command, force=True) if asked else command
+        # As in `due_tables`: after one day of a backfill was clustered, the next one may not be due.
+        requested = bool(command.partitions) or service_interval(self.service, context) is not None
+        return replace(command, force=True) if requested else command
 
 
 def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the data interval that narrows a run of a service, None for whole tables.
+    """Return the data interval that limits a run of a service to partitions, None for whole tables.
 
-    That of a backfill is of whole days, as partitions are: of a schedule at 3 o'clock, the interval from the 1st to the
-    2nd is the 1st, and not both.
+    The interval of a backfill is rounded to whole days, as partitions are days. With a schedule at 3 o'clock, the
+    interval from the 1st to the 2nd becomes the 1st.
     """
-    given = params_interval(context)
-    if service not in BY_INTERVAL or not (given or is_backfill(context)):
+    requested = params_interval(context)
+    if service not in BY_INTERVAL or not (requested or is_backfill(context)):
         return None
-    return given or whole_days(*required_interval(context))
+    return requested or whole_days(*required_interval(context))
 
 
 def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ()) -> list[list[str]]:
-    """Decide and record which tables a service runs on now; return them in batches, empty for a dry run.
+    """Decide which tables a service runs on now, record the decisions, and return the tables in batches.
 
-    `arguments` are more words for `lakehouse services due`, such as `--bytes-per-hour 500GB`. What the run's params ask
-    for, and what a backfill asks for, runs whether it is due or not.
+    Tables that the run's params name, and the runs of a backfill, are requests: the service runs although it is not
+    due. If a requested run has to wait for another one, the task is rescheduled. A dry run returns no batches.
+
+    Args:
+        service: Name of the service.
+        context: Airflow's context of the task.
+        arguments: More arguments for `lakehouse services due`, such as `--bytes-per-hour 500GB`.
     """
     params = context.get("params") or {}
     tables = text_list(params.get("tables"), "the run's params: tables")
@@ -110,16 +128,17 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
     forced = params.get("force") or params.get("partitions") or service_interval(service, context) is not None
     more = text_list(arguments, "arguments")
     words = ["services", "due", "--service", service, *named, *(["--force"] if forced else []), *more]
-    found = json.loads(run_command([*words, "--output", "json"]))
-    for decision in found["decisions"]:
-        log.info("%s: %s: %s", decision["table"], "runs now" if decision["runs now"] else "waits", decision["why"])
-    batches: list[list[str]] = [list(batch) for batch in found["batches"][service]]
-    waiting = [d for d in found["decisions"] if forced and d["asked for"] and not d["runs now"]]
+    due = DueServices.from_json(run_command([*words, "--output", "json"]))
+    for decision in due.decisions:
+        state = "runs now" if decision.runs_now else "waits"
+        log.info("%s: %s: %s: %s", decision.table, state, decision.code, decision.reason)
+    batches = [list(batch) for batch in due.batches.get(service, ())]
+    waiting = [decision for decision in due.decisions if forced and decision.requested and not decision.runs_now]
     if not params.get("dry_run"):
         if waiting:
-            # Nobody else does it: a run of another day of the same backfill may be at this table.
-            told = "; ".join(f"{decision['table']}: {decision['why']}" for decision in waiting)
-            raise reschedule(context, f"what was asked for cannot run yet: {told}")
+            # Another run may work on this table for another day of the same backfill. It does not do this request.
+            reasons = "; ".join(f"{decision.table}: {decision.reason}" for decision in waiting)
+            raise reschedule(context, f"a requested run has to wait: {reasons}")
         return batches
     for name in (name for batch in batches for name in batch):
         log.info("%s would do:\n%s", name, run_command([service, "plan", "--dry-run", "--table", name]))
@@ -128,10 +147,10 @@ def due_tables(service: str, context: Context, *, arguments: Sequence[str] = ())
 
 @task
 def due_batches(service: str, arguments: Sequence[str] = (), **context: Any) -> list[list[str]]:
-    """Task: the batches of tables that a service is to run on now (see `due_tables`).
+    """Task: return the batches of tables that a service runs on now (see `due_tables`).
 
-    Where nothing is due, Airflow skips the task that is mapped over them. A task that follows it and is to run all the
-    same needs `trigger_rule="none_failed"`.
+    If no table is due, Airflow skips the task that is mapped over the batches. A task after it that has to run anyway
+    needs `trigger_rule="none_failed"`.
     """
     try:
         return due_tables(service, context, arguments=arguments)
@@ -139,6 +158,7 @@ def due_batches(service: str, arguments: Sequence[str] = (), **context: Any) -> 
         raise AirflowFailException(str(error)) from error
 
 
+# parameters: the arguments of an Airflow DAG
 def service_dag(
     service: str,
     *,
@@ -154,9 +174,17 @@ def service_dag(
 ) -> DAG:
     """Build the DAG of one service for all tables of the catalog.
 
-    It runs by the cron expression `schedule` and whenever one of `assets` has an event (default: the assets of the
-    specs beside the DAGs). `arguments` go to `lakehouse services due`; `conf` to Spark; `dag` to Airflow's DAG:
-    callbacks, deadlines, tags.
+    Args:
+        service: Name of the service.
+        schedule: Cron expression in UTC.
+        start_date: Start of the first data interval.
+        doc: Documentation of the DAG in Markdown.
+        assets: The DAG also runs after an event of one of these; default: the assets of the specs beside the DAGs.
+        arguments: More arguments for `lakehouse services due`.
+        retries: Retries of each task.
+        timeout: Timeout of each run task.
+        conf: Spark properties of the jobs.
+        dag: More arguments of Airflow's DAG: callbacks, deadlines, tags.
     """
     watched = list(spec_assets() if assets is None else assets)
     timetable: Any = CronDataIntervalTimetable(schedule, timezone="UTC")
@@ -191,6 +219,6 @@ def service_dag(
 
 
 def spec_assets(directory: Path | None = None) -> tuple[Asset, ...]:
-    """Return the assets of the tables whose specs stand beside the DAGs, or below a directory."""
+    """Return the assets of the tables whose specs are beside the DAGs, or below a directory."""
     folders = spec_directories(directory or dags_folder())
     return tuple(table_asset(spec) for spec in load_specs(folders).good)

@@ -15,6 +15,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import AssetOrTimeSchedule, Connection
 from airflow.serialization.serialized_objects import DagSerialization
 
+from lakehouse.spec.contracts.decisions import TableExplanation
 from lakehouse_airflow.job_environment import catalog_url
 from lakehouse_airflow.services import POOL, ServiceOperator, service_interval
 from tests.support.fake_submit import FakeSubmit
@@ -151,10 +152,9 @@ def test_due_services_run_and_are_explained(lake: Path, database: None, monkeypa
     assert run_dag("clean", tables=["sales.items"]) == {"due": ["success"], "run": ["success"]}
     assert len(list((lake / "items").rglob("*.parquet"))) < 12
     words = ("-m", "lakehouse", "services", "explain", "sales.orders", "--service", "compaction", "--output", "json")
-    told = json.loads(python(lake, *words))["compaction"]
-    (last,) = told["last runs"]
-    assert last["state"] == "committed" and last["run"].startswith("services.compaction/")
-    assert last["predicted"]["files"] == 12 and last["actual"]["files"] == 2
+    (last,) = TableExplanation.from_json(python(lake, *words)).services["compaction"].last_runs
+    assert last.state == "committed" and last.run.startswith("services.compaction/")
+    assert last.predicted["files"] == 12 and last.actual["files"] == 2
 
 
 TRIPS = """

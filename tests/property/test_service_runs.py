@@ -336,8 +336,8 @@ def states(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return the states of the newest run as `explain` and `status` show them, if they agree once."""
     capsys.readouterr()
     assert main(["services", "explain", "sales.t", "--service", "compaction", "--output", "json"]) == 0
-    explained = json.loads(capsys.readouterr().out)["compaction"]["last runs"][0]["state"]
+    explained = json.loads(capsys.readouterr().out)["services"]["compaction"]["last_runs"][0]["state"]
     assert main(["services", "status", "--output", "json"]) == 0
-    (row,) = [row for row in json.loads(capsys.readouterr().out) if row["service"] == "compaction"]
-    assert row["last run"] == explained
+    (row,) = [row for row in json.loads(capsys.readouterr().out)["services"] if row["service"] == "compaction"]
+    assert row["last_run"] == explained
     return [explained]

@@ -35,6 +35,8 @@ class Assessment:
     reason: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
     cost: Cost = Cost()
+    #: The state of the table could not be read; `reason` is the error.
+    unreadable: bool = False
 
 
 def assess(services: TableServices, service: str, *, force: bool = False) -> Assessment:

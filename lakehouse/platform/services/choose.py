@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.platform.services.assess import Assessment
+from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.services import SERVICES
 
 #: Services that plan file groups for themselves: each would wait for the other's groups, or lose them.
@@ -54,6 +55,11 @@ class Choice:
     candidate: Candidate
     chosen: bool
     reason: str
+    code: DecisionReason
+
+
+#: A code for programs and its text for people.
+_Reason = tuple[DecisionReason, str]
 
 
 @dataclass(slots=True)
@@ -62,14 +68,16 @@ class _Pool:
     runs: int = 0
     bytes: int = 0
 
-    def refusal(self, candidate: Candidate) -> str | None:
+    def refusal(self, candidate: Candidate) -> _Reason | None:
         wanted = candidate.assessment.cost.bytes
         if self.limits.runs is not None and self.runs >= self.limits.runs:
-            return f"{self.runs} runs of {candidate.service} are under way, and the pool has {self.limits.runs}"
+            text = f"{self.runs} runs of {candidate.service} are under way, and the pool has {self.limits.runs}"
+            return DecisionReason.RUN_LIMIT, text
         allowed = self.limits.bytes_per_hour
         # What is larger than the budget of an hour has an hour for itself.
         if allowed is not None and self.bytes and self.bytes + wanted > allowed:
-            return f"{self.bytes} of {allowed} bytes per hour are spent, and this run takes {wanted}"
+            text = f"{self.bytes} of {allowed} bytes per hour are spent, and this run takes {wanted}"
+            return DecisionReason.BYTE_LIMIT, text
         return None
 
 
@@ -91,7 +99,7 @@ def choose(
         if refusal is None:
             ready.append(candidate)
         else:
-            waiting.append(Choice(candidate=candidate, chosen=False, reason=refusal))
+            waiting.append(Choice(candidate=candidate, chosen=False, code=refusal[0], reason=refusal[1]))
     pools: dict[str, _Pool] = {}
     for service in {candidate.service for candidate in ready}:
         runs = sum(running == service for _, running in load.running)
@@ -101,12 +109,13 @@ def choose(
     for candidate in sorted(ready, key=lambda c: _urgency(c, now_ms)):
         refusal = _clash(candidate, busy) or pools[candidate.service].refusal(candidate)
         if refusal is not None:
-            waiting.append(Choice(candidate=candidate, chosen=False, reason=refusal))
+            waiting.append(Choice(candidate=candidate, chosen=False, code=refusal[0], reason=refusal[1]))
             continue
         pools[candidate.service].runs += 1
         pools[candidate.service].bytes += candidate.assessment.cost.bytes
         busy.add((candidate.table, candidate.service))
-        chosen.append(Choice(candidate=candidate, chosen=True, reason=_why(candidate, now_ms)))
+        code = _code(candidate, now_ms)
+        chosen.append(Choice(candidate=candidate, chosen=True, code=code, reason=_why(candidate, now_ms)))
     return (*chosen, *waiting)
 
 
@@ -128,12 +137,15 @@ def batches(chosen: Sequence[Candidate], *, max_tables: int, max_seconds: float)
     return tuple(tuple(batch) for batch in found)
 
 
-def _not_ready(candidate: Candidate) -> str | None:
+def _not_ready(candidate: Candidate) -> _Reason | None:
     if candidate.wanted:
         return None
     if not candidate.enabled:
-        return f"switched off: services.{candidate.service}.enabled is false"
-    return None if candidate.assessment.due else f"not due: {candidate.assessment.reason}"
+        return DecisionReason.DISABLED, f"switched off: services.{candidate.service}.enabled is false"
+    if candidate.assessment.due:
+        return None
+    code = DecisionReason.UNREADABLE if candidate.assessment.unreadable else DecisionReason.NOT_DUE
+    return code, f"not due: {candidate.assessment.reason}"
 
 
 def _urgency(candidate: Candidate, now_ms: int) -> tuple[bool, bool, float, float, str, int]:
@@ -145,13 +157,19 @@ def _overdue_s(candidate: Candidate, now_ms: int) -> float:
     return 0.0 if candidate.deadline_ms is None else (now_ms - candidate.deadline_ms) / 1000
 
 
-def _clash(candidate: Candidate, busy: Collection[tuple[str, str]]) -> str | None:
+def _clash(candidate: Candidate, busy: Collection[tuple[str, str]]) -> _Reason | None:
     for service in sorted(service for table, service in busy if table == candidate.table):
         if service == candidate.service:
-            return f"a run of {service} is at this table"
+            return DecisionReason.ALREADY_RUNNING, f"a run of {service} is at this table"
         if {service, candidate.service} <= HOLDS_FILE_GROUPS:
-            return f"{service} runs on this table, and both hold file groups"
+            return DecisionReason.FILE_GROUPS_HELD, f"{service} runs on this table, and both hold file groups"
     return None
+
+
+def _code(candidate: Candidate, now_ms: int) -> DecisionReason:
+    if candidate.wanted:
+        return DecisionReason.REQUESTED
+    return DecisionReason.OVERDUE if _overdue_s(candidate, now_ms) > 0 else DecisionReason.DUE
 
 
 def _why(candidate: Candidate, now_ms: int) -> str:

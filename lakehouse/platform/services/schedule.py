@@ -109,7 +109,7 @@ def _look(
 
 def _unseen(entry: TableEntry, what: str, error: LakehouseError) -> Assessment:
     logger.warning("%s: %s cannot be looked at: %s", entry.identifier, what, error)
-    return Assessment(due=False, reason=f"cannot be looked at: {type(error).__name__}: {error}")
+    return Assessment(due=False, reason=f"cannot be read: {type(error).__name__}: {error}", unreadable=True)
 
 
 def _remember(catalog: Catalog, seen: Mapping[int, Mapping[str, _Found]]) -> _Memory:

@@ -85,8 +85,8 @@ def test_an_edited_spec_is_drift_until_it_is_synchronised_and_then_in_force(
     assert (row["spec"], row["author"]) == (1, "ada")
     assert change[0] in row["drift"]
     told = run(capsys, "services", "explain", "sales.orders", "--service", "clean")
-    assert told["spec"]["version"] == 1 and change[0] in told["spec"]["drift"]
-    assert told["clean"]["settings"]["hoodie.clean.commits.retained"] == "10"
+    assert told["spec"]["spec_version"] == 1 and change[0] in told["spec"]["drift"]
+    assert told["services"]["clean"]["settings"]["hoodie.clean.commits.retained"] == "10"
     (row,) = run(capsys, "table", "sync", "--specs", specs, "--dry-run")
     assert (row["state"], catalog.entry("sales.orders").spec_version) == ("differs", 1)
 
@@ -156,7 +156,9 @@ def test_a_job_of_airflow_puts_the_edited_file_in_force_before_it_works(
     # By hand nothing is put in force, and the decision says what differs.
     (decision,) = run(capsys, *due)["decisions"]
     assert not decision["due"]
-    assert f"spec file {path} is not in force, version 1 is: services.compaction.max_delta_commits" in decision["why"]
+    assert (
+        f"spec file {path} is not in force, version 1 is: services.compaction.max_delta_commits" in decision["reason"]
+    )
     report = tmp_path / "report.json"
     assert main(["compaction", "run", "--table", "sales.orders", "--report", str(report)]) == 0
     told = JobReport.from_json(report.read_text())
@@ -172,7 +174,7 @@ def test_a_job_of_airflow_puts_the_edited_file_in_force_before_it_works(
 
     write(more=more)
     (decision,) = run(capsys, *due)["decisions"]
-    assert "is not in force" not in decision["why"]
+    assert "is not in force" not in decision["reason"]
     entry = catalog.entry("sales.orders")
     newest = catalog.history.decisions(entry.id, "compaction")[0]
     assert (entry.spec_version, newest.inputs["spec_version"]) == (3, 3)

@@ -21,6 +21,7 @@ from lakehouse.platform.services.partition_selection import days_of, narrowing
 from lakehouse.platform.services.run import Runner, run_tables
 from lakehouse.platform.services.runners import runner
 from lakehouse.platform.services.schedule import decide
+from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.services import SERVICES
 from tests.support.tables import SteadyClock
@@ -71,7 +72,8 @@ def test_what_is_due_is_chosen_and_every_decision_says_why(catalog: Catalog) -> 
     assert compaction["sales.orders"].candidate.assessment.cost.files == 12
     assert compaction["sales.orders"].candidate.assessment.cost.benefit == 10
     assert "no logs to compact" in compaction["sales.items"].reason
-    assert "cannot be looked at: UserError" in compaction["sales.gone"].reason
+    assert "cannot be read: UserError" in compaction["sales.gone"].reason
+    assert compaction["sales.gone"].code is DecisionReason.UNREADABLE
     (kept,) = catalog.history.decisions(catalog.entry("sales.orders").id, "compaction")
     assert kept.chosen and kept.inputs["delta_commits"] == 6 and kept.predicted["files"] == 12
 
@@ -104,14 +106,14 @@ def test_a_run_is_predicted_done_and_explained(catalog: Catalog, capsys: pytest.
     assert after.scan().to_arrow().sort_by("id").select(["id", "v"]) == before.sort_by("id").select(["id", "v"])
     assert len(after.timeline.where(action=Action.COMMIT, state=State.COMPLETED)) == 1
     told = run(capsys, "services", "explain", "sales.orders", "--service", "compaction", "--output", "json")
-    (last,) = told["compaction"]["last runs"]
+    (last,) = told["services"]["compaction"]["last_runs"]
     assert last["run"] == "r1" and last["state"] == "committed" and last["tries"] == 1
     assert last["predicted"]["files"] == 12 and last["actual"]["files"] == 2
-    assert told["compaction"]["decided"]["due"]
+    assert told["services"]["compaction"]["decision"]["due"]
     again = run(capsys, "services", "due", "--service", "compaction", "--output", "json")
     assert again["batches"] == {"compaction": []}
     rows = run(capsys, "services", "status", "--output", "json")
-    assert {"sales.orders", "sales.gone"} <= {row["table"] for row in rows}
+    assert {"sales.orders", "sales.gone"} <= {row["table"] for row in rows["services"]}
     assert main(["services", "explain", "sales.orders"]) == 0
     assert "last runs" in capsys.readouterr().out
 
@@ -125,13 +127,14 @@ def test_a_table_that_another_run_is_at_is_left_to_it(catalog: Catalog, capsys: 
         assert main(["compaction", "run", "--table", "sales.orders", "--force"]) == 75
         assert "what was asked for is to be tried again" in capsys.readouterr().err
         waiting = by_table(decide(catalog, ["compaction", "clustering"], force=True), "clustering")["sales.orders"]
+        assert waiting.code is DecisionReason.FILE_GROUPS_HELD
         assert waiting.reason == "compaction runs on this table, and both hold file groups"
     # Its lease is over: that run is dead, whatever is written down of it.
     number = catalog.history.request(entry.id, "compaction")
     catalog.history.start("other", entry.id, "compaction")
     assert not catalog.history.open_requests(entry.id, "compaction")
     asked = by_table(decide(catalog, ["clustering", "compaction"]), "compaction")["sales.orders"]
-    assert asked.chosen and asked.reason.startswith("asked for")
+    assert asked.chosen and asked.code is DecisionReason.REQUESTED
     (dead,) = catalog.history.runs(entry.id, "compaction")
     assert (str(dead.state), [wish.id for wish in catalog.history.open_requests(entry.id, "compaction")]) == (
         "died",
@@ -150,7 +153,7 @@ def test_what_people_ask_for_runs_whether_it_is_due_or_not(
     assert not by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].chosen
     run(capsys, *words, "--partition", "2026-03-02", "--output", "json")
     asked = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"]
-    assert asked.chosen and asked.reason.startswith("asked for")
+    assert asked.chosen and asked.code is DecisionReason.REQUESTED
     report = run(capsys, "compaction", "run", "--table", "sales.orders")
     assert report["status"] == "committed" and report["files"] == 1
     assert catalog.history.open_requests(catalog.entry("sales.orders").id, "compaction") == ()

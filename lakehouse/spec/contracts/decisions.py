@@ -1,0 +1,185 @@
+"""Decisions of the scheduler about table services, as `lakehouse services` prints them and Airflow reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from lakehouse.spec.contracts.document import Document
+
+
+class DecisionReason(StrEnum):
+    """Why a service runs now, or why it does not run."""
+
+    #: The service runs, because its trigger condition holds.
+    DUE = "due"
+    #: The service runs, because its deadline has passed.
+    OVERDUE = "overdue"
+    #: The service runs, because a user or a backfill requested it.
+    REQUESTED = "requested"
+
+    NOT_DUE = "not_due"
+    DISABLED = "disabled"
+    #: The state of the table could not be read.
+    UNREADABLE = "unreadable"
+    #: Another run of the same service works on the table.
+    ALREADY_RUNNING = "already_running"
+    #: Another service holds file groups of the table.
+    FILE_GROUPS_HELD = "file_groups_held"
+    #: The service has as many runs as its pool allows.
+    RUN_LIMIT = "run_limit"
+    #: The runs of the last hour moved as many bytes as the pool allows.
+    BYTE_LIMIT = "byte_limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceDecision:
+    """The decision about one service of one table.
+
+    Attributes:
+        table: Name in the catalog, `namespace.table`.
+        service: Name of the service.
+        due: Whether the trigger condition of the service holds.
+        runs_now: Whether the service runs now.
+        requested: Whether a user or a backfill requested the run.
+        code: Reason for `runs_now`.
+        reason: The same reason as a text for people.
+        score: Priority times benefit per second; services with a higher score run first.
+        inputs: Numbers that the trigger condition read.
+        predicted: Cost of the run: files, bytes, seconds, and its benefit.
+        deadline: Latest time of the run, empty for none.
+    """
+
+    table: str
+    service: str
+    due: bool
+    runs_now: bool
+    requested: bool
+    code: DecisionReason
+    reason: str
+    score: float = 0.0
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    predicted: Mapping[str, float] = field(default_factory=dict)
+    deadline: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueServices(Document):
+    """Decisions about all services and tables: `lakehouse services due --output json`.
+
+    `batches` maps each service to groups of tables; one process runs the tables of a group.
+    """
+
+    decisions: tuple[ServiceDecision, ...] = ()
+    batches: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedDecision:
+    """The newest decision about a service in the catalog. `at` is the time of the decision."""
+
+    at: str
+    due: bool
+    runs_now: bool
+    reason: str
+    score: float = 0.0
+    deadline: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """One run of a service in the catalog.
+
+    `at` is the start of the run, `took` its duration. `actual` has the keys of `predicted`.
+    """
+
+    run: str
+    state: str
+    at: str
+    took: str | None = None
+    tries: int = 0
+    instant: str | None = None
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    actual: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceExplanation:
+    """Settings, newest decision and runs of one service of a table.
+
+    `decision` is None before the first `lakehouse services due`. `active_run` is the id of the run that holds the
+    lease. `requests` are the parameters of the open requests.
+    """
+
+    settings: Mapping[str, Any]
+    decision: RecordedDecision | None = None
+    active_run: str | None = None
+    requests: tuple[Mapping[str, Any], ...] = ()
+    last_runs: tuple[RecordedRun, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecInForce:
+    """The version of a table's spec that services use, and its difference from the spec file."""
+
+    spec_version: int | None
+    author: str | None
+    file: str | None
+    since: str
+    drift: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableExplanation(Document):
+    """Why services of a table run or wait: `lakehouse services explain --output json`, by the name of the service."""
+
+    table: str
+    spec: SpecInForce
+    services: Mapping[str, ServiceExplanation] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceState:
+    """The newest decision and the last run of one service of one table; None if there is none."""
+
+    table: str
+    service: str
+    due: bool | None
+    last_run: str | None
+    at: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStates(Document):
+    """The state of all services: `lakehouse services status --output json`."""
+
+    services: tuple[ServiceState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHealth:
+    """Numbers about the layout of one table; all are None with `error` if the table cannot be read."""
+
+    table: str
+    freshness_lag_s: float | None = None
+    file_groups: int | None = None
+    base_bytes: int | None = None
+    log_bytes: int | None = None
+    small_files: int | None = None
+    pending_plans: int | None = None
+    pending_writes: int | None = None
+    instants: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesHealth(Document):
+    """The health of tables: `lakehouse services health --output json`."""
+
+    tables: tuple[TableHealth, ...] = ()
