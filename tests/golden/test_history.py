@@ -24,7 +24,7 @@ from lakehouse.core.format.timeline.clean import decode_clean_metadata
 from lakehouse.core.format.timeline.commit_metadata import decode_commit, decode_requested_replace
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
 from lakehouse.core.storage.local import LocalStorage
-from lakehouse.core.timeline.archived_timeline import History
+from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.model.archive import ArchivedAction
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import WRITE_ACTIONS, Action
@@ -47,7 +47,7 @@ def test_manifests_are_read_and_lead_to_the_files(table: str) -> None:
     files = decode_manifest(text)
     assert [(HERE / table / file.name).stat().st_size for file in files] == [file.size_bytes for file in files]
     assert decode_manifest(encode_manifest(files)) == files
-    history = History(LocalStorage(str(HERE)), table)
+    history = ArchivedTimeline(LocalStorage(str(HERE)), table)
     assert history.files() == list(files)
     every = history.instants()
     assert every == sorted((i for path in files_of(table) for i in read_instants(path)), key=lambda i: i.requested)

@@ -109,6 +109,6 @@ def test_hudi_and_we_archive_by_turns(kind: str, referee: Referee, tmp_path: Pat
         assert isinstance(eager(table).services.archive(force=True), Archived)
         assert_same(seen(table, ranges=False), before)
         assert_hudi_reads_like_us(referee, table)
-    levels = {file.level for file in table.refresh().store.history.files()}  # type: ignore[union-attr]
+    levels = {file.level for file in table.refresh().store.archived_timeline.files()}  # type: ignore[union-attr]
     assert max(levels) >= 1
     assert shown_by_hudi(referee, table) >= {i.requested for i in table.archived() if i.action != "replacecommit"}

@@ -77,7 +77,7 @@ def settled(storage: Storage, index: str, pid: int = SURVIVOR) -> None:
     table.upsert(batch({("a", "a0"): 99}))
     assert len(every_write(table)) == before + 1
     files = {file.name for file in storage.list(".hoodie/timeline/history")}
-    history = table.refresh().store.history
+    history = table.refresh().store.archived_timeline
     assert history is not None and {file.name for file in history.files()} <= files
 
 

@@ -13,7 +13,7 @@ import pytest
 from lakehouse.core.env import Env
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import NotFoundError, Storage
-from lakehouse.core.timeline.expiry import is_alive, note, owner_of
+from lakehouse.core.timeline.expiry import is_active, lease_record, owner_of
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.errors import RetryableError
@@ -189,13 +189,13 @@ class DeleteThenCreate:
     def try_acquire(self) -> int | Held:
         """Create; delete a dead one and create again."""
         for _ in range(2):
-            if self._env.storage.create("lock", note(self._env, self._owner, LEASE_MS), unique=True):
+            if self._env.storage.create("lock", lease_record(self._env, self._owner, LEASE_MS), unique=True):
                 return self._env.clock.now_ms()
             try:
                 held = self._env.storage.get("lock")
             except NotFoundError:
                 continue
-            if is_alive(self._env, held):
+            if is_active(self._env, held):
                 return Held(repr(held))
             self._env.storage.delete("lock")
         return Held("somebody")

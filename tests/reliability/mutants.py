@@ -160,12 +160,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "core/timeline/heartbeat.py",
-        "lease = self._policy.heartbeat_interval_ms * (self._policy.heartbeat_misses + 1)",
+        "lease = self._policy.heartbeat_lease_ms",
         "lease = 1 << 50",
         HEARTBEAT,
     ),
     Mutant(
-        "core/timeline/heartbeat.py", "                living.add(file.name)\n", "                pass\n", HEARTBEAT
+        "core/timeline/heartbeat.py", "                active.add(file.name)\n", "                pass\n", HEARTBEAT
     ),
     # Clean retention.
     Mutant(

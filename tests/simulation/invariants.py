@@ -28,7 +28,7 @@ from lakehouse.core.format.timeline.rollback import decode_rollback_plan
 from lakehouse.core.operations.services.ttl import RULES_KEY
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.archived_timeline import History
+from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State
 from tests.simulation.model import Change, Key, Row, Rows, after
@@ -253,7 +253,7 @@ class Checker:
 
     def _is_archived(self, instant: Instant) -> bool:
         times = (instant.requested, instant.action, instant.completion)
-        history = History(self.storage, f"{TIMELINE}history")
+        history = ArchivedTimeline(self.storage, f"{TIMELINE}history")
         found = history.instants(requested_from=instant.requested, requested_up_to=instant.requested)
         return times in [(i.requested, i.action, i.completed) for i in found]
 

@@ -18,7 +18,7 @@ from lakehouse.core.timeline import archived_timeline as history
 from lakehouse.core.timeline import table_lock as lock
 from lakehouse.core.timeline import timeline_store
 from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock
-from lakehouse.core.timeline.locks.lease_files import NoteCodec
+from lakehouse.core.timeline.locks.lease_record import LeaseRecordCodec
 from lakehouse.core.timeline.locks.protocol import Lock
 from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.spec.options.lock import LockPolicy
@@ -49,7 +49,7 @@ def _open_lock(env: Env, policy: LockPolicy) -> Lock:
         return open_lock(env, policy)
     lease_ms = policy.lease_ms
     row = FileRegister(env.storage.beside(here().database), "row")  # type: ignore[attr-defined]
-    return LeaseLock(env, row, NoteCodec(env), name="row", lease_ms=lease_ms, renew_ms=lease_ms // 3)
+    return LeaseLock(env, row, LeaseRecordCodec(env), name="row", lease_ms=lease_ms, renew_ms=lease_ms // 3)
 
 
 @contextmanager

@@ -192,7 +192,7 @@ BUGS: dict[str, Bug] = {
     "a late executor deletes what its successor wrote": Bug(
         _unreported_of_all, _compacts, _STALLS, ("compaction", "compaction"), seed=281
     ),
-    "living writes are rolled back": Bug(_attribute(rollback, "living_writes", lambda *_: frozenset()), seed=12),
+    "living writes are rolled back": Bug(_attribute(rollback, "active_writes", lambda *_: frozenset()), seed=12),
     "processes of other containers are looked for": Bug(
         _attribute(ProcessId, "is_comparable", lambda me, other: me.host == other.host),
         cast=("write", "write", "rollback", "rollback"),

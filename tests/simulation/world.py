@@ -58,11 +58,11 @@ class Process:
     process_state: ProcessState = field(default_factory=ProcessState)
     turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def me(self) -> ProcessId:
+    def current(self) -> ProcessId:
         """Return this process."""
         return ProcessId(host=self.host, pid=self.pid, boot=self.host, namespace=self.container, started=str(self.pid))
 
-    def is_alive(self, process: ProcessId) -> bool:
+    def is_running(self, process: ProcessId) -> bool:
         """Return whether a process of this host lives; those that have come to their end are processes still.
 
         Those of another container are not to be seen from here.

@@ -58,11 +58,11 @@ class Host:
     pid: int
     dead: frozenset[int] = field(default_factory=frozenset)
 
-    def me(self) -> ProcessId:
+    def current(self) -> ProcessId:
         """Return this process."""
         return ProcessId(host="one-host", pid=self.pid, boot="boot", namespace="pid:[1]", started=str(self.pid))
 
-    def is_alive(self, process: ProcessId) -> bool:
+    def is_running(self, process: ProcessId) -> bool:
         """Return whether the process lives."""
         return process.pid not in self.dead
 

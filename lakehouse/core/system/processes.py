@@ -31,7 +31,7 @@ class ProcessId:
     started: str = ""
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Return the fields of the identity for a JSON record."""
         return {
             "host": self.host,
@@ -42,13 +42,13 @@ class ProcessId:
         }
 
     @classmethod
-    def of(cls, note: Mapping[str, Any]) -> ProcessId:
+    def from_record(cls, record: Mapping[str, Any]) -> ProcessId:
         """Return the process that a JSON record names.
 
         Raises KeyError, TypeError or ValueError if the record does not name one.
         """
-        known = {name: str(note.get(name, "")) for name in ("boot", "namespace", "started")}
-        return cls(host=str(note["host"]), pid=int(note["pid"]), **known)
+        known = {name: str(record.get(name, "")) for name in ("boot", "namespace", "started")}
+        return cls(host=str(record["host"]), pid=int(record["pid"]), **known)
 
     def is_comparable(self, other: ProcessId) -> bool:
         """Return whether both processes belong to one PID namespace of one kernel and have a start time."""
@@ -59,18 +59,18 @@ class ProcessId:
 class Processes(Protocol):
     """The processes of a system: this one, and whether another one still runs."""
 
-    def me(self) -> ProcessId: ...
-    def is_alive(self, process: ProcessId) -> bool: ...
+    def current(self) -> ProcessId: ...
+    def is_running(self, process: ProcessId) -> bool: ...
 
 
 class SystemProcesses:
     """The operating system's processes."""
 
-    def me(self) -> ProcessId:
+    def current(self) -> ProcessId:
         """Return this process."""
         return _this_process(os.getpid())
 
-    def is_alive(self, process: ProcessId) -> bool:
+    def is_running(self, process: ProcessId) -> bool:
         """Return whether a process runs that is comparable with this one (`ProcessId.is_comparable`)."""
         if process.pid < 1:
             # To the system, 0 and negative numbers are process groups.

@@ -47,7 +47,7 @@ _MANIFESTS_KEPT = 3
 _MERGED_BYTES = 1024 * 1024 * 1024
 
 
-class History:
+class ArchivedTimeline:
     """The archive of one table. Its files never change, so the instants in them are read once."""
 
     def __init__(self, storage: Storage, directory: str) -> None:

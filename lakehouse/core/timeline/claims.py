@@ -8,7 +8,7 @@ seems dead thereby fences it off, however long that one was suspended.
 from __future__ import annotations
 
 from lakehouse.core.env import Env
-from lakehouse.core.timeline.expiry import note
+from lakehouse.core.timeline.expiry import lease_record
 from lakehouse.errors import RetryableError
 
 _PREFIX = "claim-"
@@ -18,7 +18,7 @@ def claim(env: Env, instant: str) -> int:
     """Take the plan of `instant` over and return the number that says so; call under the table lock."""
     number = _highest(env, instant) + 1
     # Who lost the lock here and does not know it yet must not believe that the claim of its successor is its own.
-    while not env.storage.create(_path(instant, number), note(env, f"{instant}/{number}", 0)):
+    while not env.storage.create(_path(instant, number), lease_record(env, f"{instant}/{number}", 0)):
         number += 1
     return number
 

@@ -16,22 +16,24 @@ from lakehouse.core.system.processes import ProcessId
 from lakehouse.model.document import parse_json
 
 
-def note(env: Env, owner: str, lease_ms: int) -> bytes:
+def lease_record(env: Env, owner: str, lease_ms: int) -> bytes:
     """Return a note that claims something for `lease_ms` from this moment on."""
-    return json.dumps({"owner": owner, **env.processes.me().facts, "until": env.clock.now_ms() + lease_ms}).encode()
+    return json.dumps(
+        {"owner": owner, **env.processes.current().record, "until": env.clock.now_ms() + lease_ms}
+    ).encode()
 
 
-def is_alive(env: Env, data: bytes, *, expires_ms: int | None = None, grace_ms: int = 0) -> bool:
+def is_active(env: Env, data: bytes, *, expires_ms: int | None = None, grace_ms: int = 0) -> bool:
     """Return whether the owner of a note may still be at work; clocks of hosts may differ by `grace_ms`."""
     try:
         claim = parse_json(data)
-        until, process = int(claim["until"]), ProcessId.of(claim)
+        until, process = int(claim["until"]), ProcessId.from_record(claim)
     except (ValueError, KeyError, TypeError, AttributeError):
         return expires_ms is None or env.clock.now_ms() <= expires_ms
     if env.clock.now_ms() > until + grace_ms:
         return False
-    me = env.processes.me()
-    return not me.is_comparable(process) or process == me or env.processes.is_alive(process)
+    me = env.processes.current()
+    return not me.is_comparable(process) or process == me or env.processes.is_running(process)
 
 
 def owner_of(data: bytes) -> str | None:

@@ -7,7 +7,7 @@ import logging
 from lakehouse.core.env import Env
 from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.core.system.timers import Timer
-from lakehouse.core.timeline.expiry import is_alive, note
+from lakehouse.core.timeline.expiry import is_active, lease_record
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -56,7 +56,7 @@ class Heartbeat:
 
     def _beat(self) -> None:
         lease = self._policy.heartbeat_lease_ms
-        self._env.storage.put(self._path, note(self._env, self._path, lease))
+        self._env.storage.put(self._path, lease_record(self._env, self._path, lease))
 
     def _renew_or_log(self) -> None:
         try:
@@ -66,18 +66,18 @@ class Heartbeat:
             logger.warning("heartbeat %s was not renewed: %s", self._path, error)
 
 
-def living_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
+def active_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
     """Return the instants whose writers may still be at work; an instant without a heartbeat is dead."""
     lease = policy.heartbeat_lease_ms
     files, _ = env.storage.list_dir(_DIRECTORY)
-    living = set()
+    active = set()
     for file in files:
         try:
-            if is_alive(env, env.storage.get(file.path), expires_ms=file.modified_ms + lease):
-                living.add(file.name)
+            if is_active(env, env.storage.get(file.path), expires_ms=file.modified_ms + lease):
+                active.add(file.name)
         except NotFoundError:
             continue
-    return frozenset(living)
+    return frozenset(active)
 
 
 def remove_heartbeat(env: Env, instant: str) -> None:

@@ -62,7 +62,7 @@ def confirm(store: Store, commit: LateCommit, lock: TableLock) -> None:
     requested = commit.instant.requested
     logger.warning("%s: %s was created, and the lock was lost: %s", lock.name, requested, failure)
     try:
-        with lock.again() as held:
+        with lock.reacquire() as held:
             now = store.load()
             undone = _undone(store, commit, now)
             if undone:

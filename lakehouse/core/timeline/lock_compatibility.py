@@ -18,7 +18,7 @@ import logging
 from lakehouse.core.env import Env
 from lakehouse.core.storage.local import temporary_name
 from lakehouse.core.storage.protocol import NotFoundError, RequestRefusedError, Storage
-from lakehouse.core.timeline.expiry import note
+from lakehouse.core.timeline.expiry import lease_record
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
 from lakehouse.model.document import parse_json
@@ -30,12 +30,12 @@ SHARED_LOCK = ".hoodie/shared_lock.json"
 #: Stores that are no services: create and swap are ours there, under locks of the operating system or of memory.
 _OURS = ("/", "memory://")
 _PROBE_LEASE_MS = 60_000
-_AGREED_MS = 60_000
+_COMPARED_MS = 60_000
 #: What a store says that knows no conditional writes: bad request, method not allowed, not implemented.
 _UNKNOWN_CONDITION = (400, 405, 501)
 
 
-def agree(env: Env, policy: TransactionPolicy, name: str) -> None:
+def check_lock_compatibility(env: Env, policy: TransactionPolicy, name: str) -> None:
     """Make sure that the lock called `name` excludes all writers of the table; call before it is taken.
 
     Raises UserError for a store that cannot keep it, and for a table whose writers take another lock.
@@ -48,7 +48,7 @@ def agree(env: Env, policy: TransactionPolicy, name: str) -> None:
     # In the table itself the lock is the same one wherever the table is mounted.
     ours = f"{policy.lock.provider} {name.removeprefix(f'{root}/')}"
     now_ms, key, compared = env.clock.now_ms(), f"{root} {ours}", env.process_state.compared_locks
-    if key in compared and 0 <= now_ms - compared[key] < _AGREED_MS:
+    if key in compared and 0 <= now_ms - compared[key] < _COMPARED_MS:
         return
     _compare(env.storage, ours, record=policy.many_writers)
     compared[key] = now_ms
@@ -98,7 +98,7 @@ def _prove_conditions(env: Env, provider: str) -> None:
     """
     storage = env.storage
     path = f".hoodie/{temporary_name('conditions', env.ids.uuid())}"
-    first, second, third = (note(env, f"{path}/{number}", _PROBE_LEASE_MS) for number in range(3))
+    first, second, third = (lease_record(env, f"{path}/{number}", _PROBE_LEASE_MS) for number in range(3))
     try:
         storage.create(path, first, unique=True)
         if storage.create(path, second, unique=True):

@@ -17,7 +17,7 @@ from typing import cast
 from lakehouse.core.env import Env
 from lakehouse.core.system.timers import Timer
 from lakehouse.core.timeline.clock_skew import check_clock
-from lakehouse.core.timeline.lock_compatibility import agree
+from lakehouse.core.timeline.lock_compatibility import check_lock_compatibility
 from lakehouse.core.timeline.locks.protocol import Held, Lock
 from lakehouse.errors import LakehouseError, RetryableError, TableBusyError, UserError
 from lakehouse.spec.options.lock import LockPolicy
@@ -51,7 +51,7 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
     try:
         lock = TableLock(env, policy)
         try:
-            agree(env, policy, lock.name)
+            check_lock_compatibility(env, policy, lock.name)
             lock.acquire(deadline_ms)
             lock.check_clock()
             yield lock
@@ -141,7 +141,7 @@ class TableLock:
             self._lock.check()
 
     @contextmanager
-    def again(self) -> Iterator[TableLock]:
+    def reacquire(self) -> Iterator[TableLock]:
         """Take the lock again after it was lost, with another fencing token."""
         lock = TableLock(self._env, self._policy)
         try:

@@ -18,7 +18,7 @@ from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.format.timeline.rollback import decode_rollback_plan
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
-from lakehouse.core.timeline.archived_timeline import History
+from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.core.timeline.late_commit import LateCommit, confirm
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, LakehouseError, RetryableError
@@ -48,7 +48,9 @@ class TimelineStore:
         self._timeline = Timeline()
         history = config.raw.get("hoodie.timeline.history.path", "history")
         #: The archived timeline; that of layout 1 is not read.
-        self.history = None if config.layout == 1 else History(env.storage, f"{self._directory}/{history}")
+        self.archived_timeline = (
+            None if config.layout == 1 else ArchivedTimeline(env.storage, f"{self._directory}/{history}")
+        )
         #: Files of the timeline that had no name yet when it was loaded last: of somebody at work, or killed at it.
         self.unfinished: tuple[FileInfo, ...] = ()
 
@@ -108,9 +110,9 @@ class TimelineStore:
 
     def _fetch_archived(self, instants: Iterable[Instant]) -> None:
         wanted = {instant.requested: instant for instant in instants}
-        if self.history is None:
+        if self.archived_timeline is None:
             return
-        for requested, action in self.history.actions(wanted).items():
+        for requested, action in self.archived_timeline.actions(wanted).items():
             if action.metadata and action.instant.key == wanted[requested].key:
                 self._commits[self._path(wanted[requested])] = decode_commit(action.metadata)
 
@@ -118,9 +120,9 @@ class TimelineStore:
         self, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
     ) -> Timeline:
         """Return the archived writes within these bounds, the upper one inclusive; reads times alone, and lazily."""
-        if self.history is None:
+        if self.archived_timeline is None:
             return Timeline()
-        found = self.history.instants(
+        found = self.archived_timeline.instants(
             requested_from=requested_from, requested_up_to=requested_up_to, completed_after=completed_after
         )
         writes = Timeline(tuple(found)).writes()
@@ -134,9 +136,9 @@ class TimelineStore:
 
         They are read anew each time: an archive may be large.
         """
-        if self.history is None:
+        if self.archived_timeline is None:
             return []
-        held = self.history.actions((instant.requested for instant in instants), containing.encode())
+        held = self.archived_timeline.actions((instant.requested for instant in instants), containing.encode())
         pairs = [(instant, held.get(instant.requested)) for instant in instants]
         return [(instant, decode_commit(found.metadata)) for instant, found in pairs if found and found.metadata]
 
@@ -148,10 +150,10 @@ class TimelineStore:
         wanted = list(requested)
         missing = [time for time in wanted if (key, time) not in self._extras]
         found: dict[str, str] = {}
-        if self.history is not None:
+        if self.archived_timeline is not None:
             for start in range(0, len(missing), _EXTRAS_AT_ONCE):
                 asked = missing[start : start + _EXTRAS_AT_ONCE]
-                held = self.history.actions(asked, key.encode())
+                held = self.archived_timeline.actions(asked, key.encode())
                 values = {
                     time: decode_commit(action.metadata).extra.get(key, "")
                     for time, action in held.items()
@@ -170,10 +172,14 @@ class TimelineStore:
 
     def archived_actions(self, action: Action, after: str) -> list[ArchivedAction]:
         """Return the archived actions of one kind that were requested after a time, with what they hold."""
-        if self.history is None:
+        if self.archived_timeline is None:
             return []
-        found = [i for i in self.history.instants(requested_from=after) if i.action is action and i.requested > after]
-        return list(self.history.actions(instant.requested for instant in found).values())
+        found = [
+            i
+            for i in self.archived_timeline.instants(requested_from=after)
+            if i.action is action and i.requested > after
+        ]
+        return list(self.archived_timeline.actions(instant.requested for instant in found).values())
 
     def pending_files(self, instant: Instant) -> list[Instant]:
         """Return the states before completion that an instant has files of, as of the last load, in their order."""
@@ -200,7 +206,7 @@ class TimelineStore:
         except NotFoundError:
             return None
 
-    def draw(self, timeline: Timeline) -> str:
+    def new_instant_time(self, timeline: Timeline) -> str:
         """Return a time above everything on the timeline; call under the lock, create its file before releasing it."""
         now = self.time_text(self._env.clock.now_ms())
         latest = timeline.latest_time()[:17]
@@ -238,7 +244,7 @@ class TimelineStore:
         if action not in _UNDOING:
             self.refuse_during_restore(timeline)
         while True:
-            instant = Instant(requested=self.draw(timeline), action=action, state=State.REQUESTED)
+            instant = Instant(requested=self.new_instant_time(timeline), action=action, state=State.REQUESTED)
             announce(instant.requested)
             if self._create(instant, data):
                 return instant
@@ -269,7 +275,7 @@ class TimelineStore:
             raise RetryableError(
                 f"instant {instant.requested} was {state}; run the operation again", instant=instant.requested
             )
-        moved = timeline.transition(instant, State.COMPLETED, self.draw(timeline)).current(instant)
+        moved = timeline.transition(instant, State.COMPLETED, self.new_instant_time(timeline)).current(instant)
         assert moved is not None
         pending = frozenset(self.pending_files(moved))
         is_guarded = True
@@ -324,7 +330,7 @@ class TimelineStore:
         self._env.storage.delete_many([self._path(instant)])
         return inflight
 
-    def unstart(self, instant: Instant) -> None:
+    def delete_inflight(self, instant: Instant) -> None:
         """Delete the inflight file of a plan that somebody began to carry out; the plan stays."""
         self._env.storage.delete_many([self._path(replace(instant, state=State.INFLIGHT))])
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import RetryableError
 from lakehouse.model.commit import Operation
 from lakehouse.model.instant import Action, Instant
@@ -77,6 +77,6 @@ def _made_since(table: Table, service: str, after: str, others: Collection[str |
 
 def _living_plan(table: Table, service: str) -> Instant | None:
     loaded = table.refresh()
-    living = living_writes(loaded.env, table.services.policies.transaction)
+    living = active_writes(loaded.env, table.services.policies.transaction)
     pending = loaded.timeline.where(action=_PLANS[service], pending=True) if service in _PLANS else ()
     return next((instant for instant in pending if instant.requested in living), None)

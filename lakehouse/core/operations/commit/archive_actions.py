@@ -17,7 +17,7 @@ from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.archive import Bound
-from lakehouse.core.timeline.archived_timeline import History
+from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.core.timeline.table_lock import TableLock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.archive import ArchivedAction
@@ -57,9 +57,9 @@ def archive_savepointed_commit(table: LoadedTable, requested: str, lock: TableLo
     move_to_archive(table, [commit], lock)
 
 
-def move_to_archive(table: LoadedTable, instants: Sequence[Instant], lock: TableLock) -> History:
+def move_to_archive(table: LoadedTable, instants: Sequence[Instant], lock: TableLock) -> ArchivedTimeline:
     """Write actions to the archived timeline, then delete them from the active one; call under the lock."""
-    history = table.store.history
+    history = table.store.archived_timeline
     assert history is not None, "layout 1 is refused before"
     history.settle(lock.check)
     archived = {(i.key, i.completed) for i in history.instants(requested_from=instants[0].requested)}

@@ -18,7 +18,7 @@ from lakehouse.core.format.timeline.rollback import decode_rollback_plan
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
-from lakehouse.core.timeline.expiry import is_alive
+from lakehouse.core.timeline.expiry import is_active
 from lakehouse.core.timeline.file_deletions import (
     check_action,
     check_data_files,
@@ -26,7 +26,7 @@ from lakehouse.core.timeline.file_deletions import (
     delete_data_files,
     delete_leftovers,
 )
-from lakehouse.core.timeline.heartbeat import living_writes, remove_heartbeat
+from lakehouse.core.timeline.heartbeat import active_writes, remove_heartbeat
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.commit import RollbackPlan, WriteStat
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
@@ -183,7 +183,7 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
             left |= {name for name in (*names, *(file.name for file in files)) if name.isascii() and name.isdigit()}
     if not left and not unfinished:
         return ()
-    living = living_writes(table.env, policy)
+    living = active_writes(table.env, policy)
     delete_leftovers(storage, [path for path in unfinished if not any(instant in path for instant in living)])
     timeline, refused = table.store.load(), list[str]()
     for requested in sorted(left - living):
@@ -209,7 +209,7 @@ def _is_dead(table: LoadedTable, policy: TransactionPolicy, file: FileInfo) -> b
         data = table.env.storage.get(file.path)
     except NotFoundError:
         return False
-    return not is_alive(table.env, data, expires_ms=file.modified_ms + policy.lock.lease_ms)
+    return not is_active(table.env, data, expires_ms=file.modified_ms + policy.lock.lease_ms)
 
 
 def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:

@@ -20,7 +20,7 @@ from lakehouse.core.operations.load.pending import pending_clustering, pending_w
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.clustering import gives_way, overtaken
 from lakehouse.core.state.file_system_view import Group
-from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State, Timeline
@@ -83,7 +83,7 @@ def groups_of_active_writes(table: LoadedTable, policy: TransactionPolicy) -> fr
 
 def write_without_profile(table: LoadedTable, policy: TransactionPolicy, before: Instant | None) -> Instant | None:
     """Return a living write, begun before this clustering, that has not said which groups it changes; None if none."""
-    living = living_writes(table.env, policy)
+    living = active_writes(table.env, policy)
     for write in pending_writes(table):
         if (before is not None and write.requested > before.requested) or write.requested not in living:
             continue
@@ -95,7 +95,7 @@ def write_without_profile(table: LoadedTable, policy: TransactionPolicy, before:
 
 def _living(table: LoadedTable, policy: TransactionPolicy) -> Iterator[tuple[Instant, CommitMetadata]]:
     pending = pending_writes(table)
-    living = living_writes(table.env, policy) if pending else frozenset()
+    living = active_writes(table.env, policy) if pending else frozenset()
     for write in pending:
         metadata = _inflight(table, write) if write.requested in living else None
         if metadata is not None:

@@ -17,7 +17,7 @@ _BATCH = 64
 
 def check_archive(table: LoadedTable) -> Iterator[Finding]:
     """Yield findings about the manifest and its files; reads the instants, not the metadata of the actions."""
-    history = table.store.history
+    history = table.store.archived_timeline
     if history is None:
         return
     directory = f".hoodie/{table.config.timeline_path}/{table.config.raw.get(_HISTORY, 'history')}"

@@ -31,7 +31,7 @@ from lakehouse.core.planning.archive import (
     too_few,
 )
 from lakehouse.core.state.table_config import require_writable
-from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.archive import ArchivePlan
@@ -129,7 +129,7 @@ def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
         found.append(bound_of_compaction(timeline, policies.compaction))
     # One that was rolled back while its writer was alive may yet write files, of a time before all that stays; and one
     # that is about to tidy up after its commit finds that on the timeline.
-    living = sorted(living_writes(table.env, policies.transaction))
+    living = sorted(active_writes(table.env, policies.transaction))
     if living:
         found.append(Bound(requested=living[0], reason=f"the writer of {living[0]} is alive"))
     return [bound for bound in found if bound is not None]

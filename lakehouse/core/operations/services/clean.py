@@ -55,7 +55,7 @@ from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.timeline.claims import check_claim, claim
 from lakehouse.core.timeline.file_deletions import check_data_files, check_partitions, delete_data_files
-from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes
+from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 from lakehouse.model.attempt import Attempt
@@ -226,7 +226,7 @@ def _run(
         roll_back_dead_writes(table, policies.transaction)
         table = table.reload()
     done: Cleaned | NothingToDo | None = None
-    living = living_writes(table.env, policies.transaction)
+    living = active_writes(table.env, policies.transaction)
     for pending in table.timeline.where(action=Action.CLEAN, pending=True):
         if pending.requested not in living:
             done = _execute(table, engine, policies, pending, frozenset(pinned))
@@ -329,7 +329,7 @@ def _execute(
 def _claim(table: LoadedTable, policies: Policies, pending: Instant, stored: CleanPlan, heartbeat: Heartbeat) -> int:
     env, requested = table.env, pending.requested
     with table_lock(env, policies.transaction) as lock:
-        if requested in living_writes(env, policies.transaction):
+        if requested in active_writes(env, policies.transaction):
             raise RetryableError(
                 f"{env.storage.root}: the clean {requested} is being run by another executor, which is alive",
                 instant=requested,

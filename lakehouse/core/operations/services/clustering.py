@@ -63,7 +63,7 @@ from lakehouse.core.planning.clustering import (
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
 from lakehouse.core.rows.space_filling_curves import is_sortable
 from lakehouse.core.state.table_config import require_mergeable
-from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes
+from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import (
     CommitStateUnknownError,
@@ -134,7 +134,7 @@ def propose(table: LoadedTable, policies: Policies) -> ClusteringPlan | None:
         slices,
         held | groups_of_active_writes(table, policies.transaction),
         policies.clustering,
-        hour=int(table.store.draw(table.timeline)[_HOUR]),
+        hour=int(table.store.new_instant_time(table.timeline)[_HOUR]),
         laid_out=_laid_out(table, {piece.base_instant for piece in slices}) if policies.clustering.columns else {},
         max_file_bytes=policies.write.max_file_bytes,
     )
@@ -166,7 +166,7 @@ def run(
     table.store.refuse_during_restore(table.timeline)
     if instant is not None:
         return execute(table, engine, policies, pending_plan(table, Action.CLUSTERING, instant))
-    living = living_writes(table.env, policies.transaction)
+    living = active_writes(table.env, policies.transaction)
     for pending in table.timeline.where(action=Action.CLUSTERING, pending=True):
         if pending.requested not in living:
             outcome = execute(table.reload(), engine, policies, pending)

@@ -48,7 +48,7 @@ from lakehouse.core.operations.write.prepare import maintenance_context
 from lakehouse.core.planning.compaction import Due, compaction_due, plan_compaction, plan_log_compaction
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
 from lakehouse.core.state.table_config import require_mergeable
-from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes
+from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import CommitStateUnknownError, UnsupportedError, UserError
 from lakehouse.model.attempt import Attempt
@@ -92,7 +92,7 @@ LOG_COMPACTION = Kind(
 def due(table: LoadedTable, policies: Policies) -> Due:
     """Return whether a compaction is due now, and why; reads nothing but the timeline."""
     _require_merge_on_read(table)
-    return compaction_due(table.timeline, policies.compaction, table.store.draw(table.timeline))
+    return compaction_due(table.timeline, policies.compaction, table.store.new_instant_time(table.timeline))
 
 
 def plan(
@@ -130,7 +130,7 @@ def propose(table: LoadedTable, policies: Policies, *, kind: Kind = COMPACTION) 
     if kind is LOG_COMPACTION:
         slices, done = _before_pending(table, slices), log_compactions(table)
         return plan_log_compaction(slices, held, policies.compaction, log_compactions=done, max_file_bytes=largest)
-    now = table.store.draw(table.timeline)
+    now = table.store.new_instant_time(table.timeline)
     return plan_compaction(slices, held, policies.compaction, now=now, max_file_bytes=largest)
 
 
@@ -166,7 +166,7 @@ def run(
     table.store.refuse_during_restore(table.timeline)
     if instant is not None:
         return _execute(table, engine, policies, kind, pending_plan(table, kind.action, instant))
-    living = living_writes(table.env, policies.transaction)
+    living = active_writes(table.env, policies.transaction)
     for pending in table.timeline.where(action=kind.action, pending=True):
         if pending.requested not in living:
             outcome = _execute(table.reload(), engine, policies, kind, pending)

@@ -20,7 +20,7 @@ from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.undo.rollback import drop_plan
 from lakehouse.core.timeline.claims import check_claim, claim, holds_claim
 from lakehouse.core.timeline.file_deletions import delete_leftovers
-from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes
+from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.model.attempt import Attempt
@@ -56,7 +56,7 @@ def claim_plan(table: LoadedTable, policy: TransactionPolicy, plan: Instant, hea
     """
     env, requested = table.env, plan.requested
     with table_lock(env, policy) as lock:
-        if requested in living_writes(env, policy):
+        if requested in active_writes(env, policy):
             raise RetryableError(
                 f"{env.storage.root}: the {plan.action} {requested} is being run by another executor, which is alive",
                 instant=requested,

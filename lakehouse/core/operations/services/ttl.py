@@ -151,7 +151,7 @@ def _plan(
         found,
         rules,
         table.config.keys,
-        Now(utc_ms=table.env.clock.now_ms(), instant=table.store.draw(table.timeline)),
+        Now(utc_ms=table.env.clock.now_ms(), instant=table.store.new_instant_time(table.timeline)),
         max_partitions=policies.ttl.max_delete_partitions,
         selected=policies.ttl.selected,
         pinned=frozenset(path.strip("/") for path in request.pinned),

@@ -41,7 +41,7 @@ from lakehouse.core.operations.undo.undo_checks import (
 from lakehouse.core.planning.restore import instants_to_roll_back
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.file_deletions import check_action
-from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
@@ -104,7 +104,7 @@ def restore(
 def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool) -> RestorePlan:
     target = completed_write(table, to)
     undone = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
-    living = {i.requested for i in undone if not i.is_completed} & living_writes(table.env, policy)
+    living = {i.requested for i in undone if not i.is_completed} & active_writes(table.env, policy)
     if living and not force:
         raise RetryableError(
             f"{table.env.storage.root}: {min(living)} is in flight and its writer is alive; stop all writers before a "
@@ -130,7 +130,7 @@ def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
 def _refuse_during_clean(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
     """Raise RetryableError if somebody is just deleting what nobody needed as long as nobody went back."""
     cleans = table.timeline.where(action=Action.CLEAN, pending=True)
-    living = living_writes(table.env, policy) if cleans else frozenset()
+    living = active_writes(table.env, policy) if cleans else frozenset()
     for clean in cleans:
         if clean.requested > to and clean.requested in living:
             raise RetryableError(

@@ -37,7 +37,7 @@ from lakehouse.core.operations.undo.undo_checks import (
 from lakehouse.core.planning.restore import SERVICE_ACTIONS, UNDOABLE_ACTIONS
 from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.claims import claim
-from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import RollbackMetadata, RollbackPlan
@@ -92,7 +92,7 @@ def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy, *, dry_
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     before = {instant.requested for instant in pending_writes(table)}
-    alive = living_writes(table.env, policy) if dry_run else _finish_rollbacks(table, policy)
+    alive = active_writes(table.env, policy) if dry_run else _finish_rollbacks(table, policy)
     if dry_run:
         return FailedWrites(rolled_back=tuple(sorted(before - alive)), alive=tuple(sorted(before & alive)))
     for requested in sorted(before - alive):
@@ -220,7 +220,7 @@ def _finish(
 
 def _finish_rollbacks(table: LoadedTable, policy: TransactionPolicy) -> frozenset[str]:
     """Carry out what is pending of earlier rollbacks; return the writes that are alive."""
-    alive = living_writes(table.env, policy)
+    alive = active_writes(table.env, policy)
     for undoing in table.timeline.where(action=Action.ROLLBACK, pending=True):
         plan = read_rollback_plan(table, undoing)
         if plan is None or _was_part_of_a_restore(table.timeline, undoing):
@@ -264,7 +264,7 @@ def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, 
     if dead.action is Action.REPLACECOMMIT:
         delete_bucket_rules(table.env.storage, plan.target)
     if dead.action in SERVICE_ACTIONS and not drop_plan:
-        store.unstart(dead)
+        store.delete_inflight(dead)
     else:
         store.remove_pending(dead)
     store.remove_unfinished(dead.requested)

@@ -11,7 +11,7 @@ from lakehouse.core.operations.load.pending import pending_clustering, pending_c
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.planning.restore import instants_to_roll_back, missing_files, without
 from lakehouse.core.state.file_system_view import DataFile
-from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.commit import Operation, RollbackPlan, RollbackRequest
 from lakehouse.model.instant import Action, Instant, State
@@ -113,7 +113,7 @@ def require_can_roll_back(table: LoadedTable, policy: TransactionPolicy, instant
     """
     root, requested = table.env.storage.root, instant.requested
     if not instant.is_completed:
-        if not force and requested in living_writes(table.env, policy):
+        if not force and requested in active_writes(table.env, policy):
             raise RetryableError(
                 f"{root}: the writer of {requested} is alive; wait for it, or roll it back nevertheless with --force",
                 instant=requested,

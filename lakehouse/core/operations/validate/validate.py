@@ -37,7 +37,7 @@ from lakehouse.core.planning.validate import (
 )
 from lakehouse.core.state.file_system_view import visible_timeline
 from lakehouse.core.storage.protocol import FileInfo, NotFoundError, is_temporary
-from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import CorruptTableError, LakehouseError, RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.files import FileSlice
@@ -142,10 +142,10 @@ def _check_timeline(table: LoadedTable) -> Iterator[Finding]:
     files, _ = table.env.storage.list_dir(".hoodie" if config.layout == 1 else f".hoodie/{config.timeline_path}")
     found = [instant for file in files if (instant := parse_instant(file.name)) is not None]
     archived: set[tuple[str, Action]] = set()
-    if found and table.store.history is not None:
+    if found and table.store.archived_timeline is not None:
         try:
             first = min(instant.requested for instant in found)
-            archived = {instant.key for instant in table.store.history.instants(requested_from=first)}
+            archived = {instant.key for instant in table.store.archived_timeline.instants(requested_from=first)}
         except (CorruptTableError, pa.ArrowException, OSError):
             # Told by itself.
             archived = set()
@@ -234,7 +234,7 @@ def _leftovers(table: LoadedTable, policies: Policies, listed: Iterable[FileInfo
             for name in (*names, *(f.name for f in found))
             if name.isascii() and name.isdigit()
         }
-    living = living_writes(table.env, policy)
+    living = active_writes(table.env, policy)
     pending = {instant.requested for instant in table.timeline.where(pending=True)}
     for requested in sorted(left.keys() - living - pending):
         yield Finding(invariant="leftover", problem="the write is over", path=left[requested], instant=requested)

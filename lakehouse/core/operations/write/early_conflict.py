@@ -28,7 +28,7 @@ from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.write.prepare import Prepared
 from lakehouse.core.planning.conflict import WriteSummary, find_conflict, write_summary
-from lakehouse.core.timeline.heartbeat import living_writes
+from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import LakehouseError
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
 from lakehouse.model.instant import Instant
@@ -87,7 +87,7 @@ def _rivals(ours: AnnouncedWrite, policy: TransactionPolicy) -> list[Conflict]:
     if overlap is not None:
         return [Conflict(winner=overlap.winner, reason=overlap.reason)]
     marking = [i for i in pending_writes(replace(table, timeline=timeline)) if i.requested in listed]
-    living = living_writes(table.env, policy) if marking else frozenset()
+    living = active_writes(table.env, policy) if marking else frozenset()
     found = []
     for rival in sorted(marking, key=lambda instant: instant.requested):
         paths = listed[rival.requested]

@@ -15,7 +15,7 @@ import logging
 
 from lakehouse.core.env import Env
 from lakehouse.core.storage.protocol import NotFoundError
-from lakehouse.core.timeline.expiry import is_alive, note, owner_of
+from lakehouse.core.timeline.expiry import is_active, lease_record, owner_of
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -46,7 +46,7 @@ class WriterPriority:
                 data = self._env.storage.get(PATH)
             except NotFoundError:
                 data = None
-            if data is None or not is_alive(self._env, data, expires_ms=0):
+            if data is None or not is_active(self._env, data, expires_ms=0):
                 if lost < _LOST:
                     return
                 self.ask(lost, try_ms)
@@ -59,14 +59,14 @@ class WriterPriority:
         if not self._is_used or self._owner or lost < _LOST:
             return
         owner = self._env.ids.uuid()
-        data = note(self._env, owner, min(2 * try_ms + 1000, _LONGEST_MS))
+        data = lease_record(self._env, owner, min(2 * try_ms + 1000, _LONGEST_MS))
         try:
             if self._env.storage.create(PATH, data):
                 self._owner = owner
                 return
             found, tag = self._env.storage.get_tagged(PATH)
             if (
-                not is_alive(self._env, found, expires_ms=0)
+                not is_active(self._env, found, expires_ms=0)
                 and self._env.storage.replace_if(PATH, data, tag) is not None
             ):
                 self._owner = owner

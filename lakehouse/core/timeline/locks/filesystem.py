@@ -15,10 +15,10 @@ from __future__ import annotations
 from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.storage.protocol import NotFoundError, Storage, check_prefix
-from lakehouse.core.timeline.expiry import is_alive, owner_of
-from lakehouse.core.timeline.locks.lease import FileRegister, Lease, LeaseLock, swap_once
-from lakehouse.core.timeline.locks.lease_files import NoteCodec
-from lakehouse.core.timeline.locks.protocol import CLOCK_DRIFT_MS, Held, lost
+from lakehouse.core.timeline.expiry import is_active, owner_of
+from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock, LockLease, swap_once
+from lakehouse.core.timeline.locks.lease_record import LeaseRecordCodec
+from lakehouse.core.timeline.locks.protocol import CLOCK_DRIFT_MS, Held, lock_lost
 from lakehouse.spec.options.lock_providers import FilesystemLockOptions, LockTiming
 
 DIRECTORY = ".hoodie"
@@ -39,7 +39,7 @@ class FilesystemLock:
 
     def __init__(self, env: Env, storage: Storage, lead: str, *, lease_ms: int, hudi_expire_ms: int) -> None:
         self._env, self._storage = env, storage
-        self._codec = NoteCodec(env)
+        self._codec = LeaseRecordCodec(env)
         self._lease = LeaseLock(
             env,
             FileRegister(storage, lead + HOLDER),
@@ -81,7 +81,7 @@ class FilesystemLock:
         if self._sign is not None:
             found, _ = self._sign.read()
             if found is None or owner_of(found) != self._lease.owner:
-                raise lost(self.name, repr(found))
+                raise lock_lost(self.name, repr(found))
 
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
         """Return `holder.json`; Hudi's `lock` beside it is looked at by `check`."""
@@ -108,7 +108,7 @@ class FilesystemLock:
         self._lease.release()
 
     def _put_up(self, sign: FileRegister, token: int) -> Held | None:
-        data = self._note(Lease(owner=self._lease.owner, token=token, until_ms=0))
+        data = self._note(LockLease(owner=self._lease.owner, token=token, until_ms=0))
         # Before the swap, not after it: what may be there has to be taken down.
         self._signed = data, None
         tag = swap_once(sign, data, None)
@@ -141,7 +141,7 @@ class FilesystemLock:
         if ours is not None and ours.token <= token:
             # The holder's file has decided between us.
             return True
-        return not is_alive(self._env, found, expires_ms=self._hudis_end(), grace_ms=CLOCK_DRIFT_MS)
+        return not is_active(self._env, found, expires_ms=self._hudis_end(), grace_ms=CLOCK_DRIFT_MS)
 
     def _hudis_end(self) -> int | None:
         """Return when a lock of Hudi's is over by its age, in UTC milliseconds; None: never."""
@@ -155,10 +155,10 @@ class FilesystemLock:
         ages = [file.modified_ms for file in files if file.path == self._sign.path]
         return max(ages) + self._hudis_expire_ms if ages else None
 
-    def _note(self, lease: Lease | None) -> bytes:
+    def _note(self, lease: LockLease | None) -> bytes:
         assert lease is not None, "our own note must be readable, and nothing else is ever signed"
         until_ms = self._env.clock.now_ms() + self.lease_ms
-        return self._codec.encode(Lease(owner=lease.owner, token=lease.token, until_ms=until_ms))
+        return self._codec.encode(LockLease(owner=lease.owner, token=lease.token, until_ms=until_ms))
 
 
 def _place(env: Env, given: str) -> tuple[Storage, str]:

@@ -29,7 +29,7 @@ from pymetastore.hive_metastore.ttypes import (
 
 from lakehouse.core.env import Env
 from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
-from lakehouse.core.timeline.locks.protocol import Held, lost
+from lakehouse.core.timeline.locks.protocol import Held, lock_lost
 from lakehouse.spec.options.lock_providers import HiveMetastoreLockOptions, LockTiming
 
 _KEY = "hoodie.write.lock.hivemetastore.uris"
@@ -53,7 +53,7 @@ class HiveMetastoreLock:
         self._name = f"{options.uris} {self._database}.{self._table}"
         self.lease_ms = timing.lease_ms
         self.renew_ms = timing.lease_ms // _RENEWALS_PER_LEASE
-        me = env.processes.me()
+        me = env.processes.current()
         self._host, self._pid = me.host, me.pid
         self._owner = env.ids.uuid()
         self._number: int | None = None
@@ -132,13 +132,13 @@ class HiveMetastoreLock:
         with self._mutex:
             number = self._number
             if number is None:
-                raise lost(self._name, "nobody: it was never ours, or given back")
+                raise lock_lost(self._name, "nobody: it was never ours, or given back")
             try:
                 is_ours = self._client.call(lambda client: ask(client, number), *_GONE)
             except _GONE as error:
-                raise lost(self._name, f"the metastore's reaper, or somebody since: {error}") from error
+                raise lock_lost(self._name, f"the metastore's reaper, or somebody since: {error}") from error
             if not is_ours:
-                raise lost(self._name, "somebody whose request was before ours")
+                raise lock_lost(self._name, "somebody whose request was before ours")
 
     def _request(self) -> LockRequest:
         component = LockComponent(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lakehouse.core.env import Env
 from lakehouse.core.system.process_state import InProcessLocks
-from lakehouse.core.timeline.locks.protocol import Held, lost
+from lakehouse.core.timeline.locks.protocol import Held, lock_lost
 from lakehouse.spec.options.lock_providers import InProcessLockOptions, LockTiming
 
 
@@ -42,7 +42,7 @@ class InProcessLock:
     def check(self) -> None:
         """Raise RetryableError unless this acquisition still holds the lock."""
         if not self._locks.is_held(self._root, self._token):
-            raise lost(self.name, "another thread of this process")
+            raise lock_lost(self.name, "another thread of this process")
 
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is no file of the table."""

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from lakehouse.core.env import Env
 from lakehouse.core.storage.protocol import NotFoundError, Storage
-from lakehouse.core.timeline.locks.protocol import Held, lost, skew_of
+from lakehouse.core.timeline.locks.protocol import Held, lock_lost, skew_of
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 
 #: Roots of stores that create one file on the condition of another; a request to an object store compares one object.
@@ -30,7 +30,7 @@ _LAST_MODIFIED_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class LockLease:
     """Who holds the lock until when (UTC milliseconds), or did and gave it back."""
 
     owner: str
@@ -49,10 +49,10 @@ class Register(Protocol):
 class Codec(Protocol):
     """How a lease is written, who of those written is gone, and which token comes next."""
 
-    def encode(self, lease: Lease) -> bytes: ...
-    def decode(self, data: bytes) -> Lease | None: ...
-    def is_over(self, data: bytes, lease: Lease) -> bool: ...
-    def next(self, owner: str, until_ms: int, before: Lease | None) -> Lease: ...
+    def encode(self, lease: LockLease) -> bytes: ...
+    def decode(self, data: bytes) -> LockLease | None: ...
+    def is_over(self, data: bytes, lease: LockLease) -> bool: ...
+    def next(self, owner: str, until_ms: int, before: LockLease | None) -> LockLease: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class LeaseLock:
         self._name, self._lease_ms, self._renew_ms = name, lease_ms, renew_ms
         self.owner = owner or env.ids.uuid()
         self._mutex = threading.Lock()
-        self._held: tuple[Lease, str] | None = None
+        self._held: tuple[LockLease, str] | None = None
         self._asked = False
         self._asked_ms = 0
 
@@ -150,7 +150,7 @@ class LeaseLock:
         found = None if data is None else self._codec.decode(data)
         is_ours = found is not None and self._held is not None and self._is_mine(found, self._held[0])
         if found is None or not is_ours or self._env.clock.now_ms() > found.until_ms:
-            raise lost(self._name, repr(data))
+            raise lock_lost(self._name, repr(data))
 
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
         """Return the file of the lease and its version, where the store of the table can compare it (see `Lock`)."""
@@ -164,7 +164,7 @@ class LeaseLock:
         data, tag = register.read()
         found = None if data is None else self._codec.decode(data)
         if found is None or tag is None or not self._is_mine(found, held[0]):
-            raise lost(self._name, repr(data))
+            raise lock_lost(self._name, repr(data))
         return register.path, tag
 
     def skew_ms(self) -> int | None:
@@ -195,7 +195,7 @@ class LeaseLock:
             data, tag_now = self._register.read()
             found = None if data is None else self._codec.decode(data)
             if found is None or tag_now is None or not self._is_mine(found, lease):
-                raise lost(self._name, repr(data))
+                raise lock_lost(self._name, repr(data))
             # An earlier renewal landed late.
             self._held = found, tag_now
 
@@ -222,8 +222,8 @@ class LeaseLock:
                 self._free(found, tag)
             self._held, self._asked = None, False
 
-    def _free(self, lease: Lease, tag: str) -> bool:
+    def _free(self, lease: LockLease, tag: str) -> bool:
         return swap_once(self._register, self._codec.encode(replace(lease, released=True)), tag) is not None
 
-    def _is_mine(self, found: Lease, held: Lease) -> bool:
+    def _is_mine(self, found: LockLease, held: LockLease) -> bool:
         return found.owner == self.owner and found.token >= held.token and not found.released

@@ -73,7 +73,7 @@ class Lock(Protocol):
         ...
 
 
-def lost(name: str, holder: str) -> RetryableError:
+def lock_lost(name: str, holder: str) -> RetryableError:
     """Return the error of a holder that finds out that it is none any more."""
     return RetryableError(f"{name}: the table lock was lost to {holder}; nothing was committed")
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQL
 
 from lakehouse.core.env import Env
 from lakehouse.core.timeline.locks.lease import LeaseLock
-from lakehouse.core.timeline.locks.lease_files import NoteCodec
+from lakehouse.core.timeline.locks.lease_record import LeaseRecordCodec
 from lakehouse.core.timeline.locks.protocol import skew_of
 from lakehouse.errors import LakehouseError, RetryableError, TableBusyError, UserError
 from lakehouse.spec.options.lock_providers import LockTiming, SqlAlchemyLockOptions
@@ -167,7 +167,7 @@ class DatabaseLock(LeaseLock):
         super().__init__(
             env,
             row,
-            NoteCodec(env),
+            LeaseRecordCodec(env),
             name=f"{env.storage.root} in {row.where}",
             lease_ms=lease_ms,
             renew_ms=lease_ms // _RENEWALS_PER_LEASE,

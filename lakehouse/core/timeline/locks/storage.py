@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 
 from lakehouse.core.env import Env
-from lakehouse.core.timeline.locks.lease import FileRegister, Lease, LeaseLock
+from lakehouse.core.timeline.locks.lease import FileRegister, LeaseLock, LockLease
 from lakehouse.core.timeline.locks.protocol import CLOCK_DRIFT_MS
 from lakehouse.model.document import parse_json
 from lakehouse.spec.options.lock_providers import LockTiming, StorageLockOptions
@@ -38,25 +38,27 @@ class StorageLockCodec:
     def __init__(self, env: Env) -> None:
         self._env = env
 
-    def encode(self, lease: Lease) -> bytes:
+    def encode(self, lease: LockLease) -> bytes:
         """Return Hudi's bytes."""
         facts = {"expired": lease.released, "validUntil": lease.until_ms, "owner": lease.owner}
         return json.dumps(facts, separators=(",", ":")).encode()
 
-    def decode(self, data: bytes) -> Lease | None:
+    def decode(self, data: bytes) -> LockLease | None:
         """Return the lease, or None for bytes that Hudi would refuse, too: they count as held."""
         try:
             found = parse_json(data)
             until_ms = int(found["validUntil"])
-            return Lease(owner=str(found["owner"]), token=until_ms, until_ms=until_ms, released=bool(found["expired"]))
+            return LockLease(
+                owner=str(found["owner"]), token=until_ms, until_ms=until_ms, released=bool(found["expired"])
+            )
         except (ValueError, KeyError, TypeError):
             return None
 
-    def is_over(self, data: bytes, lease: Lease) -> bool:
+    def is_over(self, data: bytes, lease: LockLease) -> bool:
         """Return whether the end has passed, on whatever host it was written."""
         return self._env.clock.now_ms() > lease.until_ms + CLOCK_DRIFT_MS
 
-    def next(self, owner: str, until_ms: int, before: Lease | None) -> Lease:
+    def next(self, owner: str, until_ms: int, before: LockLease | None) -> LockLease:
         """Return the lease that follows `before`; it ends later."""
         end = until_ms if before is None else max(until_ms, before.until_ms + 1)
-        return Lease(owner=owner, token=end, until_ms=end)
+        return LockLease(owner=owner, token=end, until_ms=end)

@@ -25,7 +25,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 
 from lakehouse.core.env import Env
-from lakehouse.core.timeline.locks.protocol import Held, lost
+from lakehouse.core.timeline.locks.protocol import Held, lock_lost
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.spec.options.lock_providers import LockTiming, ZookeeperLockOptions
 
@@ -57,9 +57,9 @@ class ZookeeperLock:
         self._session_s = options.session_ms / 1000
         # No request outlasts the wait for the lock.
         self._patience_s = min(options.connection_ms, max(timing.wait_ms, _LEAST_PATIENCE_MS)) / 1000
-        me = env.processes.me()
+        me = env.processes.current()
         self._owner = env.ids.uuid()
-        self._note = json.dumps({"owner": self._owner, **me.facts, "table": env.storage.root}).encode()
+        self._note = json.dumps({"owner": self._owner, **me.record, "table": env.storage.root}).encode()
         self._client: KazooClient | None = None
         self._node: str | None = None
 
@@ -90,15 +90,15 @@ class ZookeeperLock:
     def check(self) -> None:
         """Raise RetryableError unless our node is there, as the leader knows it."""
         if self._client is None or self._node is None:
-            raise lost(self.name, "nobody: it was never ours, or given back")
+            raise lock_lost(self.name, "nobody: it was never ours, or given back")
         try:
             waiting = self._waiting_now(self._client)
         except SessionExpiredError as error:
-            raise lost(self.name, "the end of our session") from error
+            raise lock_lost(self.name, "the end of our session") from error
         except _FAULTS as error:
             raise self._failed(error) from error
         if not waiting or waiting[0] != self._node:
-            raise lost(self.name, waiting[0] if waiting else "the end of our session")
+            raise lock_lost(self.name, waiting[0] if waiting else "the end of our session")
 
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is no file of the table."""

@@ -18,7 +18,7 @@ from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.write import write
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.archived_timeline import History
+from lakehouse.core.timeline.archived_timeline import ArchivedTimeline
 from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.table_lock import table_lock
 from lakehouse.errors import CorruptTableError, RetryableError, UnsupportedError, UserError
@@ -80,7 +80,7 @@ def test_levels_are_merged_and_old_manifests_removed() -> None:
     for number in range(9):
         written(table, range(number * 2, number * 2 + 2))
         table.services.archive(force=True)
-    history = table.refresh().store.history
+    history = table.refresh().store.archived_timeline
     assert history is not None
     levels = sorted(file.level for file in history.files())
     assert levels and max(levels) >= 2 and all(levels.count(level) < 2 for level in levels)
@@ -263,7 +263,7 @@ def test_what_an_archiver_that_died_left_on_the_timeline_is_not_undone() -> None
     table = eager(make_table())
     times = written(table, range(6))
     loaded = table.refresh()
-    history, both = loaded.store.history, loaded.timeline.instants[:4]
+    history, both = loaded.store.archived_timeline, loaded.timeline.instants[:4]
     assert history is not None
     history.append(read_actions(loaded, both), times[0], times[3], lambda: None)
     assert len(every_write(table)) == 6
@@ -298,7 +298,7 @@ def test_a_write_sees_the_rival_that_was_archived_before_its_commit() -> None:
             patch.undo()
             outcomes.append(complete_commit(candidate, policy))
             loaded = table.refresh()
-            history, gone = loaded.store.history, list(loaded.timeline.writes())
+            history, gone = loaded.store.archived_timeline, list(loaded.timeline.writes())
             assert history is not None
             history.append(read_actions(loaded, gone), gone[0].requested, gone[-1].requested, lambda: None)
             loaded.store.remove_archived(gone, lambda: None)
@@ -347,7 +347,7 @@ def test_a_broken_archive_is_an_error_and_not_an_empty_one() -> None:
     storage.delete(f"{HISTORY}/{manifest_name(1)}")
     storage.put(f"{HISTORY}/_version_", b"1")
     with pytest.raises(CorruptTableError, match="manifest"):
-        History(storage, HISTORY).files()
+        ArchivedTimeline(storage, HISTORY).files()
 
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

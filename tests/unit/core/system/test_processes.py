@@ -14,8 +14,8 @@ import pytest
 from lakehouse.core.env import Env
 from lakehouse.core.storage.local import LocalStorage
 from lakehouse.core.system.processes import ProcessId, SystemProcesses
-from lakehouse.core.timeline.expiry import is_alive, note
-from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes
+from lakehouse.core.timeline.expiry import is_active, lease_record
+from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options.lock import LockPolicy
@@ -31,10 +31,10 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells boot, na
 
 @linux
 def test_this_process_is_named_by_boot_namespace_and_start() -> None:
-    me = SystemProcesses().me()
+    me = SystemProcesses().current()
     assert me.pid == os.getpid()
     assert all((me.host, me.boot, me.namespace.startswith("pid:["), me.started.isdigit()))
-    assert ProcessId.of(json.loads(json.dumps(me.facts))) == me
+    assert ProcessId.from_record(json.loads(json.dumps(me.record))) == me
 
 
 @linux
@@ -42,11 +42,11 @@ def test_process_is_alive_until_it_ends_and_its_number_is_not_it() -> None:
     processes = SystemProcesses()
     with subprocess.Popen(["sleep", "60"]) as child:
         started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        running = replace(processes.me(), pid=child.pid, started=started)
-        assert processes.is_alive(running)
-        assert not processes.is_alive(replace(running, started=str(int(started) - 1))), "the number was given again"
+        running = replace(processes.current(), pid=child.pid, started=started)
+        assert processes.is_running(running)
+        assert not processes.is_running(replace(running, started=str(int(started) - 1))), "the number was given again"
         child.kill()
-    assert not processes.is_alive(running)
+    assert not processes.is_running(running)
 
 
 @pytest.mark.parametrize(
@@ -62,32 +62,32 @@ def test_process_is_alive_until_it_ends_and_its_number_is_not_it() -> None:
 )
 def test_note_of_an_unseen_process_counts_until_its_lease_is_over(changed: dict[str, str], alive: bool) -> None:
     env = replace(make_env(), processes=Neighbours(pid=1))
-    written = json.loads(note(replace(env, processes=Neighbours(pid=2)), "owner", LEASE_MS))
+    written = json.loads(lease_record(replace(env, processes=Neighbours(pid=2)), "owner", LEASE_MS))
     data = json.dumps({**written, **changed}).encode()
-    assert is_alive(env, data) is alive
+    assert is_active(env, data) is alive
     env.clock.sleep(LEASE_MS / 1000)
-    assert not is_alive(env, data)
+    assert not is_active(env, data)
 
 
 def test_note_of_an_earlier_version_counts_until_its_lease_is_over() -> None:
     env = replace(make_env(), processes=Neighbours(pid=1))
     data = json.dumps({"owner": "o", "host": "here", "pid": 2, "until": env.clock.now + LEASE_MS}).encode()
-    assert is_alive(env, data)
+    assert is_active(env, data)
     env.clock.sleep(LEASE_MS / 1000)
-    assert not is_alive(env, data)
+    assert not is_active(env, data)
 
 
 @pytest.mark.parametrize("pid", [0, -1, -(10**30), 10**30])
 def test_number_that_no_process_can_have_is_dead(pid: int) -> None:
     # 0 and -1 stand for groups of processes, which live.
-    assert not SystemProcesses().is_alive(replace(SystemProcesses().me(), pid=pid))
+    assert not SystemProcesses().is_running(replace(SystemProcesses().current(), pid=pid))
 
 
 def test_own_number_of_an_earlier_process_is_dead() -> None:
     env = make_env()
-    earlier = note(replace(env, processes=Neighbours(pid=1, started="1")), "owner", LEASE_MS)
-    assert not is_alive(replace(env, processes=Neighbours(pid=1, started="2")), earlier)
-    assert is_alive(replace(env, processes=Neighbours(pid=1, started="1")), earlier)
+    earlier = lease_record(replace(env, processes=Neighbours(pid=1, started="1")), "owner", LEASE_MS)
+    assert not is_active(replace(env, processes=Neighbours(pid=1, started="2")), earlier)
+    assert is_active(replace(env, processes=Neighbours(pid=1, started="1")), earlier)
 
 
 @pytest.mark.parametrize("provider", ["filesystem", "sqlalchemy"])
@@ -106,7 +106,7 @@ def test_lock_and_heartbeat_of_another_container_are_respected(provider: str, tm
     beat = Heartbeat(container, policy)
     beat._path = f".hoodie/.heartbeat/{INSTANT}"
     beat.renew()
-    assert living_writes(here, policy) == {INSTANT}
+    assert active_writes(here, policy) == {INSTANT}
 
 
 HOLD = """

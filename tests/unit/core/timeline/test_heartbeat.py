@@ -8,7 +8,7 @@ import pytest
 
 from lakehouse.core.env import Env
 from lakehouse.core.table.table import Table
-from lakehouse.core.timeline.heartbeat import Heartbeat, living_writes, remove_heartbeat
+from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes, remove_heartbeat
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import Shape, batch, data_rows, make_env, make_table, row
@@ -28,11 +28,11 @@ def beating(env: Env, instant: str = INSTANT) -> Heartbeat:
 
 def test_a_write_lives_from_its_first_sign_until_it_is_tidied_up() -> None:
     env = make_env()
-    assert living_writes(env, POLICY) == frozenset()
+    assert active_writes(env, POLICY) == frozenset()
     beating(env)
-    assert living_writes(env, POLICY) == {INSTANT}
+    assert active_writes(env, POLICY) == {INSTANT}
     remove_heartbeat(env, INSTANT)
-    assert living_writes(env, POLICY) == frozenset()
+    assert active_writes(env, POLICY) == frozenset()
 
 
 def test_a_write_that_moves_to_another_time_takes_its_sign_along() -> None:
@@ -40,24 +40,24 @@ def test_a_write_that_moves_to_another_time_takes_its_sign_along() -> None:
     heartbeat = beating(env)
     heartbeat.start("20260101000000001")
     heartbeat.stop()
-    assert living_writes(env, POLICY) == {"20260101000000001"}
+    assert active_writes(env, POLICY) == {"20260101000000001"}
 
 
 def test_a_sign_expires_after_the_misses_that_are_tolerable() -> None:
     env = make_env()
     beating(env)
     env.clock.sleep(179)
-    assert living_writes(env, POLICY) == {INSTANT}
+    assert active_writes(env, POLICY) == {INSTANT}
     env.clock.sleep(2)
-    assert living_writes(env, POLICY) == frozenset()
+    assert active_writes(env, POLICY) == frozenset()
 
 
 def test_a_process_of_this_host_that_ended_is_dead_at_once() -> None:
     env = make_env()
     beating(replace(env, processes=Neighbours(pid=2)))
-    assert living_writes(replace(env, processes=Neighbours(pid=1)), POLICY) == frozenset()
-    assert living_writes(replace(env, processes=Neighbours(pid=1, alive=frozenset({2}))), POLICY) == {INSTANT}
-    assert living_writes(replace(env, processes=Neighbours(host="elsewhere", pid=1)), POLICY) == {INSTANT}
+    assert active_writes(replace(env, processes=Neighbours(pid=1)), POLICY) == frozenset()
+    assert active_writes(replace(env, processes=Neighbours(pid=1, alive=frozenset({2}))), POLICY) == {INSTANT}
+    assert active_writes(replace(env, processes=Neighbours(host="elsewhere", pid=1)), POLICY) == {INSTANT}
 
 
 def test_discarding_takes_the_sign_back() -> None:

@@ -55,13 +55,13 @@ def test_times_grow_though_the_clock_stands_still_or_goes_back() -> None:
     second = pen.request(pen.load(), Action.COMMIT, b"")
     assert second.requested > first.requested
     midnight = Timeline((Instant(requested="20261231235959999", action=Action.COMMIT, state=State.REQUESTED),))
-    assert pen.draw(midnight) == "20270101000000000"
+    assert pen.new_instant_time(midnight) == "20270101000000000"
 
 
 def test_the_times_are_utc_where_the_table_says_so() -> None:
     env = make_env()
     env.clock.now = 1_767_225_600_000 - 3
-    assert store(env).draw(Timeline(())) == "20260101000000000"
+    assert store(env).new_instant_time(Timeline(())) == "20260101000000000"
 
 
 def test_a_time_that_somebody_took_without_the_lock_is_left_to_them() -> None:
@@ -120,7 +120,7 @@ def test_a_commit_file_of_somebody_else_under_our_name_is_not_explained_away() -
     instant = started(pen)
     timeline = pen.load()
     guess = store(replace(env, storage=env.storage))
-    completed = guess.draw(timeline)
+    completed = guess.new_instant_time(timeline)
     env.clock.now -= 3
     env.storage.create(f".hoodie/timeline/{instant.requested}_{completed}.commit", b"other")
     with pytest.raises(CommitStateUnknownError, match="look at the timeline"):

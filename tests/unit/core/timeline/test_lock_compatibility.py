@@ -159,7 +159,7 @@ def test_a_writer_that_runs_on_finds_out_within_a_minute(monkeypatch: pytest.Mon
     table.upsert(batch(CHANGE))
     storage.put(agreement.SHARED_LOCK, b'{"lock": "another"}')
     table.upsert(batch({("a", "a1"): 3}))
-    monkeypatch.setattr(agreement, "_AGREED_MS", 0)
+    monkeypatch.setattr(agreement, "_COMPARED_MS", 0)
     with pytest.raises(UserError, match="'another'"):
         table.upsert(batch({("a", "a1"): 4}))
 

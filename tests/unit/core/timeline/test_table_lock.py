@@ -40,11 +40,11 @@ class Neighbours:
     namespace: str = "pid:[1]"
     started: str = "1"
 
-    def me(self) -> ProcessId:
+    def current(self) -> ProcessId:
         """Return who we are."""
         return ProcessId(host=self.host, pid=self.pid, boot="boot", namespace=self.namespace, started=self.started)
 
-    def is_alive(self, process: ProcessId) -> bool:
+    def is_running(self, process: ProcessId) -> bool:
         """Return whether a process lives."""
         return process.pid in self.alive
 

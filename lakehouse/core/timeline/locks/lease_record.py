@@ -5,28 +5,33 @@ from __future__ import annotations
 import json
 
 from lakehouse.core.env import Env
-from lakehouse.core.timeline.expiry import is_alive
-from lakehouse.core.timeline.locks.lease import Lease
+from lakehouse.core.timeline.expiry import is_active
+from lakehouse.core.timeline.locks.lease import LockLease
 from lakehouse.core.timeline.locks.protocol import CLOCK_DRIFT_MS
 from lakehouse.model.document import parse_json
 
 
-class NoteCodec:
+class LeaseRecordCodec:
     """JSON of `txn.ownership`, with "token" and "released"; a note of a process that is known to be dead is over."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
 
-    def encode(self, lease: Lease) -> bytes:
+    def encode(self, lease: LockLease) -> bytes:
         """Return the note, signed by this process."""
-        facts = {"owner": lease.owner, **self._env.processes.me().facts, "until": lease.until_ms, "token": lease.token}
+        facts = {
+            "owner": lease.owner,
+            **self._env.processes.current().record,
+            "until": lease.until_ms,
+            "token": lease.token,
+        }
         return json.dumps({**facts, "released": True} if lease.released else facts).encode()
 
-    def decode(self, data: bytes) -> Lease | None:
+    def decode(self, data: bytes) -> LockLease | None:
         """Return the lease, or None for what is no note: it counts as held."""
         try:
             note = parse_json(data)
-            return Lease(
+            return LockLease(
                 owner=str(note["owner"]),
                 token=int(note["token"]),
                 until_ms=int(note["until"]),
@@ -35,10 +40,10 @@ class NoteCodec:
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def is_over(self, data: bytes, lease: Lease) -> bool:
+    def is_over(self, data: bytes, lease: LockLease) -> bool:
         """Return whether the holder is dead, or its time certainly over."""
-        return not is_alive(self._env, data, grace_ms=CLOCK_DRIFT_MS)
+        return not is_active(self._env, data, grace_ms=CLOCK_DRIFT_MS)
 
-    def next(self, owner: str, until_ms: int, before: Lease | None) -> Lease:
+    def next(self, owner: str, until_ms: int, before: LockLease | None) -> LockLease:
         """Return the lease that follows `before`."""
-        return Lease(owner=owner, token=1 if before is None else before.token + 1, until_ms=until_ms)
+        return LockLease(owner=owner, token=1 if before is None else before.token + 1, until_ms=until_ms)
