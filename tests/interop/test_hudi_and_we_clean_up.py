@@ -24,11 +24,12 @@ ON_OURS = {"hoodie.table.name": "events", "hoodie.datasource.write.operation": "
 # A writer that dies when its files are written and its commit is not, or when they are only named.
 DYING_WRITER = """
 import os, sys
-from lakehouse.core.operations.write import write
+from lakehouse.core.operations.write import staged, write
 from lakehouse.core.table.table import Table
 from tests.support.tables import batch, row
 location, verb, when, markers = sys.argv[1:]
-setattr(write, {"written": "complete_commit", "named": "_write_task"}[when], lambda *args: os._exit(9))
+module, name = {"written": (write, "complete_commit"), "named": (staged, "_write_task")}[when]
+setattr(module, name, lambda *args: os._exit(9))
 table = Table.open(location, options={"hoodie.write.markers.type": markers})
 getattr(table, verb)(batch([row("k0", p="a", ts=9, v="dead"), row("dead", p="new")]))
 """

@@ -14,6 +14,7 @@ from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict
 from lakehouse.core.operations.write.prepare import prepare
+from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.storage.fault_injection import FaultyStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.storage.protocol import Storage
@@ -153,7 +154,8 @@ def meet(storage: Storage, requested: str, ends: dict[str, str]) -> None:
     """Announce a file of GROUP, look, and go on or give way."""
     table = opened(storage, ONE, SteadyClock()).refresh()
     (instant,) = [i for i in table.timeline if i.requested == requested]
-    prepared = prepare(table, LocalEngine(1), policies(), Operation.UPSERT, batch(CHANGED))
+    request = WriteRequest(operation=Operation.UPSERT, frame=batch(CHANGED))
+    prepared = prepare(table, LocalEngine(1), policies(), request)
     markers = WriteMarkers(table, requested, policies().write)
     names = [f"a/f-0_0-0-0_{requested}.parquet.marker.MERGE"]
     markers.announce(names)

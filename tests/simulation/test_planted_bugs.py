@@ -19,7 +19,8 @@ from lakehouse.core.operations.read import damage
 from lakehouse.core.operations.services import clean, compaction
 from lakehouse.core.operations.services import plan_executor as executor
 from lakehouse.core.operations.undo import restore, rollback
-from lakehouse.core.operations.write import prepare, write
+from lakehouse.core.operations.write import prepare, staged, write
+from lakehouse.core.operations.write.attempt import AbandonReason, WriteAttempt
 from lakehouse.core.state.file_system_view import VisibleTimeline
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.system.processes import ProcessId
@@ -27,7 +28,7 @@ from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.core.timeline.locks.lease import LeaseLock
 from lakehouse.core.timeline.table_lock import TableLock, table_lock
 from lakehouse.core.timeline.timeline_store import TimelineStore
-from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.instant import Action, State, Timeline
 from lakehouse.spec.options.write import WritePolicy
 from tests.simulation.run import Run, failure_in
 from tests.simulation.store import Plan
@@ -73,7 +74,7 @@ def _no_lock(patch: Patch) -> None:
 
 
 def _commit_before_data(patch: Patch) -> None:
-    task, complete = write._write_task, write.complete_commit
+    task, complete = staged._write_task, write.complete_commit
     kept: dict[str, bytes] = {}
 
     def late(context: Any, *arguments: Any) -> Any:
@@ -90,12 +91,13 @@ def _commit_before_data(patch: Patch) -> None:
                 candidate.table.env.storage.put(stat.path, kept[stat.path])
         return outcome
 
-    patch.setattr(write, "_write_task", late)
+    patch.setattr(staged, "_write_task", late)
     patch.setattr(write, "complete_commit", first)
 
 
 def _unknown_is_failed(patch: Patch) -> None:
-    def abandon(table: LoadedTable, policies: Any, instant: Instant, heartbeat: Heartbeat) -> bool:
+    def abandon(attempt: WriteAttempt, reason: AbandonReason) -> bool:
+        table, instant, heartbeat = attempt.table, attempt.instant, attempt.heartbeat
         heartbeat.stop()
         table.env.storage.delete_many(list(marked_files(table, instant.requested).values()))
         table.store.remove_pending(instant)
@@ -103,7 +105,7 @@ def _unknown_is_failed(patch: Patch) -> None:
         return False
 
     patch.setattr(write, "CommitStateUnknownError", _Never)
-    patch.setattr(write, "_abandon", abandon)
+    patch.setattr(write, "abandon", abandon)
 
 
 def _plans_pending_logs(patch: Patch) -> None:

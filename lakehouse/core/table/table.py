@@ -49,7 +49,8 @@ from lakehouse.core.operations.undo.restore import Restored, restore
 from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_dead_writes, rollback
 from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
 from lakehouse.core.operations.validate.validate import validate
-from lakehouse.core.operations.write.write import WriteRequest, write
+from lakehouse.core.operations.write.request import WriteRequest
+from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.core.state.table_config import TableConfig

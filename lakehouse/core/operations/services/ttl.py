@@ -29,7 +29,8 @@ from lakehouse.core.operations.load.pending import pending_clustering, pending_c
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.partition_statistics import load_statistics
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
-from lakehouse.core.operations.write.write import WriteRequest, write
+from lakehouse.core.operations.write.request import WriteRequest
+from lakehouse.core.operations.write.write import write
 from lakehouse.core.planning.partition_time import time_pattern
 from lakehouse.core.planning.ttl import Now, plan_ttl
 from lakehouse.core.rows.timestamp_keys import zone_id

@@ -26,7 +26,7 @@ from lakehouse.core.operations.commit.results import Conflict
 from lakehouse.core.operations.load.commits import writes_since
 from lakehouse.core.operations.load.pending import pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.write.prepare import Prepared
+from lakehouse.core.operations.write.prepare import PreparedWrite
 from lakehouse.core.planning.conflict import WriteSummary, find_conflict, write_summary
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import LakehouseError
@@ -44,14 +44,14 @@ _MOMENT_S = 0.2
 class AnnouncedWrite:
     """A write that has announced its files: their markers, and the groups that it read and decided about."""
 
-    prepared: Prepared
+    prepared: PreparedWrite
     instant: Instant
     operation: Operation
     markers: Sequence[str]
     touched: frozenset[tuple[str, str]]
 
 
-def uses_early_detection(policy: TransactionPolicy, prepared: Prepared) -> bool:
+def uses_early_detection(policy: TransactionPolicy, prepared: PreparedWrite) -> bool:
     """Return whether this write looks for others before it writes."""
     optimistic = policy.many_writers and not policy.non_blocking
     return policy.early_detection and optimistic and not prepared.template.keeps

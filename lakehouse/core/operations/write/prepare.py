@@ -1,11 +1,10 @@
-"""What is settled before a write makes its instant: schema, keys, index, sizes. Bad input is refused here."""
+"""Check a write before it gets an instant: determine schema, keys and index, and refuse bad input."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -22,6 +21,7 @@ from lakehouse.core.operations.create.declare import require_ordered
 from lakehouse.core.operations.load.commits import recent_metadata
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable, load_config
+from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
@@ -31,6 +31,7 @@ from lakehouse.core.rows.deduplicate import check_orderable
 from lakehouse.core.rows.event_time import check_event_time
 from lakehouse.core.rows.keys import required_columns
 from lakehouse.core.rows.record_merge import DELETED_COLUMN, check_delete_column
+from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.state.table_config import require_mergeable, require_writable
 from lakehouse.errors import RetryableError, UnsupportedError, UserError
 from lakehouse.model.commit import Operation, WriteStat
@@ -46,11 +47,22 @@ _SIZED_FILE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A write that may begin. `shard_by` columns: equal means equal keys; `partition_by`: equal partitions.
+class PreparedWrite:
+    """A checked write.
 
-    `drift` are the columns in which the batch differs from the table, rows not counted yet. `columns` is what its
-    source says of it.
+    Attributes:
+        table: The table that the write was checked against.
+        template: The context of the tasks, without an instant.
+        avro_schema: The schema of the commit, as Avro JSON.
+        shard_by: Columns that distribute the rows for staging; rows with equal keys have equal values in them.
+        partition_by: The partition columns.
+        index_type: The index that assigns rows to file groups.
+        new_buckets_in_logs: Rows of a new bucket go to a log file instead of a base file.
+        non_blocking: The write uses non-blocking concurrency control.
+        strategy: The conflict resolution strategy.
+        updates: The option for writes of file groups that a pending clustering holds: reject or give_way.
+        drift: The differences between the columns of the batch and those of the table, without row counts.
+        columns: Which columns the source provided, if rows differ in that.
     """
 
     table: LoadedTable
@@ -68,24 +80,24 @@ class Prepared:
 
     @property
     def shared_columns(self) -> frozenset[str]:
-        """The columns that every row brings, whatever a partial update is about."""
+        """The columns that every row provides, also in a partial update."""
         keys, rule = self.template.keys, self.template.rule
         return frozenset(name.split(".")[0] for name in (*required_columns(keys), *rule.ordering))
 
     def context(self, instant: str) -> WriteContext:
-        """Return what the tasks of the write at `instant` are told."""
+        """Return the context of the tasks of the write at `instant`."""
         return replace(self.template, instant=instant)
 
     def extra(self, stats: Sequence[WriteStat], rows: int) -> dict[str, str]:
-        """Return what this package adds to a commit of `rows` rows: schema, drift, column ranges, columns brought."""
+        """Return the extra metadata of a commit of `rows` rows: schema, column ranges, provided columns, drift."""
         extra = {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
-        # Rows that are completed carry the other columns, too, as they were: whoever changes those is in the way.
+        # Completed rows repeat the stored values of the other columns, so a write of those columns conflicts, too.
         if self.template.brought is not None and not completes_rows(self.template):
             extra[conflict.COLUMNS_KEY] = json.dumps(self.template.brought)
         return extra | encode_drift(self.counted_drift(stats, rows))
 
     def counted_drift(self, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
-        """Yield the drifts with the rows they concern; `rows` is the number of rows of the batch."""
+        """Yield the drifts with the number of rows that they affect; `rows` is the number of rows of the batch."""
         columns = self.columns or BatchColumns(rows=rows)
         yield from columns.drift
         sparse = dict(columns.nulled_rows)
@@ -98,7 +110,7 @@ class Prepared:
                 yield replace(one, rows=columns.rows - without)
                 continue
             lacking = columns.lacking_rows.get(name, columns.rows)
-            # New rows have nothing to keep.
+            # A new record has no stored value to keep.
             nulled = lacking if one.change is Drift.NULLED else sum(stat.nulled.get(name, 0) for stat in stats)
             sparse[name] = sparse.get(name, 0) + nulled
             if lacking > nulled:
@@ -107,28 +119,31 @@ class Prepared:
             if count:
                 yield ColumnDrift(column=name, change=Drift.NULLED, rows=count)
 
-    def refuse_if_held(self, held: Mapping[tuple[str, str], str], partition: str, file_id: str) -> None:
-        """Raise RetryableError if a pending clustering holds this file group (Hudi's reject strategy)."""
-        if (partition, file_id) in held:
-            raise RetryableError(
-                f"file group {file_id} of partition {partition!r} is being clustered by {held[(partition, file_id)]}; "
-                "run again when it is done",
-                file_id=file_id,
-            )
 
+def refuse_if_clustered(closed: Mapping[Group, str], group: Group) -> None:
+    """Raise RetryableError if a pending clustering holds this file group (Hudi's reject strategy).
 
-def prepare(
-    table: LoadedTable,
-    engine: Engine,
-    policies: Policies,
-    operation: Operation,
-    frame: Any,
-    columns: BatchColumns | None = None,
-) -> Prepared:
-    """Check a write against the table and settle its schema; nothing is written. `columns` tells more of the frame.
-
-    Raises UserError naming the column or value that does not fit, UnsupportedError for tables we do not write.
+    `closed` maps (partition, file id) to the requested time of the clustering.
     """
+    if group in closed:
+        partition, file_id = group
+        raise RetryableError(
+            f"file group {file_id} of partition {partition!r} is being clustered by {closed[group]}; run again when it "
+            "is done",
+            file_id=file_id,
+        )
+
+
+def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: WriteRequest) -> PreparedWrite:
+    """Check a write against the table and determine its schema; writes no data.
+
+    A metadata table is dropped first, because this package does not maintain it (TL-9.8).
+
+    Raises:
+        UserError: A column or value does not fit the table; the message names it.
+        UnsupportedError: The table uses a feature that cannot be written.
+    """
+    operation, frame, columns = request.operation, request.frame, request.columns
     _check_writable(table)
     config = table.config
     if config.metadata_partitions:
@@ -139,7 +154,7 @@ def prepare(
     batch = _data_columns(engine.schema(frame)) if frame is not None else None
     deletes_only = operation is Operation.DELETE
     index, buckets = policies.index, bucket_rules(table, policies.index)
-    plan = _schema(table, policies, operation, stored, batch, columns)
+    plan = _schema(table, policies, request, stored, batch)
     event_time = "" if batch is None or deletes_only else policies.event_time.column
     _check_times(table, policies, None if deletes_only else batch, event_time)
     keys = _encoded_keys(table, policies)
@@ -155,7 +170,7 @@ def prepare(
         policy=policies.write,
         bytes_per_row=_bytes_per_row(table, policies),
         deletes_only=deletes_only,
-        ordered_deletes=deletes_only and _brings_ordering(table, policies, batch),
+        ordered_deletes=deletes_only and _provides_ordering(table, policies, batch),
         combine=operation in (Operation.UPSERT, Operation.DELETE) or policies.write.combine_before_insert,
         buckets=buckets if used_index.hashes_keys else None,
         hash_fields=tuple(f.strip() for f in index.hash_fields.split(",") if f.strip()),
@@ -172,7 +187,7 @@ def prepare(
         _check_non_blocking(table, index, operation, template)
         template = replace(template, reads_no_rows=True)
     named = deletes_only and batch is not None and _KEY in batch.names
-    return Prepared(
+    return PreparedWrite(
         table=table,
         template=template,
         avro_schema=template.avro_schema,
@@ -189,30 +204,30 @@ def prepare(
 
 
 def _used_index(policy: IndexPolicy, keys: KeyConfig, deleted: pa.Schema | None) -> IndexType:
-    """Return the index of a write: a delete without partition columns looks for its keys in all partitions."""
+    """Return the index of a write: a delete without partition columns looks up its keys in all partitions."""
     if deleted is not None and not all(f.split(".")[0] in deleted.names for f in keys.partition_fields):
         return GLOBAL_SIMPLE
     return policy.index_type
 
 
-def _brings_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
-    """Return whether keys to delete come with ordering columns that count, as they do where deletes are remembered.
+def _provides_ordering(table: LoadedTable, policies: Policies, batch: pa.Schema | None) -> bool:
+    """Return whether a delete has ordering columns and the table compares them, which needs tombstones.
 
-    Raises UnsupportedError for a type by which the delete blocks of logs cannot be ordered.
+    Raises UnsupportedError for a column type that delete blocks of log files cannot store as ordering value.
     """
     names = table.config.merge_rule.compared
     if not policies.deletes.retention_ms or batch is None or not names or not set(names) <= set(batch.names):
         return False
     if not orders_deletes(table, batch):
         raise UnsupportedError(
-            f"{table.env.storage.root}: logs cannot say the order of a delete by columns {', '.join(names)} of their "
-            "types; delete by the key columns alone, or bring rows that are flagged as deletes"
+            f"{table.env.storage.root}: log files cannot store the ordering columns {', '.join(names)} of a delete, "
+            "because of their types; delete by the key columns alone, or write rows that are marked as deletes"
         )
     return True
 
 
 def _check_times(table: LoadedTable, policies: Policies, batch: pa.Schema | None, event_time: str) -> None:
-    """Raise UserError for event times, delete marks and orderings that do not work; `batch` is None without rows."""
+    """Raise UserError for columns of event time, delete marks or ordering with a wrong type; `batch` may be None."""
     rule = table.config.merge_rule
     if policies.deletes.retention_ms:
         require_ordered(rule, table.env.storage.root)
@@ -234,7 +249,7 @@ def _strategy(policies: Policies, index: IndexPolicy) -> conflict.Strategy:
 
 
 def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Operation, context: WriteContext) -> None:
-    """Raise UserError for what writers that never wait for each other cannot do."""
+    """Raise UserError for a write that non-blocking concurrency control does not allow."""
     mode, root = "hoodie.write.concurrency.mode=NON_BLOCKING_CONCURRENCY_CONTROL", table.env.storage.root
     if not table.config.is_merge_on_read or not index.index_type.allows_non_blocking:
         raise UserError(
@@ -256,7 +271,7 @@ def _check_non_blocking(table: LoadedTable, index: IndexPolicy, operation: Opera
 
 
 def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schema, instant: str) -> WriteContext:
-    """Return what the tasks of a table service are told that rewrites rows as they are; nothing is written."""
+    """Return the task context of a table service, which rewrites rows without changing them."""
     _check_writable(table)
     config = table.config
     return WriteContext(
@@ -274,7 +289,7 @@ def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schem
 
 
 def profile_stats(tasks: Sequence[GroupTask]) -> tuple[WriteStat, ...]:
-    """Return what a write is about to touch, for its inflight file: other writers can see a clash before it commits."""
+    """Return the stats of the inflight file: the file groups that the write will change, for early detection."""
     return tuple(
         WriteStat(partition=task.partition, file_id=task.file_id, path="", prev_commit=task.base.instant)
         for task in tasks
@@ -293,13 +308,10 @@ def _check_writable(table: LoadedTable) -> None:
 
 
 def _schema(
-    table: LoadedTable,
-    policies: Policies,
-    operation: Operation,
-    stored: pa.Schema | None,
-    batch: pa.Schema | None,
-    columns: BatchColumns | None,
+    table: LoadedTable, policies: Policies, request: WriteRequest, stored: pa.Schema | None, batch: pa.Schema | None
 ) -> SchemaPlan:
+    """Return the schema of the table after the write; `stored` is its schema now, `batch` that of the rows."""
+    operation, columns = request.operation, request.columns
     keys, rule = table.config.keys, table.config.merge_rule
     if operation is Operation.DELETE and batch is not None:
         if _KEY not in batch.names:
@@ -314,7 +326,7 @@ def _schema(
         return SchemaPlan(schema=first_schema(incoming))
     missing = policies.schema.missing
     if missing == "keep" and operation is not Operation.UPSERT:
-        # Rows of inserts are new. Overwritten rows are not looked at, so nothing of them can be kept.
+        # Inserted records have no stored values, and an overwrite does not read the stored values.
         missing = "null" if operation in (Operation.INSERT, Operation.BULK_INSERT) else "fail"
     partly = () if columns is None else columns.lacking_rows
     return evolve(stored, incoming, policies.schema, missing=missing, fixed=_roles(keys, rule), partly=partly)
@@ -325,10 +337,10 @@ def _data_columns(batch: pa.Schema) -> pa.Schema:
 
 
 def _keeping(template: WriteContext, columns: BatchColumns | None, batch: pa.Schema) -> WriteContext:
-    """Return the context of an upsert in which stored rows keep the columns that their row does not bring.
+    """Return the context of an upsert in which a stored record keeps the columns that its new row does not provide.
 
-    Groups of lacking columns keep their place, so those whose columns were left out are empty; what all rows lack is
-    the last group.
+    The groups of missing columns keep their positions, so a group whose columns were dropped is empty. The last group
+    holds the columns that all rows lack.
     """
     if columns is None or not columns.lacks:
         return replace(template, brought=brought_columns(template.schema, batch))

@@ -49,12 +49,12 @@ class WriterPriority:
             if data is None or not is_active(self._env, data, expires_ms=0):
                 if lost < _LOST:
                     return
-                self.ask(lost, try_ms)
+                self.request(lost, try_ms)
                 if self._owner:
                     return
             self._env.clock.sleep(_POLL_S)
 
-    def ask(self, lost: int, try_ms: int) -> None:
+    def request(self, lost: int, try_ms: int) -> None:
         """Ask to go first, after so many lost tries of which the last one took `try_ms`; one at a time may."""
         if not self._is_used or self._owner or lost < _LOST:
             return
@@ -73,7 +73,7 @@ class WriterPriority:
         except LakehouseError as error:
             logger.info("%s: not asked to go first: %s", self._env.storage.root, error)
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Let the others go on."""
         if not self._owner:
             return

@@ -13,7 +13,7 @@ from lakehouse.core.operations.read.partition_statistics import STATISTICS
 from lakehouse.core.operations.services import ttl
 from lakehouse.core.operations.services.ttl import RULES_KEY
 from lakehouse.core.operations.write import write
-from lakehouse.core.operations.write.write import WriteRequest
+from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.storage.counting import CountingStorage
 from lakehouse.core.storage.memory import MemoryStorage
 from lakehouse.core.table.table import Table

@@ -14,26 +14,26 @@ def test_who_lost_twice_asks_and_others_wait_until_it_is_done_or_its_time_is_ove
     storage = MemoryStorage()
     env = make_env(storage=storage)
     loser, other = WriterPriority(env, OPTIMISTIC), WriterPriority(env, OPTIMISTIC)
-    loser.ask(1, 500)
+    loser.request(1, 500)
     assert not storage.list(".hoodie")
-    loser.ask(2, 500)
+    loser.request(2, 500)
     assert [file.path for file in storage.list(".hoodie")] == [PATH]
     began = env.clock.now_ms()
     loser.wait(2, 500)
     assert env.clock.now_ms() - began < 100, "its own turn"
-    other.ask(2, 500)
+    other.request(2, 500)
     other.wait(0, 0)
     assert 1900 < env.clock.now_ms() - began < 4000, "twice the last try, and a second"
-    other.ask(2, 500)
-    loser.end()
+    other.request(2, 500)
+    loser.release()
     assert storage.list(".hoodie"), "the turn is the other one's by now"
-    other.end()
+    other.release()
     assert not storage.list(".hoodie")
 
 
 def test_a_note_of_a_long_try_holds_for_half_a_minute() -> None:
     env = make_env(storage=MemoryStorage())
-    WriterPriority(env, OPTIMISTIC).ask(3, 3_600_000)
+    WriterPriority(env, OPTIMISTIC).request(3, 3_600_000)
     began = env.clock.now_ms()
     WriterPriority(env, OPTIMISTIC).wait(0, 0)
     assert 29_000 < env.clock.now_ms() - began < 32_000
@@ -42,13 +42,13 @@ def test_a_note_of_a_long_try_holds_for_half_a_minute() -> None:
 def test_who_never_loses_asks_nothing_and_waits_for_nobody() -> None:
     storage = MemoryStorage()
     env = make_env(storage=storage)
-    WriterPriority(env, OPTIMISTIC).ask(5, 500)
+    WriterPriority(env, OPTIMISTIC).request(5, 500)
     began = env.clock.now_ms()
     for mode in ("SINGLE_WRITER", "NON_BLOCKING_CONCURRENCY_CONTROL"):
         turn = WriterPriority(env, TransactionPolicy(concurrency=mode))
         turn.wait(0, 0)
-        turn.ask(5, 500)
-        turn.end()
+        turn.request(5, 500)
+        turn.release()
     assert env.clock.now_ms() - began < 100
 
 
@@ -60,14 +60,14 @@ def test_who_waited_and_had_lost_as_often_takes_the_next_turn() -> None:
         WriterPriority(env, OPTIMISTIC),
         WriterPriority(env, OPTIMISTIC),
     )
-    first.ask(2, 500)
-    first.end()
+    first.request(2, 500)
+    first.release()
     second.wait(2, 500)
     assert [file.path for file in storage.list(".hoodie")] == [PATH], "taken before it begins"
     began = env.clock.now_ms()
     fresh.wait(1, 500)
     assert 1900 < env.clock.now_ms() - began < 4000, "who lost once waits for it"
-    second.end()
+    second.release()
     assert not storage.list(".hoodie")
 
 
@@ -80,6 +80,6 @@ def test_what_is_no_note_of_a_writer_makes_nobody_wait() -> None:
         WriterPriority(env, OPTIMISTIC).wait(0, 0)
         assert env.clock.now_ms() - began < 100
         loser = WriterPriority(env, OPTIMISTIC)
-        loser.ask(2, 500)
-        loser.end()
+        loser.request(2, 500)
+        loser.release()
         assert not storage.list(".hoodie")

@@ -1,0 +1,150 @@
+"""One attempt of a write, from its instant on: its state, its inflight file, and how it is abandoned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.markers import read_markers
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.format.timeline.commit_metadata import encode_inflight
+from lakehouse.core.index.write_tasks import GroupTask, StagedRun
+from lakehouse.core.operations.commit.cleanup import clean_up, delete_files, find_rollback, marked_files
+from lakehouse.core.operations.commit.markers import WriteMarkers
+from lakehouse.core.operations.load.listing import list_data_files
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.undo.rollback import roll_back
+from lakehouse.core.operations.write.prepare import PreparedWrite, profile_stats
+from lakehouse.core.operations.write.request import WriteRequest
+from lakehouse.core.timeline.heartbeat import Heartbeat
+from lakehouse.core.timeline.table_lock import table_lock
+from lakehouse.errors import LakehouseError
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.instant import Instant
+from lakehouse.spec.options.policies import Policies
+
+logger = logging.getLogger(__name__)
+
+
+class AbandonReason(StrEnum):
+    """Why an attempt ends without a commit."""
+
+    CONFLICT = "another commit won a conflict"
+    NOTHING_TO_DO = "there is nothing to write"
+    FAILED = "an error was raised"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteAttempt:
+    """One attempt of a write, with a pending instant on the timeline.
+
+    Attributes:
+        request: What the caller asks for.
+        engine: Runs the tasks.
+        policies: The options of the table and the call.
+        prepared: The checked schema, keys and index, and the table as it was loaded for this attempt.
+        instant: The pending instant.
+        heartbeat: The heartbeat of the instant.
+        markers: The markers of the instant.
+        staged: The staged rows. Attempts of one write share this list: the first one fills it, later ones reuse it.
+    """
+
+    request: WriteRequest
+    engine: Engine
+    policies: Policies
+    prepared: PreparedWrite
+    instant: Instant
+    heartbeat: Heartbeat
+    markers: WriteMarkers
+    staged: list[StagedRun]
+
+    @property
+    def table(self) -> LoadedTable:
+        """The table as it was loaded for this attempt."""
+        return self.prepared.table
+
+    @property
+    def context(self) -> WriteContext:
+        """The context that tasks of this attempt get."""
+        return self.prepared.context(self.instant.requested)
+
+
+def start_writing(attempt: WriteAttempt, tasks: Sequence[GroupTask]) -> None:
+    """Create the inflight file, which names the file groups that the tasks will change."""
+    profile = CommitMetadata(operation=attempt.request.operation.value, stats=profile_stats(tasks))
+    data = encode_inflight(profile, table_version=attempt.table.config.version)
+    attempt.table.store.start(attempt.instant, data)
+
+
+def abandon(attempt: WriteAttempt, reason: AbandonReason) -> bool:
+    """End an attempt without a commit: roll it back, and delete its files, markers and heartbeat.
+
+    Returns whether another process had rolled the attempt back already. Storage errors are logged, not raised: the
+    heartbeat is removed, so the next write finds an expired instant and rolls it back.
+    """
+    table, requested = attempt.table, attempt.instant.requested
+    root = table.env.storage.root
+    logger.debug("%s: %s is abandoned: %s", root, requested, reason)
+    attempt.heartbeat.stop()
+    rolled_back, is_clean = False, False
+    markers: Mapping[str, Sequence[str]] = {}
+    try:
+        table = table.reload()
+        current = table.timeline.find(requested)
+        rolled_back = current is None or find_rollback(table, table.timeline, requested) is not None
+        if not rolled_back and current is not None and not current.is_completed:
+            markers = read_markers(table.env.storage, requested)
+        if any(markers.values()):
+            if roll_back(table, attempt.policies.transaction, requested) is not None:
+                is_clean = True
+                return False
+            # Another process rolled the write back. It may have listed our files before the last ones were written.
+            table = table.reload()
+            current = table.timeline.find(requested)
+            rolled_back = current is None or not current.is_completed
+        if current is None or (rolled_back and not current.is_completed):
+            _delete_after_rollback(attempt, table, current)
+        elif not current.is_completed:
+            _remove_empty(attempt, table, current, markers)
+        is_clean = True
+    except LakehouseError as error:
+        logger.warning("%s: %s was not rolled back yet: %s", root, requested, error)
+    finally:
+        if is_clean or not rolled_back:
+            attempt.heartbeat.discard()
+    return rolled_back
+
+
+def _delete_after_rollback(attempt: WriteAttempt, table: LoadedTable, current: Instant | None) -> None:
+    """Delete what this attempt wrote after another process had rolled it back, and an instant that it started since."""
+    requested = attempt.instant.requested
+    # The rollback deleted our heartbeat and markers. Recreate the heartbeat so that a crash here is detected.
+    attempt.heartbeat.renew()
+    written = list_data_files(table, change_logs=True)
+    files = [file.path for file in written if file.instant == requested]
+    delete_files(table, requested, [*files, *marked_files(table, requested).values()])
+    clean_up(table, requested)
+    if current is not None:
+        _remove_pending(attempt, table, current)
+
+
+def _remove_empty(
+    attempt: WriteAttempt, table: LoadedTable, current: Instant, markers: Mapping[str, Sequence[str]]
+) -> None:
+    """Remove an attempt that wrote no file, so it needs no rollback instant.
+
+    Once the instant is removed, another write may get the same requested time. So all files that carry the time are
+    deleted first.
+    """
+    attempt.heartbeat.discard()
+    clean_up(table, current.requested, markers=markers)
+    _remove_pending(attempt, table, current)
+
+
+def _remove_pending(attempt: WriteAttempt, table: LoadedTable, current: Instant) -> None:
+    with table_lock(table.env, attempt.policies.transaction) as lock:
+        lock.check()
+        table.store.remove_pending(current)

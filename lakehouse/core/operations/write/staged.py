@@ -1,0 +1,203 @@
+"""The staged strategy: rows are staged, their keys are looked up, then file groups are written (TL-7.1, DATA-7).
+
+stage     key and combine the rows; store them where all tasks can read them
+look up   find the stored records with these keys
+plan      assign the rows to file groups
+inflight  create the inflight file, which names the file groups; announce the markers; early conflict detection
+write     each task writes its file group
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lakehouse.core.files.file_group_writer import write_group
+from lakehouse.core.files.key_lookup import tag_files
+from lakehouse.core.files.log_reader import OPERATION, SliceContext
+from lakehouse.core.files.log_writer import append_group
+from lakehouse.core.files.markers import group_markers
+from lakehouse.core.files.slice_key_lookup import tag_slices
+from lakehouse.core.files.staging import stage_shard
+from lakehouse.core.files.write_context import WriteContext
+from lakehouse.core.index.protocol import Index, IndexSetup
+from lakehouse.core.index.registry import create_index
+from lakehouse.core.index.write_tasks import GroupTask, Sizing, StagedRun, TagResult, TagTask
+from lakehouse.core.operations.commit.clustering_conflicts import groups_closed_by_clustering
+from lakehouse.core.operations.commit.results import Conflict, NothingToDo
+from lakehouse.core.operations.load.pending import pending_clustering
+from lakehouse.core.operations.load.slices import load_listing, load_visible
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.damage import check_listing
+from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.operations.write.attempt import WriteAttempt, start_writing
+from lakehouse.core.operations.write.early_conflict import AnnouncedWrite, early_conflict, uses_early_detection
+from lakehouse.core.operations.write.prepare import refuse_if_clustered
+from lakehouse.core.rows.record_merge import DELETED_COLUMN
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.core.state.table_config import require_mergeable
+from lakehouse.errors import RetryableError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import Operation, WriteStat
+from lakehouse.model.files import BaseFile, FileSlice
+
+# A task appends about so many bytes in 0.1 s.
+_LIGHT_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenGroups:
+    """The stats of the written files, and the stored file groups that the write read or extended."""
+
+    stats: list[WriteStat]
+    touched: frozenset[Group]
+
+
+def stage(attempt: WriteAttempt) -> None:
+    """Stage the rows of the request, unless an earlier attempt staged them.
+
+    Raises RetryableError if the bucket counts of partitions changed since the rows were staged.
+    """
+    context = attempt.context
+    if not attempt.staged:
+        task = partial(stage_shard, context)
+        by = attempt.prepared.shard_by
+        attempt.staged.extend(attempt.engine.exchange(attempt.request.frame, task, by=by, hint="exact"))
+    if any(run.buckets != context.buckets for run in attempt.staged):
+        raise RetryableError(
+            f"{attempt.table.env.storage.root}: the buckets of partitions changed while this write was tried; run it "
+            "again"
+        )
+
+
+def write_staged(attempt: WriteAttempt, runs: Sequence[StagedRun]) -> WrittenGroups | NothingToDo | Conflict:
+    """Look up the keys of the staged rows `runs`, plan file groups, and write them."""
+    table, context, engine = attempt.table, attempt.context, attempt.engine
+    entries = [entry for run in runs for entry in run.entries]
+    if not entries:
+        by_key = attempt.request.operation is Operation.DELETE and context.ordered_deletes
+        return NothingToDo(reason="no stored row matches the batch" if by_key else "the batch has no rows")
+    partitions = None if context.global_keys else sorted({entry.partition for entry in entries})
+    listing = None if attempt.request.replaces else load_listing(table, partitions)
+    slices = () if listing is None else listing.slices
+    index, in_clustering = _index(attempt), pending_clustering(table)
+    updates = attempt.prepared.updates
+    closed = groups_closed_by_clustering(table, table.timeline, updates=updates) if in_clustering else {}
+    changed = _groups_with_changed_keys(table, context, slices)
+    lookups = index.lookups(entries, slices, parallelism=engine.parallelism, read_logs_of=changed)
+    skips, budget = attempt.policies.write.skips_damage, context.policy.memory_budget_bytes
+    read = slice_context(table, context.schema, budget=budget, skips_damage=skips)
+    tags = [tag for found in engine.run(partial(_tag, context, read), lookups, light=True) for tag in found]
+    tasks = index.groups(entries, slices, tags, in_clustering=frozenset(in_clustering), new_uuid=table.env.ids.uuid)
+    if not tasks:
+        return NothingToDo(reason="no stored row matches the batch")
+    for task in tasks:
+        refuse_if_clustered(closed, (task.partition, task.file_id))
+    if listing is not None:
+        # Rewriting a file group from a base file that is not its newest one would lose the commits in between.
+        rewritten = [task.base.instant for task in tasks if task.base and not task.appends]
+        check_listing(table, listing, skips=skips, completed_after=min(rewritten, default=None))
+    return _write_groups(attempt, read, tasks, staged_bytes=sum(run.size_bytes for run in runs))
+
+
+def _write_groups(
+    attempt: WriteAttempt, read: SliceContext, tasks: Sequence[GroupTask], *, staged_bytes: int
+) -> WrittenGroups | NothingToDo | Conflict:
+    """Announce the files of the tasks and run them; ends with a Conflict if early detection finds one."""
+    context, markers, transaction = attempt.context, attempt.markers, attempt.policies.transaction
+    start_writing(attempt, tasks)
+    # Large tasks first, so that no long task is left at the end.
+    tasks = tuple(sorted(tasks, key=lambda t: -(t.base.size_bytes if t.base else context.policy.max_file_bytes)))
+    touched = frozenset((task.partition, task.file_id) for task in tasks if task.base or task.appends)
+    planned = [(Attempt.planned(number), task) for number, task in enumerate(tasks)]
+    names = [name for try_, task in planned for name in group_markers(context, try_, task)]
+    detects = uses_early_detection(transaction, attempt.prepared)
+    markers.announce(names, each=detects)
+    if detects:
+        announced = AnnouncedWrite(
+            prepared=attempt.prepared,
+            instant=attempt.instant,
+            operation=attempt.request.operation,
+            markers=names,
+            touched=touched,
+        )
+        conflict = early_conflict(announced, transaction)
+        if conflict is not None:
+            markers.withdraw()
+            return conflict
+    light = all(task.appends for task in tasks) and staged_bytes <= _LIGHT_BYTES * len(tasks)
+    written = attempt.engine.run(partial(_write_task, context, read), tasks, light=light)
+    stats = [stat for of_task in written for stat in of_task]
+    if not stats:
+        # The tasks wrote no file, so there is nothing to roll back.
+        markers.withdraw()
+        return NothingToDo(reason="the batch changes nothing")
+    return WrittenGroups(stats=stats, touched=touched)
+
+
+def find_keys(attempt: WriteAttempt, runs: Sequence[StagedRun], files: Sequence[BaseFile]) -> BaseFile | None:
+    """Return one of `files` that contains a key of the staged rows, None if no file does."""
+    # A stored row with a key of ours is a conflict even if it is newer: do not compare partitions.
+    context = replace(attempt.context, move_partitions=False)
+    staged = [entry for run in runs for entry in run.entries]
+    tasks = []
+    for file in files:
+        entries = tuple(e for e in staged if context.global_keys or e.partition == file.partition)
+        if entries:
+            tasks.append(TagTask(bases=(file,), entries=entries))
+    found = attempt.engine.run(partial(tag_files, context), tasks, light=True)
+    matches = (tag.base for tags in found for tag in tags if tag.matched_rows)
+    return next((base for base in matches if isinstance(base, BaseFile)), None)
+
+
+def _groups_with_changed_keys(
+    table: LoadedTable, context: WriteContext, slices: Sequence[FileSlice]
+) -> frozenset[Group]:
+    """Return the groups whose logs may add or remove keys, or change the values that choose between partitions."""
+    logged = [s for s in slices if s.logs]
+    if not logged:
+        return frozenset()
+    require_mergeable(table.config)
+    marks = {DELETED_COLUMN, OPERATION, table.config.merge_rule.delete_field}
+    if context.global_keys or marks & set(context.schema.names):
+        return frozenset((s.partition, s.file_id) for s in logged)
+    instants = {log.instant for s in logged for log in s.logs}
+    commits = table.store.commits([i for i in table.timeline.writes() if i.requested in instants])
+    stats = [stat for _, metadata in commits for stat in metadata.stats]
+    # A log that only updates records keeps the set of keys of its base file.
+    updates_only = {stat.path for stat in stats if not stat.num_deletes and not stat.num_inserts}
+    return frozenset((s.partition, s.file_id) for s in logged if any(log.path not in updates_only for log in s.logs))
+
+
+def _tag(context: WriteContext, read: SliceContext, attempt: Attempt, task: TagTask) -> list[TagResult]:
+    return tag_slices(context, read, attempt, task) if task.slices else tag_files(context, attempt, task)
+
+
+def _write_task(context: WriteContext, read: SliceContext, attempt: Attempt, task: GroupTask) -> list[WriteStat]:
+    attempt = attempt.as_planned()
+    if task.appends:
+        return append_group(context, read, attempt, task)
+    stat = write_group(context, attempt, task)
+    return [] if stat is None else [stat]
+
+
+def _index(attempt: WriteAttempt) -> Index:
+    """Return the index of this write."""
+    context, prepared = attempt.context, attempt.prepared
+    fixed_ids = prepared.non_blocking and prepared.index_type.hashes_keys
+    setup = IndexSetup(
+        sizing=Sizing(
+            rows_per_file=context.rows_per_file,
+            bytes_per_row=context.bytes_per_row,
+            max_file_bytes=context.policy.max_file_bytes,
+            small_file_bytes=context.policy.small_file_bytes,
+        ),
+        looks_up=attempt.request.looks_up_keys,
+        appends=prepared.table.config.is_merge_on_read and not attempt.request.replaces,
+        buckets=context.buckets,
+        new_in_logs=prepared.new_buckets_in_logs,
+        fixed_ids=fixed_ids,
+        replaced=frozenset(load_visible(attempt.table).replaced) if fixed_ids else frozenset(),
+    )
+    return create_index(prepared.index_type, setup)
