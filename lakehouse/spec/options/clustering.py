@@ -1,4 +1,4 @@
-"""Options of clustering: when, which partitions and files, and in which order their rows are laid out."""
+"""Options of clustering: when it is due, which partitions and files it rewrites, and the order of the rows."""
 
 from __future__ import annotations
 
@@ -11,50 +11,48 @@ from lakehouse.spec.options.values import check_pattern
 
 _MB = 1024 * 1024
 _PLAN = "hoodie.clustering.plan.strategy."
-#: Keys that stand in plans, too.
+#: Keys that clustering plans also contain.
 PARTITIONS = _PLAN + "partition.selected"
 SORT_COLUMNS = _PLAN + "sort.columns"
 LAYOUT = "hoodie.layout.optimize.strategy"
 _UPDATES = "hoodie.clustering.updates.strategy"
 REGEX = _PLAN + "partition.regex.pattern"
 LAYOUTS = ("linear", "z-order", "hilbert")
-#: Our names of what happens to writes of groups that are being clustered, and what Hudi calls the class.
+#: What happens to a write of file groups with a pending clustering -> the simple name of Hudi's class.
 UPDATES = {"reject": "SparkRejectUpdateStrategy", "give_way": "SparkAllowUpdateStrategy"}
 FILTER_MODES = ("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS", "DAY_ROLLING")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringFilter:
-    """Which partitions a clustering plan looks at: those selected, less those the pattern and the mode rule out."""
+    """Which partitions a clustering plan covers: the selected ones that the pattern and the mode also admit."""
 
-    partitions: str = option(
-        PARTITIONS, "", "Partitions that are clustered, by their paths, comma separated; default all."
-    )
+    partitions: str = option(PARTITIONS, "", "Paths of the partitions to cluster, comma separated; default all.")
     partition_pattern: str = option(
-        REGEX, "", "Partitions are clustered whose whole path matches this regular expression."
+        REGEX, "", "Cluster only partitions whose whole path matches this regular expression."
     )
     partition_mode: str = option(
         "hoodie.clustering.plan.partition.filter.mode",
         "NONE",
-        "Partitions are clustered: all; the newest ones by name; those between two names; of those in order one in "
-        "twenty-four, by the hour.",
+        "Which partitions to cluster: all; the newest by name; those between two names; or, each hour of the day, "
+        "every twenty-fourth in the order of names.",
         choices=FILTER_MODES,
     )
     lookback_partitions: int = option(
-        _PLAN + "daybased.lookback.partitions", 2, "RECENT_DAYS: newest partitions that are taken."
+        _PLAN + "daybased.lookback.partitions", 2, "RECENT_DAYS: number of newest partitions to cluster."
     )
     skip_latest_partitions: int = option(
-        _PLAN + "daybased.skipfromlatest.partitions", 0, "RECENT_DAYS: newest partitions that are left out before."
+        _PLAN + "daybased.skipfromlatest.partitions", 0, "RECENT_DAYS: number of newest partitions to skip first."
     )
     first_partition: str = option(
-        _PLAN + "cluster.begin.partition", "", "SELECTED_PARTITIONS: the first of them, inclusive."
+        _PLAN + "cluster.begin.partition", "", "SELECTED_PARTITIONS: the first partition, inclusive."
     )
     last_partition: str = option(
-        _PLAN + "cluster.end.partition", "", "SELECTED_PARTITIONS: the last of them, inclusive."
+        _PLAN + "cluster.end.partition", "", "SELECTED_PARTITIONS: the last partition, inclusive."
     )
 
     def __post_init__(self) -> None:
-        """Raise UserError for a pattern that is none, and for a range that is not given."""
+        """Raise UserError for a pattern that does not compile, and for a missing range of partitions."""
         check_pattern(REGEX, self.partition_pattern)
         if self.partition_mode == "SELECTED_PARTITIONS" and not (self.first_partition and self.last_partition):
             raise SettingError(
@@ -69,56 +67,56 @@ class ClusteringFilter:
 
     @property
     def selected_partitions(self) -> tuple[str, ...]:
-        """The partitions that were selected by their paths; none stands for all."""
+        """The paths of the selected partitions; empty for all."""
         return tuple(name.strip().strip("/") for name in self.partitions.split(",") if name.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringPolicy(ClusteringFilter):
-    """When a table is clustered, which files a plan takes, and how their rows are ordered."""
+    """When a table is clustered, which files a plan selects, and how their rows are ordered."""
 
     max_commits: int = option(
         "hoodie.clustering.async.max.commits",
         4,
-        "Commits since the last clustering that make one due.",
+        "Commits since the last clustering after which the next one is due.",
         aliases=("hoodie.clustering.inline.max.commits",),
     )
     small_file_bytes: int = option(
-        _PLAN + "small.file.limit", 300 * _MB, "Clustering takes base files below this many bytes."
+        _PLAN + "small.file.limit", 300 * _MB, "Base files below this many bytes are clustered."
     )
     target_file_bytes: int = option(
-        _PLAN + "target.file.max.bytes", 1024 * _MB, "Bytes of the files that a clustering writes, at most."
+        _PLAN + "target.file.max.bytes", 1024 * _MB, "Largest file that a clustering writes, in bytes."
     )
     group_bytes: int = option(
-        _PLAN + "max.bytes.per.group", 2048 * _MB, "Bytes of files that are clustered together, by one task."
+        _PLAN + "max.bytes.per.group", 2048 * _MB, "Most bytes of files that one task clusters together."
     )
-    max_groups: int = option(_PLAN + "max.num.groups", 30, "Groups of files in one plan, at most.")
+    max_groups: int = option(_PLAN + "max.num.groups", 30, "Most groups of files in one plan.")
     single_group: bool = option(
         _PLAN + "single.group.clustering.enabled",
         True,
-        "A file that is alone in its group is rewritten if that gains anything: an order, its logs merged.",
+        "Also rewrite a file that is alone in its group, if that sorts its rows or merges its log files.",
     )
     whole_partitions: bool = option(
         "lakehouse.clustering.whole.partitions",
         False,
-        "Partitions are clustered as a whole: their files, of any size, are one group.",
+        "Cluster whole partitions: all files of a partition, of any size, are one group.",
     )
-    sort_columns: str = option(SORT_COLUMNS, "", "Columns that rows are ordered by, comma separated.")
+    sort_columns: str = option(SORT_COLUMNS, "", "Columns by which rows are sorted, comma separated.")
     layout: str = option(
         LAYOUT,
         "linear",
-        "How several sort columns make one order: one after the other, or along a curve that keeps rows near that are "
-        f"near in all of them: {', '.join(LAYOUTS)}.",
+        "Sort order over several columns: column by column (linear), or along a space-filling curve that keeps rows "
+        f"with similar values in all columns together: {', '.join(LAYOUTS)}.",
     )
     updates: str = option(
         _UPDATES,
         "reject",
-        "A write of files that are planned to be clustered is refused (reject), or goes on, and the clustering gives "
-        "way to it (give_way); Hudi's SparkRejectUpdateStrategy, SparkAllowUpdateStrategy.",
+        "A write to file groups with a pending clustering is refused (reject), or the write continues and the "
+        "clustering is aborted (give_way). Hudi: SparkRejectUpdateStrategy, SparkAllowUpdateStrategy.",
     )
 
     def __post_init__(self) -> None:
-        """Bring Hudi's spellings to ours; raise UserError for values that mean nothing."""
+        """Replace names of Hudi by short names; raise UserError for unknown values."""
         ClusteringFilter.__post_init__(self)
         object.__setattr__(self, "layout", _layout(self.layout))
         object.__setattr__(self, "updates", _updates(self.updates))
@@ -126,7 +124,7 @@ class ClusteringPolicy(ClusteringFilter):
         twice = next((name for name in columns if columns.count(name) > 1), None)
         if twice is not None:
             raise SettingError(
-                f"option {SORT_COLUMNS}={self.sort_columns!r}: column {twice!r} stands there twice",
+                f"option {SORT_COLUMNS}={self.sort_columns!r}: column {twice!r} occurs twice",
                 setting=SORT_COLUMNS,
             )
         object.__setattr__(self, "sort_columns", ",".join(columns))
@@ -138,7 +136,7 @@ class ClusteringPolicy(ClusteringFilter):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The sort columns in their order."""
+        """The sort columns, in order."""
         return tuple(self.sort_columns.split(",")) if self.sort_columns else ()
 
 

@@ -25,49 +25,61 @@ STRATEGIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
-    """When a merge-on-read table is compacted, and which file groups a plan takes."""
+    """When a merge-on-read table is compacted, and which file groups a plan selects."""
 
     max_delta_commits: int = option(
         "hoodie.compact.inline.max.delta.commits", 5, "Delta commits that make a compaction due."
     )
     max_delta_seconds: int = option(
-        "hoodie.compact.inline.max.delta.seconds", 3600, "Seconds since the last compaction that make one due."
+        "hoodie.compact.inline.max.delta.seconds",
+        3600,
+        "Seconds since the last compaction after which the next one is due.",
     )
     trigger: str = option(
         "hoodie.compact.inline.trigger.strategy",
         "NUM_COMMITS",
-        "What makes a compaction due: delta commits since the last one that completed (or was requested), or time.",
+        "What makes a compaction due: delta commits since the last completed (or requested) one, or elapsed time.",
         choices=TRIGGERS,
     )
     strategy: str = option(
         "hoodie.compaction.strategy",
         "LogFileSizeBased",
-        f"Which file groups a plan takes: {', '.join(STRATEGIES)}; several, comma separated, one after the other.",
+        f"Which file groups a plan selects: {', '.join(STRATEGIES)}. Several, comma separated, apply in this order.",
     )
     target_io_mb: int = option(
-        "hoodie.compaction.target.io", 512_000, "Bounded strategies stop after the group that reaches this many MB."
+        "hoodie.compaction.target.io",
+        512_000,
+        "Bounded strategies: the plan ends with the file group that reaches this many MB of I/O.",
     )
     log_bytes_threshold: int = option(
-        "hoodie.compaction.logfile.size.threshold", 0, "LogFileSizeBased: bytes of logs from which on a group is taken."
+        "hoodie.compaction.logfile.size.threshold",
+        0,
+        "LogFileSizeBased: least bytes of log files for a file group to be selected.",
     )
     log_files_threshold: int = option(
-        "hoodie.compaction.logfile.num.threshold", 0, "LogFileNumBased: log files from which on a group is taken."
+        "hoodie.compaction.logfile.num.threshold",
+        0,
+        "LogFileNumBased: least number of log files for a file group to be selected.",
     )
     target_partitions: int = option(
         "hoodie.compaction.daybased.target.partitions",
         10,
-        "DayBased: newest partitions that are taken; the PartitionAware ones: days before now.",
+        "DayBased: number of newest partitions to compact. PartitionAware strategies: days before now.",
     )
-    partition_regex: str = option(PARTITION_REGEX, "", "PartitionRegexBased: found in the paths of partitions taken.")
+    partition_regex: str = option(
+        PARTITION_REGEX, "", "PartitionRegexBased: pattern that must be found in the partition path."
+    )
     partitions: str = option(
-        COMPACTED_PARTITIONS, "", "Partitions that are compacted, by their paths, comma separated; default all."
+        COMPACTED_PARTITIONS, "", "Paths of the partitions to compact, comma separated; default all."
     )
     log_blocks_threshold: int = option(
-        "hoodie.log.compaction.blocks.threshold", 5, "Log files of a group that make it worth a log compaction."
+        "hoodie.log.compaction.blocks.threshold",
+        5,
+        "Log compaction: least number of log files for a file group to be selected.",
     )
 
     def __post_init__(self) -> None:
-        """Bring Hudi's class names to our short ones; raise UserError for an unknown strategy and a bad regex."""
+        """Replace class names of Hudi by short names; raise UserError for an unknown strategy or a wrong pattern."""
         names = [_strategy(name.strip()) for name in self.strategy.split(",")]
         object.__setattr__(self, "strategy", ",".join(names))
         check_pattern(PARTITION_REGEX, self.partition_regex)
@@ -79,12 +91,12 @@ class CompactionPolicy:
 
     @property
     def selected_partitions(self) -> tuple[str, ...]:
-        """The partitions that were selected by their paths; none stands for all."""
+        """The paths of the selected partitions; empty for all."""
         return tuple(name.strip().strip("/") for name in self.partitions.split(",") if name.strip())
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """The strategies in the order in which they are applied, by their short names."""
+        """The short names of the strategies, in the order in which they apply."""
         return tuple(self.strategy.split(","))
 
 

@@ -1,4 +1,4 @@
-"""Options of deletes: how long a delete keeps older rows of its key away."""
+"""Options of deletes: how long tombstones keep older rows of deleted keys away."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ DELETE_RETENTION = "lakehouse.delete_retention"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePolicy:
-    """How long deletes are remembered, so that late rows of deleted keys do not bring them back."""
+    """How long tombstones are kept, so that late rows do not restore deleted keys."""
 
     retention: str = option(
         DELETE_RETENTION,
         "",
-        "How long a delete with an ordering value keeps away rows of its key that are older, such as 7d: within that "
-        "time rows and deletes may arrive in any order. Empty: as in Hudi, a late row may bring a deleted key back.",
+        "How long a delete with an ordering value keeps older rows of its key away, such as 7d. Within this time rows "
+        "and deletes may arrive in any order. Empty: as in Hudi, a late row restores a deleted key.",
     )
 
     def __post_init__(self) -> None:
-        """Raise UserError for a retention that is no duration."""
+        """Raise UserError for a retention that is not a duration."""
         if self.retention.strip():
             parse_duration(DELETE_RETENTION, self.retention)
 
     @property
     def retention_ms(self) -> int:
-        """How long a delete is remembered, in milliseconds; 0 if it is not."""
+        """How long a tombstone is kept, in milliseconds; 0 if none is written."""
         return parse_duration(DELETE_RETENTION, self.retention) * 1000 if self.retention.strip() else 0

@@ -1,4 +1,4 @@
-"""Options of event time: the column that says when something happened, and how far a source has told of it."""
+"""Options of event time: the column with the time of an event, and the watermark that follows from it."""
 
 from __future__ import annotations
 
@@ -17,51 +17,54 @@ SOURCES = "lakehouse.event_time.sources"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimePolicy:
-    """Whether commits say which event times they bring, and the watermark that follows from them.
+    """Whether commits record the range of event times of their rows, and how the watermark follows from it.
 
-    Who names the column wants its times told, so it takes no second option to say so; in Hudi it does.
+    The column alone enables tracking. Hudi needs a second option for it.
     """
 
     field: str = option(
         EVENT_TIME_FIELD,
         "",
-        "Column of the event time; commits then say the least and the greatest they bring, and a watermark. A time, a "
-        "date, ISO 8601 text (UTC where it names no zone), or an integer since 1970: up to 11 digits are seconds, up "
-        "to 14 milliseconds, up to 17 microseconds, more nanoseconds.",
+        "Column of the event time. Commits then record its smallest and largest value, and a watermark. Type: time, "
+        "date, ISO 8601 text (UTC if it has no zone), or integer since 1970 (up to 11 digits: seconds, up to 14: "
+        "milliseconds, up to 17: microseconds, more: nanoseconds).",
     )
-    tracked: bool = option(TRACKING, True, "false: event times are not told although their column is named.")
+    tracked: bool = option(TRACKING, True, "false: commits do not record event times although the column is set.")
     lateness: str = option(
-        LATENESS, "0s", "How late events may come, such as 10m: the watermark is that far behind the greatest seen."
+        LATENESS,
+        "0s",
+        "How late events may arrive, such as 10m. The watermark is the largest event time minus this duration.",
     )
     source: str = option(
-        SOURCE, "default", "Source whose watermark a write moves; an ingestion is called as its table."
+        SOURCE, "default", "Source whose watermark a write moves. An ingestion uses the name of its table."
     )
     sources: str = option(
         SOURCES,
         "",
-        "Sources, comma separated, whose watermarks make that of the table, once all of them have one; default those "
-        "that have one.",
+        "Sources, comma separated, whose smallest watermark is that of the table, once each of them has one. Default: "
+        "the sources that have one.",
     )
 
     def __post_init__(self) -> None:
-        """Raise UserError for a lateness that is no duration, and for a source without a name."""
+        """Raise UserError for a lateness that is not a duration, and for an empty source name."""
         parse_duration(LATENESS, self.lateness)
         if not self.source.strip():
             raise SettingError(
-                f"option {SOURCE}={self.source!r}: a source has a name; leave it out for 'default'", setting=SOURCE
+                f"option {SOURCE}={self.source!r}: the name is empty; remove the option to use 'default'",
+                setting=SOURCE,
             )
 
     @property
     def column(self) -> str:
-        """The column whose times are told, empty if none are."""
+        """The column whose event times are recorded; empty if tracking is off."""
         return self.field.strip() if self.tracked else ""
 
     @property
     def lateness_ms(self) -> int:
-        """How far the watermark is behind the greatest event time, in milliseconds."""
+        """How far the watermark is behind the largest event time, in milliseconds."""
         return parse_duration(LATENESS, self.lateness) * 1000
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """The sources that make the table's watermark, empty for those there are."""
+        """The sources whose watermarks define that of the table; empty for all known sources."""
         return tuple(name.strip() for name in self.sources.split(",") if name.strip())

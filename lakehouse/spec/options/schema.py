@@ -1,4 +1,4 @@
-"""Schema drift: what happens to columns in which a batch differs from the table."""
+"""Options of column drift: what happens to columns that differ between a batch and the table."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ TYPE_CHANGES = ("promote", "lossy", "text", "any", "fail")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaPolicy:
-    """What may differ between a batch and the table. Every difference is counted in the commit."""
+    """Which differences between a batch and the table are accepted. The commit counts every difference."""
 
     new_column: str = option(
         NEW_COLUMN,
         "add",
-        "Columns that the table lacks are added, left out (and counted), or refused.",
+        "Columns that the table lacks: add them, ignore them (the commit counts them), or fail.",
         choices=NEW_COLUMNS,
     )
     missing_column: str = option(
         MISSING_COLUMN,
         "keep",
-        "Columns that the batch lacks: stored rows keep their values and new rows get null; null for all rows; or "
-        "refused.",
+        "Columns that the batch lacks: stored rows keep their values and new rows get null (keep), all rows get "
+        "null, or fail.",
         choices=MISSING_COLUMNS,
     )
     type_change: str = option(
         TYPE_CHANGE,
         "promote",
-        "How the type of a column may change: promote where no value changes (int to long or double, float to double, "
-        "wider decimals); lossy allows long to float and double too, text allows numbers and dates to string, any "
-        "allows both. Key, partition and ordering columns change only where their text and order stay.",
+        "How the type of a column may change. promote: where no value changes (int to long or double, float to double, "
+        "wider decimals). lossy: also long to float and double. text: also numbers and dates to string. any: both. "
+        "Key, partition and ordering columns change only if their text and order stay the same.",
         choices=TYPE_CHANGES,
     )
     fill_missing_columns: bool = option(
@@ -49,16 +49,16 @@ class SchemaPolicy:
     partial_update: bool = option(
         PARTIAL_UPDATE,
         False,
-        f"The same as {MISSING_COLUMN}=keep, which is the default; it comes before {NULLS}.",
+        f"The same as {MISSING_COLUMN}=keep, which is the default. Takes precedence over {NULLS}.",
     )
 
     def __post_init__(self) -> None:
         """Raise UserError for options that contradict each other."""
-        for asked, key, value in (
+        for is_set, key, value in (
             (self.fill_missing_columns, NULLS, "null"),
             (self.partial_update, PARTIAL_UPDATE, "keep"),
         ):
-            if asked and self.missing_column not in ("keep", value):
+            if is_set and self.missing_column not in ("keep", value):
                 raise SettingError(
                     f"options {key}=true and {MISSING_COLUMN}={self.missing_column} contradict each other; set one",
                     setting=MISSING_COLUMN,
@@ -67,17 +67,17 @@ class SchemaPolicy:
 
     @property
     def missing(self) -> str:
-        """What happens to columns that a batch lacks: keep, null or fail."""
+        """The treatment of columns that a batch lacks: keep, null or fail."""
         if self.fill_missing_columns and not self.partial_update:
             return "null"
         return self.missing_column
 
     @property
     def rounds(self) -> bool:
-        """Whether numbers may lose digits."""
+        """Whether type changes may lose digits of numbers."""
         return self.type_change in ("lossy", "any")
 
     @property
     def makes_text(self) -> bool:
-        """Whether numbers and dates may become text."""
+        """Whether numbers and dates may be changed to text."""
         return self.type_change in ("text", "any")

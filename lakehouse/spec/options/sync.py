@@ -1,4 +1,4 @@
-"""Options of metastore sync, with Hudi's names: which Hive Metastore is told of a table, and how it is called there."""
+"""Options of metastore sync, with Hudi's keys: which Hive Metastore shows a table, and under which names."""
 
 from __future__ import annotations
 
@@ -17,44 +17,48 @@ ALL, RO, RT = "ALL", "RO", "RT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPolicy:
-    """Whether, where and as what a table is shown in a Hive Metastore."""
+    """Whether, where and under which names a Hive Metastore shows a table."""
 
     enabled: bool = option(
         f"{_PREFIX}.enable",
         False,
-        "Ingestion tells the metastore of the table after each commit; no commit fails by it.",
+        "Ingestion syncs the table to the metastore after each commit. A failed sync does not fail the commit.",
     )
-    mode: str = option(f"{_PREFIX}.mode", "hms", "The metastore is asked over Thrift.", choices=("hms",))
+    mode: str = option(f"{_PREFIX}.mode", "hms", "Protocol of the metastore: Thrift.", choices=("hms",))
     uris: str = option(
         METASTORE_URIS,
         "",
         "Hive Metastore: thrift://host:port, several comma separated; default $LAKEHOUSE_METASTORE.",
     )
-    database: str = option(f"{_PREFIX}.database", "default", "Database of the metastore; made where it is missing.")
-    table: str = option(f"{_PREFIX}.table", "", "Name of the table in the metastore; default the table's own.")
+    database: str = option(
+        f"{_PREFIX}.database", "default", "Database in the metastore; it is created if it is missing."
+    )
+    table: str = option(f"{_PREFIX}.table", "", "Name of the table in the metastore; default: the name of the table.")
     strategy: str = option(
         f"{_PREFIX}.table.strategy",
         ALL,
-        "Merge-on-read: the tables <name>_ro (base files alone) and <name>_rt (all rows), or one of them, as <name>.",
+        "Merge-on-read: the tables <name>_ro (base files only) and <name>_rt (all rows), or one of them as <name>.",
         choices=(ALL, RO, RT),
     )
     snapshot_with_table_name: bool = option(
         "hoodie.meta.sync.sync_snapshot_with_table_name",
         True,
-        "Merge-on-read, strategy ALL: all rows are shown as <name>, too.",
+        "Merge-on-read, strategy ALL: also create the table <name> with all rows.",
     )
     timestamps: bool = option(
         f"{_PREFIX}.support_timestamp",
         False,
-        "Hive declares times as timestamp instead of bigint; Spark does so in any case.",
+        "Declare times to Hive as timestamp instead of bigint. Spark always sees timestamp.",
     )
-    timeout_s: int = option("lakehouse.sync.timeout_s", 60, "Seconds that an answer of the metastore may take.")
+    timeout_s: int = option("lakehouse.sync.timeout_s", 60, "Longest wait for a reply of the metastore, in seconds.")
 
     def __post_init__(self) -> None:
-        """Raise UserError for names that a metastore cannot hold."""
+        """Raise UserError for names that a metastore does not accept."""
         for key, name in ((f"{_PREFIX}.database", self.database), (f"{_PREFIX}.table", self.table or "t")):
             if not _NAME.fullmatch(name):
-                raise SettingError(f"option {key}={name!r} is no name: letters, digits and _, at most 128", setting=key)
+                raise SettingError(
+                    f"option {key}={name!r} is not a valid name: use letters, digits and _, at most 128", setting=key
+                )
         if self.timeout_s < 1:
             raise SettingError(
                 f"option lakehouse.sync.timeout_s={self.timeout_s}: must be at least 1",

@@ -66,7 +66,7 @@ def test_many_partitions_are_counted_in_text(
     [
         (["sync", "ruin"], "Did you mean 'run'?"),
         (["sync", "plan", "--option", "hoodie.datasource.hive_sync.mode=jdbc"], "must be hms"),
-        (["sync", "plan", "--option", "hoodie.datasource.hive_sync.database=a.b"], "is no name"),
+        (["sync", "plan", "--option", "hoodie.datasource.hive_sync.database=a.b"], "is not a valid name"),
     ],
 )
 def test_what_is_wrong_is_said(

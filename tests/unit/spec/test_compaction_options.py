@@ -59,7 +59,7 @@ def test_avro_blocks_are_refused_with_the_reason() -> None:
         parse_options({"hoodie.logfile.data.block.format": "avro"})
     assert str(raised.value) == (
         "option hoodie.logfile.data.block.format='avro': must be parquet. "
-        "Format of data blocks in logs; Avro blocks are read, but not written."
+        "Format of data blocks in log files. Avro blocks can be read but are not written."
     )
 
 

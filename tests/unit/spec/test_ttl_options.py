@@ -59,7 +59,7 @@ def test_the_stricter_of_two_ways_to_say_a_limit_counts() -> None:
         ({"lakehouse.ttl.max.bytes": "5 parsecs"}, "max_bytes='5 parsecs' is no size"),
         ({"lakehouse.ttl.partition.age": "0d"}, "partition_age_s must be above 0"),
         ({f"{HUDI}inline": "true"}, "lakehouse ttl run"),
-        ({f"{HUDI}strategy.max.delete.partitions": "0"}, "lets nothing expire"),
+        ({f"{HUDI}strategy.max.delete.partitions": "0"}, "would expire no partition"),
         ({f"{HUDI}management.strategy.type": "KEEP_BY_TIMES"}, "Did you mean 'KEEP_BY_TIME'"),
         ({"lakehouse.ttl.max.partition": "3"}, "Did you mean 'lakehouse.ttl.max.partitions'"),
     ],

@@ -176,7 +176,7 @@ def test_a_batch_without_the_column_is_refused_before_anything_is_written() -> N
 def test_options_of_event_time_are_checked() -> None:
     with pytest.raises(UserError, match=r"lakehouse\.event_time\.lateness='soon'"):
         parse_options({"lakehouse.event_time.lateness": "soon"})
-    with pytest.raises(UserError, match=r"a source has a name"):
+    with pytest.raises(UserError, match=r"the name is empty"):
         parse_options({"lakehouse.event_time.source": " "})
     assert parse_options(TRACKED).event_time.column == "ts"
 
