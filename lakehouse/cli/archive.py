@@ -37,7 +37,7 @@ def _job_words(words: Sequence[str]) -> list[str]:
 
 def _due(words: Sequence[str]) -> int:
     given = service_parser("archive due").parse_args(words)
-    show(asdict(open_table(given.table, option_pairs(given.option)).services.archive_due()), given.output)
+    show(asdict(open_table(given.table, option_pairs(given.option)).services.archive.due()), given.output)
     return 0
 
 
@@ -46,7 +46,7 @@ def _plan(verb: str, words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="all but hoodie.keep.min.commits, even if none is due")
     parser.add_argument("--dry-run", action="store_true", help="print what would be archived; change nothing")
     given = parser.parse_args(words)
-    found = open_table(given.table, option_pairs(given.option)).services.archive(dry_run=True, force=given.force)
+    found = open_table(given.table, option_pairs(given.option)).services.archive.plan(force=given.force)
     if isinstance(found, NothingToDo):
         show({"would archive": [], "reason": found.reason}, given.output)
     else:

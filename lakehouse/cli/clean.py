@@ -34,7 +34,7 @@ def clean_command(words: Sequence[str]) -> int:
 
 def _due(words: Sequence[str]) -> int:
     given = service_parser("clean due").parse_args(words)
-    show(asdict(open_table(given.table, option_pairs(given.option)).services.clean_due()), given.output)
+    show(asdict(open_table(given.table, option_pairs(given.option)).services.clean.due()), given.output)
     return 0
 
 
@@ -43,8 +43,8 @@ def _plan(words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="plan even if none is due")
     parser.add_argument(_DRY_RUN, action="store_true", help="print what would be removed; write and remove nothing")
     given = parser.parse_args(words)
-    services = open_table(given.table, option_pairs(given.option)).services
-    planned = services.plan_clean(dry_run=given.dry_run, force=given.force)
+    clean = open_table(given.table, option_pairs(given.option)).services.clean
+    planned = clean.plan(force=given.force) if given.dry_run else clean.schedule(force=given.force)
     if isinstance(planned, NothingToDo):
         show({"planned": None, "reason": planned.reason}, given.output)
     elif isinstance(planned, CleanPlan):

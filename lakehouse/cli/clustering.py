@@ -38,7 +38,7 @@ def clustering_command(words: Sequence[str]) -> int:
 
 def _due(words: Sequence[str]) -> int:
     given = service_parser("clustering due").parse_args(words)
-    due = open_table(given.table, option_pairs(given.option)).services.clustering_due()
+    due = open_table(given.table, option_pairs(given.option)).services.clustering.due()
     show({"due": due.due, "reason": due.reason, "commits": due.commits, "pending": list(due.pending)}, given.output)
     return 0
 
@@ -48,11 +48,11 @@ def _plan(words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="plan even if none is due")
     parser.add_argument(_DRY_RUN, action="store_true", help="print what would be planned now; write nothing")
     given = parser.parse_args(words)
-    services = open_table(given.table, option_pairs(given.option)).services
+    clustering = open_table(given.table, option_pairs(given.option)).services.clustering
     if given.dry_run:
-        show(_groups(services.propose_clustering()), given.output)
+        show(_groups(clustering.plan(force=True)), given.output)
         return 0
-    planned = services.plan_clustering(force=given.force)
+    planned = clustering.schedule(force=given.force)
     if isinstance(planned, NothingToDo):
         show({"planned": None, "reason": planned.reason}, given.output)
     else:
@@ -60,8 +60,8 @@ def _plan(words: Sequence[str]) -> int:
     return 0
 
 
-def _groups(proposed: ClusteringPlan | None) -> list[dict[str, Any]]:
-    return [] if proposed is None else [_group(group, proposed) for group in proposed.groups]
+def _groups(proposed: ClusteringPlan | NothingToDo) -> list[dict[str, Any]]:
+    return [] if isinstance(proposed, NothingToDo) else [_group(group, proposed) for group in proposed.groups]
 
 
 def _group(group: ClusteringGroup, proposed: ClusteringPlan) -> dict[str, Any]:

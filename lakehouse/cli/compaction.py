@@ -32,7 +32,7 @@ def compaction_command(words: Sequence[str]) -> int:
 
 def _due(words: Sequence[str]) -> int:
     given = service_parser("compaction due").parse_args(words)
-    show(asdict(open_table(given.table, option_pairs(given.option)).services.compaction_due()), given.output)
+    show(asdict(open_table(given.table, option_pairs(given.option)).services.compaction.due()), given.output)
     return 0
 
 
@@ -41,14 +41,13 @@ def _plan(noun: str, words: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="plan even if none is due")
     parser.add_argument("--dry-run", action="store_true", help="print what would be planned now; write nothing")
     given = parser.parse_args(words)
-    services = open_table(given.table, option_pairs(given.option)).services
-    logs_only = noun == "logcompaction"
+    service = open_table(given.table, option_pairs(given.option)).services.named(noun)
     if given.dry_run:
-        proposed = services.propose_compaction(logs_only=logs_only)
-        operations = proposed.operations if proposed is not None else ()
+        planned = service.plan(force=True)
+        operations = () if isinstance(planned, NothingToDo) else planned.operations
         show([_operation(asdict(operation)) for operation in operations], given.output)
         return 0
-    planned = services.plan_compaction(force=given.force, logs_only=logs_only)
+    planned = service.schedule(force=given.force)
     if isinstance(planned, NothingToDo):
         show({"planned": None, "reason": planned.reason}, given.output)
     else:

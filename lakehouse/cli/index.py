@@ -25,10 +25,10 @@ def index_command(words: Sequence[str]) -> int:
     spark = job_session(f"lakehouse index {verb} {given.table[:100]}") if "PYSPARK_GATEWAY_PORT" in os.environ else None
     services = open_table(given.table, option_pairs(given.option)).services
     if verb == "check":
-        bare = services.files_without_filter(spark=spark)
-        show({"without a bloom filter": len(bare), "files": [{"path": path} for path in bare]}, given.output)
+        files = services.index.due(spark=spark).files
+        show({"without a bloom filter": len(files), "files": [{"path": path} for path in files]}, given.output)
         return 0
-    outcome = services.build_index(spark=spark)
+    outcome = services.index.run(spark=spark)
     if isinstance(outcome, NothingToDo):
         show({"built": 0, "reason": outcome.reason}, given.output)
     else:

@@ -16,7 +16,7 @@ from lakehouse.platform.jobs.report import describe
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.services.metrics import metrics
 from lakehouse.platform.services.run import run_tables
-from lakehouse.platform.services.runners import run_service, runner
+from lakehouse.platform.services.service_run import run_service, runner
 from lakehouse.spark.session import job_session
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus, combined
 

@@ -37,7 +37,7 @@ def ttl_command(words: Sequence[str]) -> int:
 
 def _due(words: Sequence[str]) -> int:
     table, given = _opened(_parser("ttl due"), words)
-    show(asdict(table.services.ttl_due(pinned=given.pin)), given.output)
+    show(asdict(table.services.ttl.due(pinned=given.pin)), given.output)
     return 0
 
 
@@ -46,7 +46,9 @@ def _plan(words: Sequence[str]) -> int:
     parser.add_argument(_DRY_RUN, action="store_true", help="print what would expire; so it is, a plan is not kept")
     parser.add_argument("--force", action="store_true", help="list the table instead of trusting its statistics")
     table, given = _opened(parser, words)
-    show(_shown(table.services.plan_ttl(pinned=given.pin, force=given.force)), given.output)
+    plan = table.services.ttl.plan(pinned=given.pin, force=given.force)
+    assert isinstance(plan, TtlPlan), "ttl always answers with a plan"
+    show(_shown(plan), given.output)
     return 0
 
 

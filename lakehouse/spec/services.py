@@ -1,12 +1,12 @@
-"""The `services:` section of a table spec, and policies in the catalog: what a table service is told.
+"""The table services, and the settings of a service in a table spec or in a policy of the catalog.
 
     services:
       compaction: {max_delta_commits: 5, deadline: 2h}
       clean: {commits_retained: 10}
       clustering: {enabled: false}
 
-A setting is a field of the service's policy (`lakehouse.spec.options`) or the full `hoodie.*` key; besides these every
-service has `enabled`, `priority` and `deadline`, which are the scheduler's.
+A setting is a field of the service's policy (`lakehouse.spec.options`) or its full `hoodie.*` key. The scheduler reads
+three more settings of each service: `enabled`, `priority` and `deadline`.
 """
 
 from __future__ import annotations
@@ -16,23 +16,102 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lakehouse.errors import SettingError, UserError, nearest
+from lakehouse.model.commit import Operation
+from lakehouse.model.instant import Action
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.policies import POLICIES
 from lakehouse.spec.quantities import parse_duration
 
-#: The services, in the order in which they help each other: what one leaves behind, a later one takes away.
-SERVICES = ("compaction", "logcompaction", "clustering", "ttl", "clean", "archive")
-#: Log compaction is a kind of compaction and goes by its policy.
-_POLICY_OF = {"logcompaction": "compaction"}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """One table service: the value from which CLI verbs, spec sections, decisions, runs and DAGs are derived.
+
+    Attributes:
+        name: Name of the CLI verb, of the section of the table spec, of the policy and of the DAG `services.<name>`.
+        options: Field of `Policies` that holds the options of the service.
+        action: Action of the plans that the service puts on the timeline; None if a run plans and executes in one step.
+        operation: Operation in the metadata of the commits that the service makes; None if it makes no such commits.
+        by_partition: Whether a run can be limited to some partitions, for example to those of a data interval.
+        holds_file_groups: Whether pending plans hold file groups. Two such services never run on a table together.
+        needs_spark: Whether a run uses the executors of a Spark session if there is one.
+        takes_pins: Whether a call can name what has to be kept: instants for clean, partitions for ttl.
+        merge_on_read_only: Whether the service works on merge-on-read tables only.
+    """
+
+    name: str
+    options: str
+    action: Action | None = None
+    operation: Operation | None = None
+    by_partition: bool = False
+    holds_file_groups: bool = False
+    needs_spark: bool = True
+    takes_pins: bool = False
+    merge_on_read_only: bool = False
+
+
+#: All services. A later service cleans up what an earlier one leaves behind, so ties are broken in this order.
+SERVICE_SPECS = (
+    ServiceSpec(
+        name="compaction",
+        options="compaction",
+        action=Action.COMPACTION,
+        operation=Operation.COMPACT,
+        by_partition=True,
+        holds_file_groups=True,
+        merge_on_read_only=True,
+    ),
+    ServiceSpec(
+        name="logcompaction",
+        options="compaction",
+        action=Action.LOGCOMPACTION,
+        operation=Operation.LOG_COMPACT,
+        holds_file_groups=True,
+        merge_on_read_only=True,
+    ),
+    ServiceSpec(
+        name="clustering",
+        options="clustering",
+        action=Action.CLUSTERING,
+        operation=Operation.CLUSTER,
+        by_partition=True,
+        holds_file_groups=True,
+    ),
+    ServiceSpec(name="ttl", options="ttl", operation=Operation.DELETE_PARTITION, needs_spark=False, takes_pins=True),
+    ServiceSpec(name="clean", options="clean", action=Action.CLEAN, takes_pins=True),
+    ServiceSpec(name="archive", options="archive", needs_spark=False),
+)
+#: The names of all services, in the same order.
+SERVICES = tuple(spec.name for spec in SERVICE_SPECS)
+#: The names of the services that can be limited to some partitions.
+BY_PARTITION = tuple(spec.name for spec in SERVICE_SPECS if spec.by_partition)
+#: Settings of the scheduler, which every service has.
 _SCHEDULING = ("enabled", "priority", "deadline")
+
+
+def service_spec(name: str) -> ServiceSpec:
+    """Return the spec of a service; raise UserError with the nearest name if there is no such service."""
+    for spec in SERVICE_SPECS:
+        if spec.name == name:
+            return spec
+    raise UserError(f"unknown service {name!r}.{nearest(name, SERVICES)} Known: {', '.join(SERVICES)}.", service=name)
+
+
+def require_by_partition(spec: ServiceSpec) -> None:
+    """Raise UserError if runs of a service cannot be limited to some partitions."""
+    if not spec.by_partition:
+        raise UserError(
+            f"{spec.name} works on whole tables; only {' and '.join(BY_PARTITION)} can be limited to partitions",
+            service=spec.name,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """What one service of one table is told. `options` are keys of the service's policy.
+    """The settings of one service of one table.
 
-    Of what is due at the same time, that with the higher `priority` comes first; `deadline_s` is how long it may be due
-    without having run.
+    Services with a higher `priority` run first. `deadline_s` is the number of seconds for which the service may be due
+    without a run. `options` maps option keys of the service's policy to texts.
     """
 
     enabled: bool = True
@@ -42,12 +121,11 @@ class ServiceSettings:
 
 
 def service_settings(service: str, settings: Mapping[str, Any]) -> ServiceSettings:
-    """Return the settings of a service as values.
+    """Parse the settings of a service.
 
-    Raises UserError naming the setting that is unknown, with the nearest known one, or whose value does not fit.
+    Raises UserError for an unknown service, an unknown setting (with the nearest known one) and an invalid value.
     """
-    if service not in SERVICES:
-        raise UserError(f"unknown service {service!r}.{nearest(service, SERVICES)} Known: {', '.join(SERVICES)}.")
+    service_spec(service)
     options = setting_options(service, settings)
     parse_options(options)
     deadline = settings.get("deadline")
@@ -60,7 +138,7 @@ def service_settings(service: str, settings: Mapping[str, Any]) -> ServiceSettin
 
 
 def setting_options(service: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that settings stand for, values as they are; raise UserError for one that is unknown."""
+    """Translate settings into options, without checking the values; raise UserError for an unknown setting."""
     keys = _keys(service)
     options: dict[str, str] = {}
     for name, value in settings.items():
@@ -77,7 +155,7 @@ def setting_options(service: str, settings: Mapping[str, Any]) -> dict[str, str]
 
 
 def service_options(services: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that all settings of a `services:` section stand for; see `service_settings` for errors."""
+    """Translate all settings of a `services:` section into options; raise UserError as `service_settings` does."""
     options: dict[str, str] = {}
     for service, settings in services.items():
         if service in SERVICES:
@@ -86,13 +164,13 @@ def service_options(services: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _keys(service: str) -> dict[str, str]:
-    """Return field -> option key of the service's policy."""
-    policy = POLICIES.get(_POLICY_OF.get(service, service))
-    return {} if policy is None else {declared.name: declared.metadata["key"] for declared in fields(policy)}
+    """Map the fields of the service's policy to their option keys."""
+    policy = POLICIES[service_spec(service).options]
+    return {declared.name: declared.metadata["key"] for declared in fields(policy)}
 
 
 def _text(value: object) -> str:
-    """Return a value of YAML as options have it: flags in lower case, lists comma separated."""
+    """Format a YAML value as an option text: booleans in lower case, lists separated by commas."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -108,4 +186,4 @@ def _number(service: str, value: object) -> float:
     try:
         return float(str(value))
     except ValueError:
-        raise SettingError(f"services.{service}.priority: {value!r} is no number", setting="priority") from None
+        raise SettingError(f"services.{service}.priority: {value!r} is not a number", setting="priority") from None

@@ -67,7 +67,7 @@ def _queries(setting: Setting, work: _Work) -> list[Comparison]:
     for name in ("z-order", "hilbert"):
         options = {**_ANY_SIZE, **_LAYOUTS[name], _TARGET: str(size // OUTPUTS)}
         tables[name] = work.copy(f"queried-{name}", options, of=came)
-        assert isinstance(tables[name].services.clustering(force=True), Committed)
+        assert isinstance(tables[name].services.clustering.run(force=True), Committed)
     opened = {
         name: [len(table.scan(where=where).plan().plan.files) for where in _QUERIES] for name, table in tables.items()
     }
@@ -129,7 +129,7 @@ class _Work:
         """Return what runs a side."""
 
         def cluster(_: int) -> None:
-            outcome = self.now.services.clustering(force=True)
+            outcome = self.now.services.clustering.run(force=True)
             assert isinstance(outcome, Committed), (name, outcome)
 
         return cluster

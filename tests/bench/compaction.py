@@ -51,7 +51,7 @@ def run(setting: Setting) -> list[Comparison]:
 
 
 def _compact(table: Table, with_spark: bool) -> None:
-    outcome = table.services.compaction(force=True, spark=spark() if with_spark else None)
+    outcome = table.services.compaction.run(force=True, spark=spark() if with_spark else None)
     assert isinstance(outcome, Committed), outcome
 
 

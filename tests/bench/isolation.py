@@ -84,7 +84,7 @@ def _serve(location: str, stop: Event) -> None:
     """Run whatever is due, again and again, until told to stop."""
     while not stop.is_set():
         services = Table.open(location, options=_SERVICES).services
-        for service in (services.compaction, services.clean, services.archive):
+        for service in (services.compaction.run, services.clean.run, services.archive.run):
             try:
                 service()
             except LakehouseError as error:

@@ -38,7 +38,7 @@ def run(setting: Setting) -> list[Comparison]:
                 "snapshot read",
                 lambda table=table: table.scan().to_spark(spark()).write.format("noop").mode("overwrite").save(),
             ),
-            ("compaction", lambda table=table: table.services.compaction(force=True, spark=spark())),
+            ("compaction", lambda table=table: table.services.compaction.run(force=True, spark=spark())),
         ):
             with WorkerMemory() as memory:
                 act()

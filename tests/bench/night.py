@@ -17,8 +17,8 @@ from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
 from lakehouse.platform.services.choose import batches
 from lakehouse.platform.services.run import run_tables
-from lakehouse.platform.services.runners import runner
 from lakehouse.platform.services.schedule import decide
+from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.job import JobCommand, JobStatus
 from tests.bench.data import orders
 from tests.bench.decisions import register_copies

@@ -29,7 +29,7 @@ def run(setting: Setting) -> list[Comparison]:
     plain = setting.fresh("read-plain")
     shutil.copytree(logged.location.removeprefix("file://"), plain)
     compacted = Table.open(plain)
-    compacted.services.compaction(force=True, spark=spark())
+    compacted.services.compaction.run(force=True, spark=spark())
     first, second = (table.scan(columns=_CHECKED).to_arrow().sort_by(KEY) for table in (logged, compacted))
     assert first.equals(second) and first.num_rows == setting.rows, (first.num_rows, second.num_rows)
     return [

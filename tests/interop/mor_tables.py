@@ -96,17 +96,17 @@ def life(table: Table) -> Iterator[str]:
     yield "deletes by key, alone in their logs"
     table.upsert(batch([first[5] | {"ts": 2, "v": "back"}, first[2] | {"ts": 8, "v": "too late"}]))
     yield "rows that come back"
-    table.services.plan_compaction(force=True)
+    table.services.compaction.schedule(force=True)
     yield "a plan"
     table.upsert(batch([first[7] | {"ts": 7, "v": "meanwhile"}, first[8] | {"ts": 7, DELETED: True}]))
     yield "updates while the plan waits"
-    assert isinstance(table.services.compaction(), Committed)
+    assert isinstance(table.services.compaction.run(), Committed)
     yield "a compaction"
     table.upsert(batch([first[7] | {"ts": 6, "v": "late again"}, first[9] | {"ts": 8, "v": "after"}]))
     yield "updates after the compaction"
     table.upsert(batch([r | {"ts": 10, "v": "again"} for r in (first[0], first[9], first[10])]))
     yield "more updates"
-    assert isinstance(table.services.log_compaction(), Committed)
+    assert isinstance(table.services.log_compaction.run(), Committed)
     yield "a log compaction"
     table.upsert(batch([first[9] | {"ts": 11, "v": "last"}, first[11] | {"ts": 11, DELETED: True}, row("n2", p="b")]))
     yield "updates after the log compaction"
@@ -129,7 +129,7 @@ def live_with_partial_updates(table: Table) -> None:
     part([first[0] | {"ts": 9, "amount": 1.25}, first[2] | {"ts": 10, "amount": 8.0}], "amount")
     table.delete(["k2"])
     part([first[2] | {"ts": 11, "amount": 1.25}, row("n2", p="b", amount=2.0)], "amount")
-    assert isinstance(table.services.log_compaction(), Committed)
+    assert isinstance(table.services.log_compaction.run(), Committed)
 
 
 def assert_read_optimized_alike(referee: Referee, table: Table) -> None:

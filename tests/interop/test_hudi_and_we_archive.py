@@ -76,7 +76,7 @@ def test_hudi_and_we_archive_by_turns(kind: str, referee: Referee, tmp_path: Pat
 
     # Of the same table both take the same.
     shutil.copytree(location, copy)
-    outcome = eager(table, **{"hoodie.compact.inline.max.delta.commits": "5"}).services.archive()
+    outcome = eager(table, **{"hoodie.compact.inline.max.delta.commits": "5"}).services.archive.run()
     assert isinstance(outcome, Archived)
     archived_by_hudi(referee, copy)
     # Only the newest clean stays on our timeline: by it readers know what is still there.
@@ -106,7 +106,7 @@ def test_hudi_and_we_archive_by_turns(kind: str, referee: Referee, tmp_path: Pat
         table = made(referee, location, kind, [number + 3])
         cleaned(referee, table)
         before = seen(table, ranges=False)
-        assert isinstance(eager(table).services.archive(force=True), Archived)
+        assert isinstance(eager(table).services.archive.run(force=True), Archived)
         assert_same(seen(table, ranges=False), before)
         assert_hudi_reads_like_us(referee, table)
     levels = {file.level for file in table.refresh().store.archived_timeline.files()}  # type: ignore[union-attr]

@@ -56,7 +56,7 @@ def lived(directory: Path, kind: str, *, savepoint: bool = True, cdc: bool = Fal
     for number in range(1, 4):
         table.upsert(batch([row(f"k{n}", p="ab"[n % 2], ts=number + 1, v=f"v{number}") for n in range(2)]))
         if kind == "MERGE_ON_READ" and number != 2:
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
         if number == 2 and savepoint:
             table.savepoint()
     table.insert_overwrite(batch([row("z", p="b", v="overwritten")]))
@@ -65,7 +65,7 @@ def lived(directory: Path, kind: str, *, savepoint: bool = True, cdc: bool = Fal
     for number in range(4, 8):
         table.upsert(batch([row("k0", p="a", ts=number + 1, v=f"v{number}"), row("z", p="b", ts=number)]))
         if kind == "MERGE_ON_READ" and number % 2:
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
     return table
 
 
@@ -115,7 +115,7 @@ def test_hudi_and_we_choose_the_same_files_and_tell_them_alike(
     theirs = lived(tmp_path, kind, savepoint=kept, cdc=kind == "COPY_ON_WRITE")
     ours = twin(theirs, "ours", options)
     hudi_cleans(referee, theirs, arguments)
-    outcome = ours.services.clean()
+    outcome = ours.services.clean.run()
     assert isinstance(outcome, Cleaned)
     assert kept or outcome.metadata.partitions["c"].is_deleted
     assert files(ours) == files(theirs)
@@ -138,7 +138,7 @@ def test_hudi_and_we_choose_the_same_files_and_tell_them_alike(
         for table in (ours, theirs):
             table.upsert(batch([row("k0", p="a", ts=20 + number, v=f"more {number}")]))
     hudi_cleans(referee, ours, arguments)
-    again = Table.open(theirs.location, options=options).services.clean()
+    again = Table.open(theirs.location, options=options).services.clean.run()
     assert isinstance(again, Cleaned | NothingToDo)
     assert len(files(ours)) == len(files(theirs))
     assert_hudi_reads_like_us(referee, ours)
@@ -162,7 +162,7 @@ def test_hudi_runs_our_plan_and_we_run_hudis(started: bool, referee: Referee, tm
     options = POLICIES["commits"][1]
     table = lived(tmp_path, "MERGE_ON_READ")
     ours, theirs = twin(table, "ours", options), twin(table, "theirs", options)
-    planned = ours.services.plan_clean()
+    planned = ours.services.clean.schedule()
     assert isinstance(planned, Instant)
     if started:
         ours.refresh().store.start(planned, content(ours, State.REQUESTED))
@@ -175,7 +175,7 @@ def test_hudi_runs_our_plan_and_we_run_hudis(started: bool, referee: Referee, tm
     store.put(f"{name}.requested", content(theirs, State.REQUESTED))
     if started:
         store.put(f"{name}.inflight", b"")
-    outcome = table.services.clean()
+    outcome = table.services.clean.run()
     assert isinstance(outcome, Cleaned) and outcome.instant.requested == clean.requested
     assert files(ours) == files(theirs) == files(table)
     for done in (ours, table):
@@ -191,7 +191,7 @@ def test_a_savepoint_keeps_its_files_in_a_partition_that_was_deleted(referee: Re
     theirs = twin(table, "theirs")
     hudi_cleans(referee, theirs)
     assert "c" in plan_of(theirs).partitions_to_delete and not any(path.startswith("c/") for path in files(theirs))
-    outcome = Table.open(table.location, options=POLICIES["commits"][1]).services.clean()
+    outcome = Table.open(table.location, options=POLICIES["commits"][1]).services.clean.run()
     assert isinstance(outcome, Cleaned) and "c" not in outcome.metadata.partitions
     (savepoint,) = table.savepoints()
     assert "k8" in {r["id"] for r in data_rows(table, ["id"], as_of=savepoint.requested)}
@@ -202,7 +202,7 @@ def test_a_savepoint_keeps_its_files_in_a_partition_that_was_deleted(referee: Re
 @pytest.mark.parametrize("kind", KINDS)
 def test_hudi_and_hudi_rs_go_on_after_our_clean(kind: str, referee: Referee, tmp_path: Path) -> None:
     table = lived(tmp_path, kind, savepoint=False)
-    outcome = Table.open(table.location, options=POLICIES["commits"][1]).services.clean()
+    outcome = Table.open(table.location, options=POLICIES["commits"][1]).services.clean.run()
     assert isinstance(outcome, Cleaned)
     now = assert_hudi_reads_like_us(referee, table)
     if kind == "COPY_ON_WRITE":
@@ -216,7 +216,7 @@ def test_hudi_and_hudi_rs_go_on_after_our_clean(kind: str, referee: Referee, tmp
     assert len(table.timeline.where(action=Action.CLEAN)) > 1
     assert {r["v"] for r in data_rows(table, ["id", "v"]) if r["id"] in ("k0", "k5")} == {"theirs"}
     assert_hudi_reads_like_us(referee, table)
-    last = Table.open(table.location, options={"hoodie.clean.commits.retained": "1"}).services.clean(force=True)
+    last = Table.open(table.location, options={"hoodie.clean.commits.retained": "1"}).services.clean.run(force=True)
     assert isinstance(last, Cleaned | NothingToDo)
     assert_hudi_reads_like_us(referee, table)
 
@@ -228,7 +228,7 @@ def test_a_table_with_a_metadata_table_is_cleaned_and_goes_on(referee: Referee, 
         referee.write(location, rows, BASE | PARTITIONED, mode="append" if number else "overwrite")
     table = Table.open(location, options={"hoodie.clean.commits.retained": "1"})
     assert table.config.metadata_partitions
-    outcome = table.services.clean()
+    outcome = table.services.clean.run()
     assert isinstance(outcome, Cleaned) and outcome.files == 4
     # It lists the files that are gone, and Hudi makes it anew.
     assert not Table.open(location).config.metadata_partitions

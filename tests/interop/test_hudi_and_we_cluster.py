@@ -56,7 +56,7 @@ def plan_of(table: Table, instant: Instant) -> ClusteringPlan:
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_hudi_runs_our_plan_and_we_run_hudis(kind: str, referee: Referee, tmp_path: Path) -> None:
     table = filled(kind, tmp_path, **{SORT: "v,ts"})
-    planned = table.services.plan_clustering(force=True)
+    planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
     before = table.scan().to_arrow()
     assert_same(before, hudi_rs.read(table.location))
@@ -75,7 +75,7 @@ def test_hudi_runs_our_plan_and_we_run_hudis(kind: str, referee: Referee, tmp_pa
     plan = plan_of(table, theirs)
     assert plan.params[SORT] == "v"
     before = table.scan().to_arrow()
-    done = table.services.clustering()
+    done = table.services.clustering.run()
     assert isinstance(done, Committed) and done.instant.requested == theirs.requested
     assert done.metadata.replaced == plan.replaced
     assert_same(before, table.scan().to_arrow())
@@ -87,7 +87,7 @@ def test_hudi_runs_our_plan_and_we_run_hudis(kind: str, referee: Referee, tmp_pa
 
 def test_hudi_writes_to_what_we_clustered_along_a_curve(referee: Referee, tmp_path: Path) -> None:
     table = filled("COPY_ON_WRITE", tmp_path, **{SORT: "v,ts,id", LAYOUT: "hilbert"})
-    assert isinstance(table.services.clustering(force=True), Committed)
+    assert isinstance(table.services.clustering.run(force=True), Committed)
     check_storage(table)
     assert_hudi_reads_like_us(referee, table, past=True)
     options = {
@@ -99,7 +99,7 @@ def test_hudi_writes_to_what_we_clustered_along_a_curve(referee: Referee, tmp_pa
     found = {r["id"]: r["v"] for r in table.scan(["id", "v"]).to_arrow().to_pylist()}
     assert found["k3"] == found["new"] == "theirs"
     assert_hudi_reads_like_us(referee, table)
-    assert isinstance(table.services.clustering(force=True), Committed | NothingToDo)
+    assert isinstance(table.services.clustering.run(force=True), Committed | NothingToDo)
     assert_hudi_reads_like_us(referee, table, past=True)
 
 
@@ -129,7 +129,7 @@ def test_hudi_reads_and_finds_keys_in_files_that_we_joined_without_decoding_them
             referee.write(location, some, options, mode="append" if part else "overwrite")
     table = Table.open(location)
     before = table.scan().to_arrow()
-    outcome = table.services.clustering(force=True)
+    outcome = table.services.clustering.run(force=True)
     assert isinstance(outcome, Committed)
     storage = table.refresh().env.storage
     groups = [pq.ParquetFile(storage.open_input(stat.path)).num_row_groups for stat in outcome.metadata.stats]

@@ -52,7 +52,7 @@ def test_hudi_runs_our_plan_and_we_run_hudis(name: str, referee: Referee, tmp_pa
     table.upsert(batch(first))
     table.upsert(batch([first[0] | {"ts": 6, "v": "later"}, first[1] | {"ts": 9, DELETED: True}]))
     table.delete(batch([first[2]]).select(["id", "p"]))
-    plan = table.services.plan_compaction(force=True)
+    plan = table.services.compaction.schedule(force=True)
     assert isinstance(plan, Instant)
     table.upsert(batch([first[0] | {"ts": 7, "v": "meanwhile"}, first[4] | {"ts": 7, "v": "meanwhile"}]))
     before = table.scan().to_arrow()
@@ -68,7 +68,7 @@ def test_hudi_runs_our_plan_and_we_run_hudis(name: str, referee: Referee, tmp_pa
     (theirs,) = compactions(table)
     table.upsert(batch([first[5] | {"ts": 8, "v": "while it waits"}, first[8] | {"ts": 8, "v": "while it waits"}]))
     before = table.scan().to_arrow()
-    done = table.services.compaction()
+    done = table.services.compaction.run()
     assert isinstance(done, Committed) and done.instant.requested == theirs.requested
     assert_same(before, table.scan().to_arrow())
     assert_hudi_reads_like_us(referee, table)
@@ -106,7 +106,7 @@ def test_hudi_and_we_compact_each_others_logs(logs_of_hudi: tuple[str, dict[str,
     assert_hudi_reads_like_us(referee, table, past=True)
 
     table.upsert(batch([first[0] | {"ts": 20, "v": "ours"}, first[3] | {"ts": 20, "v": "back"}]))
-    assert isinstance(table.services.log_compaction(), Committed)
+    assert isinstance(table.services.log_compaction.run(), Committed)
     expected |= {"k0": "ours", "k3": "back"}
     assert values(table) == expected
     assert_hudi_reads_like_us(referee, table)
@@ -116,7 +116,7 @@ def test_hudi_and_we_compact_each_others_logs(logs_of_hudi: tuple[str, dict[str,
     expected |= {"k1": "theirs", "n1": "theirs"}
     assert values(table) == expected
     assert_hudi_reads_like_us(referee, table)
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert values(table) == expected
     assert_hudi_reads_like_us(referee, table)
     assert_read_optimized_alike(referee, table)

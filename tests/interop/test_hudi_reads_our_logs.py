@@ -69,7 +69,7 @@ def test_hudi_reads_our_partial_updates_like_us(name: str, referee: Referee, tmp
     assert any(block.is_partial for block in blocks(table)) == (name != "completed")
     # Hudi cannot show a partial row without the row it updates, as increments would; nor can it those it wrote itself.
     assert_hudi_reads_like_us(referee, table, past=name == "completed")
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert_hudi_reads_like_us(referee, table)
     late = ("first", 3.5) if not kind.event else ("first", 0.0)
     assert (values(table)["k0"], values(table, "amount")["k0"]) == ("whole", 1.25)
@@ -122,7 +122,7 @@ def test_hudi_reads_logs_of_a_schema_that_grew_like_us(referee: Referee, tmp_pat
     table.upsert(pa.Table.from_pylist([{"id": "a", "ts": 2, "n": 1 << 40, "who": who, "x": None}], grown))
     assert_hudi_reads_like_us(referee, table)
     assert values(table, "n") == {"a": 1 << 40, "b": 8, "c": 7}
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert_hudi_reads_like_us(referee, table)
 
 

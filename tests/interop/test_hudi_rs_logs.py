@@ -62,7 +62,7 @@ def test_hudi_rs_leaves_a_late_row_out_of_an_increment_with_a_compaction(tmp_pat
     table = create(Kind(partitioned=False), tmp_path)
     table.upsert(batch([row("a", ts=5)]))
     table.upsert(batch([row("a", ts=6, v="compacted")]))
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     table.upsert(batch([row("a", ts=4, v="late")]))
     (_, written, compacted, end) = (instant.completion for instant, _ in table.commits())
     for start in (written, compacted):

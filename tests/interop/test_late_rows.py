@@ -83,7 +83,7 @@ def test_deletes_are_kept_as_long_as_hudi_keeps_them(name: str, tmp_path: Path) 
         elif verb != "compact":
             getattr(table, verb)(batch(rows))
         elif table.config.is_merge_on_read:
-            assert isinstance(table.services.compaction(force=True), Committed)
+            assert isinstance(table.services.compaction.run(force=True), Committed)
     seen.append(shown(table.scan().to_arrow()))
     assert tuple(seen) == SHOWN[name]
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
@@ -116,7 +116,7 @@ def test_hudi_reads_a_table_that_remembers_deletes_like_us(name: str, referee: R
         if verb in ("upsert", "insert"):
             getattr(table, verb)(batch(rows))
         elif verb == "compact" and table.config.is_merge_on_read:
-            assert isinstance(table.services.compaction(force=True), Committed)
+            assert isinstance(table.services.compaction.run(force=True), Committed)
     assert shown(table.scan().to_arrow()) == {"newer", "tie"}
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
     assert_hudi_reads_like_us(referee, table, past=True)

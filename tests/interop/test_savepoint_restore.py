@@ -71,7 +71,7 @@ def live(table: Table, referee: Referee, *, begin: int = 1) -> list[tuple[str, d
             referee.write(table.location, rows, ON_OURS | {"hoodie.table.name": table.name})
         states.append((table.commits()[-1][0].requested, values(table)))
         if logged and number == begin + 1:
-            compacted = table.services.compaction(force=True)
+            compacted = table.services.compaction.run(force=True)
             assert isinstance(compacted, Committed)
             states.append((compacted.instant.requested, values(table)))
     table.insert_overwrite(batch([row("o1", p="a", v="overwritten")]))
@@ -97,7 +97,7 @@ def goes_on(table: Table, referee: Referee, expected: dict[str, str | None]) -> 
     )
     assert values(table) == expected | {"k1": "ours after", "k2": "theirs after"}
     if table.config.is_merge_on_read:
-        assert isinstance(table.services.compaction(force=True), Committed)
+        assert isinstance(table.services.compaction.run(force=True), Committed)
     assert_hudi_reads_like_us(referee, table)
 
 
@@ -177,7 +177,7 @@ def test_our_restore_is_planned_and_told_as_hudis(kind: str, referee: Referee, t
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]))
     kept = live(table, referee)[1][0]
     if table.config.is_merge_on_read:
-        table.services.plan_compaction(force=True)
+        table.services.compaction.schedule(force=True)
     table.savepoint(kept)
     would = table.restore(kept, dry_run=True)
     assert isinstance(would, Restored)
@@ -207,14 +207,14 @@ def test_a_compaction_planned_before_the_savepoint_stays_for_both(
     table = ours("MERGE_ON_READ", tmp_path)
     for number in range(2):
         table.upsert(batch([row(f"k{i}", p="ab"[i % 2], ts=number, v=str(number)) for i in range(4)]))
-    plan = table.services.plan_compaction(force=True)
+    plan = table.services.compaction.schedule(force=True)
     assert isinstance(plan, Instant)
     table.upsert(batch([row("k0", ts=5, v="kept")]))
     kept, rows = table.commits()[-1][0].requested, values(table)
     table.upsert(batch([row("k0", ts=6, v="undone")]))
     undone = [table.commits()[-1][0].requested]
     if carried_out:
-        assert isinstance(table.services.compaction(), Committed)
+        assert isinstance(table.services.compaction.run(), Committed)
     table.savepoint(kept)
     would = table.restore(kept, dry_run=True)
     assert isinstance(would, Restored) and [rollback.target for rollback in would.rollbacks] == undone
@@ -226,7 +226,7 @@ def test_a_compaction_planned_before_the_savepoint_stays_for_both(
         assert [i.requested for i in restored.timeline.where(pending=True)] == [plan.requested] * (not carried_out)
         assert values(restored) == rows
         if not carried_out:
-            assert isinstance(restored.services.compaction(), Committed)
+            assert isinstance(restored.services.compaction.run(), Committed)
         goes_on(restored, referee, rows)
 
 

@@ -74,7 +74,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     made.insert_overwrite(trips(3))
     clock.now = now_ms
     made.services.set_ttl("day=2018-*", rule_id="another year", max_partitions=1)
-    made.services.ttl_due()
+    made.services.ttl.due()
     return made
 
 
@@ -104,14 +104,14 @@ def test_hudi_and_we_expire_the_same_partitions(
     theirs = copied(table, "theirs")
     assert run_ttl(referee, theirs, strategy) == expired
     ours = Table.open(table.location, env=table.refresh().env, options={STRATEGY: strategy, DAYS: "10"})
-    done = ours.services.ttl()
+    done = ours.services.ttl.run()
     assert isinstance(done, Committed) and sorted(done.metadata.replaced) == expired
     left = assert_hudi_reads_like_us(referee, ours)
     assert left.num_rows == trips(*range(1, 11)).num_rows - trips(*(int(p[-2:]) for p in expired)).num_rows
     # What Hudi did is in our statistics as what we did.
     by_hudi = Table.open(theirs, options={STRATEGY: strategy, DAYS: "10"})
     assert assert_hudi_reads_like_us(referee, by_hudi).num_rows == left.num_rows
-    assert by_hudi.services.ttl_due().due is False
+    assert by_hudi.services.ttl.due().due is False
     last = by_hudi.commits()[-1][1]
     assert (last.operation, sorted(last.replaced)) == (done.metadata.operation, expired)
 
@@ -122,7 +122,7 @@ def test_hudi_takes_a_log_for_no_modification_and_we_do(table: Table, referee: R
     assert any(file_slice.logs for file_slice in load_slices(table.refresh(), partitions(1)))
     theirs = copied(table, "theirs")
     ours = Table.open(table.location, env=table.refresh().env, options={STRATEGY: "KEEP_BY_TIME", DAYS: "10"})
-    assert set(run_ttl(referee, theirs, "KEEP_BY_TIME")) - set(ours.services.plan_ttl().partitions) == set(
+    assert set(run_ttl(referee, theirs, "KEEP_BY_TIME")) - set(ours.services.ttl.plan().partitions) == set(
         partitions(1)
     )
 
@@ -134,7 +134,7 @@ def test_hudi_goes_on_with_a_table_of_which_we_expired_days(table: Table, refere
         env=table.refresh().env,
         options={"lakehouse.ttl.partition.age": "1d", "lakehouse.ttl.max.partitions": "4"},
     )
-    assert isinstance(ours.services.ttl(), Committed) and ours.partitions() == ()
+    assert isinstance(ours.services.ttl.run(), Committed) and ours.partitions() == ()
     options = {
         "hoodie.table.name": "trips",
         "hoodie.datasource.write.operation": "upsert",
@@ -147,4 +147,4 @@ def test_hudi_goes_on_with_a_table_of_which_we_expired_days(table: Table, refere
     assert list(ours.partitions()) == partitions(4)
     assert assert_hudi_reads_like_us(referee, ours).num_rows == trips(4).num_rows
     assert ours.services.ttl_rules()[0].id == "another year"
-    assert list(ours.services.plan_ttl().partitions) == partitions(4)
+    assert list(ours.services.ttl.plan().partitions) == partitions(4)

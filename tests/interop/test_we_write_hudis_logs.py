@@ -93,7 +93,7 @@ def test_hudi_and_we_write_its_table_in_turn(name: str, referee: Referee, tmp_pa
         table.delete(batch([row(f"t{turn}", p="a")]).select(["id", "p"]))
         del expected[f"t{turn}"]
         if turn == rounds - 2:
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
             assert_read_optimized_alike(referee, table)
         agree()
     kinds = {block.kind for block in blocks(table)}
@@ -189,7 +189,7 @@ def test_rows_meet_in_hudis_tables_as_their_payload_class_says(name: str, refere
     assert_hudi_reads_like_us(referee, table)
     referee.write(location, rows(3), options)
     before = assert_hudi_reads_like_us(referee, table)
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert_same(before, table.scan().to_arrow())
     table.upsert(rows(4))
     assert_hudi_reads_like_us(referee, table)
@@ -224,7 +224,7 @@ def test_payload_classes_of_version_eight_are_merged_as_hudi_does(
     assert_hudi_reads_like_us(referee, table)
     found = table.scan(schema.names).to_arrow().to_pylist()
     assert sorted(tuple(r[column] for column in schema.names) for r in found) == expected
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert_hudi_reads_like_us(referee, table)
 
 
@@ -273,7 +273,7 @@ def test_several_ordering_columns_are_compared_as_hudi_does(referee: Referee, tm
     table.upsert(rows(("a", 5, 5, False), ("d", 5, 6, True), ("e", 6, 1, False), ("f", 5, 4, True)))
     assert_hudi_reads_like_us(referee, table)
     assert values(table) == {"a": "5.6", "b": "5.5", "e": "6.1", "f": "5.5"}
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     referee.write(location, rows(("a", 5, 7, False), ("e", 6, 0, True)), options)
     assert_hudi_reads_like_us(referee, table)
     assert values(table) == {"a": "5.7", "b": "5.5", "e": "6.1", "f": "5.5"}
@@ -299,7 +299,7 @@ def test_rows_that_share_a_key_are_changed_where_hudi_does(logs: Options, refere
     # Our logs go by key alone, and so does Hudi from then on: the first row meets them.
     table.upsert(batch([row("a", ts=9, v="ours")]))
     assert shown() == ["ours", "two"]
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert shown() == ["ours", "two"]
 
 
@@ -314,7 +314,7 @@ def test_all_types_of_hudis_logs_are_read(logs: Options, referee: Referee, tmp_p
     assert len(blocks(table)) == 1
     assert len(assert_hudi_reads_like_us(referee, table)) == 3
     table.upsert(pa.Table.from_pylist([everything_writable(3) | {"ts": 9, "day": None}], schema=EVERYTHING))
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert len(assert_hudi_reads_like_us(referee, table)) == 3
 
 

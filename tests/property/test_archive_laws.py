@@ -42,8 +42,8 @@ def table_with_a_past(storage: Storage, index: str) -> Storage:
             table.rollback(table.upsert(batch({("a", "a9"): 1})).instant.requested)  # type: ignore[union-attr]
         if number in (3, 5):
             if table.config.is_merge_on_read:
-                table.services.compaction(force=True)
-            table.services.clean(force=True)
+                table.services.compaction.run(force=True)
+            table.services.clean.run(force=True)
     return storage
 
 
@@ -61,7 +61,7 @@ def expected(index: str) -> Mapping[str, Any]:
 @cache
 def trace(index: str) -> tuple[str, ...]:
     storage = FaultyStorage(copy_of(past(index)))
-    assert isinstance(open_as(storage, DEAD, **EAGERLY).services.archive(), Archived)
+    assert isinstance(open_as(storage, DEAD, **EAGERLY).services.archive.run(), Archived)
     return tuple(storage.trace)
 
 
@@ -69,10 +69,10 @@ def settled(storage: Storage, index: str, pid: int = SURVIVOR) -> None:
     """Check that readers see what they saw, that the next archive ends the work, and that writers go on."""
     table = open_as(storage, pid, [DEAD], **EAGERLY)
     assert_same(seen(table, ranges=False), expected(index))
-    outcome = table.services.archive(force=True)
+    outcome = table.services.archive.run(force=True)
     assert_same(seen(table, ranges=False), expected(index))
     assert len(table.timeline.writes()) == 2, outcome
-    assert isinstance(table.services.archive(force=True), NothingToDo)
+    assert isinstance(table.services.archive.run(force=True), NothingToDo)
     before = len(every_write(table))
     table.upsert(batch({("a", "a0"): 99}))
     assert len(every_write(table)) == before + 1
@@ -86,7 +86,7 @@ def test_after_a_crash_at_any_step_readers_see_the_same_and_the_next_archive_end
     for step, mode in share_of(points(trace(index)), index, SHARES[index]):
         storage = copy_of(past(index))
         with pytest.raises(SimulatedCrash):
-            open_as(FaultyStorage(storage, step, mode), DEAD, **EAGERLY).services.archive()
+            open_as(FaultyStorage(storage, step, mode), DEAD, **EAGERLY).services.archive.run()
         settled(storage, index)
 
 
@@ -95,7 +95,7 @@ def test_an_archiver_whose_replies_are_lost_can_be_run_again(index: str) -> None
     for step, _ in share_of(changing_steps(index), index, SHARES[index]):
         storage = copy_of(past(index))
         with suppress(LakehouseError):
-            open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD, **EAGERLY).services.archive()
+            open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD, **EAGERLY).services.archive.run()
         settled(storage, index)
 
 
@@ -107,28 +107,28 @@ def test_an_archiver_that_is_taken_for_dead_at_any_step_does_no_harm(
     def other(storage: Storage) -> None:
         table = open_as(storage, SURVIVOR, [DEAD], **EAGERLY)
         if rival == "archive":
-            table.services.archive(force=True)
+            table.services.archive.run(force=True)
         else:
             table.upsert(batch({("a", "a1"): 77}))
 
     for step, _ in share_of(changing_steps(index), (index, rival), SHARES[index]):
         storage = copy_of(past(index))
         with suppress(RetryableError):
-            open_as(Interrupted(storage, step, other, monkeypatch), DEAD, **EAGERLY).services.archive()
+            open_as(Interrupted(storage, step, other, monkeypatch), DEAD, **EAGERLY).services.archive.run()
         table = open_as(storage, SURVIVOR, [DEAD], **EAGERLY)
         assert len(every_write(table)) == len(expected(index)["changed"][0]) + (rival == "upsert")
         found, wanted = views_of(table), expected(index)
         assert {name: found[name] for name in found if name in wanted and name != "now"} == {
             name: answer for name, answer in wanted.items() if name.startswith("as of")
         }
-        table.services.archive(force=True)
-        assert isinstance(table.services.archive(force=True), NothingToDo)
+        table.services.archive.run(force=True)
+        assert isinstance(table.services.archive.run(force=True), NothingToDo)
         assert views_of(table) == found
 
 
 def test_a_reader_finds_the_whole_archive_while_it_is_merged_and_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = copy_of(past("SIMPLE"))
-    open_as(storage, DEAD, **EAGERLY).services.archive()
+    open_as(storage, DEAD, **EAGERLY).services.archive.run()
     known = [instant.requested for instant in open_as(storage, SURVIVOR).archived()]
     begin = open_as(storage, SURVIVOR).archived().by_completion()[0].completion
 
@@ -136,7 +136,7 @@ def test_a_reader_finds_the_whole_archive_while_it_is_merged_and_cleaned(monkeyp
         table = open_as(store, DEAD, **EAGERLY)
         for number in range(6):
             table.upsert(batch({("a", "a0"): 50 + number}))
-            table.services.archive(force=True)
+            table.services.archive.run(force=True)
 
     probe = FaultyStorage(copy_of(storage))
     open_as(probe, SURVIVOR).changes(begin)
@@ -154,7 +154,7 @@ def test_no_savepoint_is_made_of_a_commit_that_is_archived_meanwhile(
 
     def archives(store: Storage) -> None:
         with suppress(RetryableError):
-            open_as(store, SURVIVOR, dead, **EAGERLY, **wait).services.archive(force=True)
+            open_as(store, SURVIVOR, dead, **EAGERLY, **wait).services.archive.run(force=True)
 
     base = MemoryStorage()
     create(base, "SIMPLE")
@@ -212,7 +212,7 @@ def test_archives_change_nothing_that_readers_see(
             table.savepoint()
         if number in archived_at or event == "archive":
             before = seen(table, ranges=False)
-            table.services.archive(force=True)
+            table.services.archive.run(force=True)
             assert_same(seen(table, ranges=False), before)
     for savepoint in table.savepoints():
         before = seen(table, ranges=False)
@@ -234,8 +234,8 @@ def happen(table: Table, event: str, choice: int, number: int) -> None:
     elif event == "delete_partitions":
         table.delete_partitions(["abc"[choice % 3]])
     elif event == "compaction" and table.config.is_merge_on_read:
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
     elif event == "clean":
-        table.services.clean(force=True)
+        table.services.clean.run(force=True)
     elif event == "rollback" and len(table.timeline.writes()) > 1:
         table.rollback(table.timeline.writes().by_completion()[-1].requested)

@@ -64,13 +64,13 @@ def serve(table: Table, service: str) -> None:
     if not table.config.is_merge_on_read:
         return
     if service == "plan compaction":
-        table.services.plan_compaction(force=True)
+        table.services.compaction.schedule(force=True)
     elif service == "run compaction":
-        table.services.compaction()
+        table.services.compaction.run()
     elif service == "compact":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
     else:
-        table.services.log_compaction(force=True)
+        table.services.log_compaction.run(force=True)
 
 
 def values(row: dict[str, Any]) -> Row:

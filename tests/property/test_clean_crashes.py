@@ -43,12 +43,12 @@ def unplanned(kind: str) -> Storage:
     table.bulk_insert(batch({key: 0 for key in BASE} | {("x", "x1"): 1}))
     table.upsert(batch({("a", "a0"): 1, ("b", "b0"): 1}))
     if kind != "SIMPLE":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
     table.delete_partitions(["x"])
     table.insert_overwrite(batch({key: 1 for key in BASE if key[0] == "b"}))
     table.upsert(batch({key: 1 for key in BASE if key[0] == "a"}))
     if kind != "SIMPLE":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
     table.upsert(batch({("a", "a0"): 1}))
     table.upsert(batch({("a", "a1"): 1}))
     return storage
@@ -57,7 +57,7 @@ def unplanned(kind: str) -> Storage:
 @cache
 def with_plan(kind: str) -> Storage:
     storage = copy_of(unplanned(kind))
-    assert isinstance(open_as(storage, 1, **CLEANING).services.plan_clean(), Instant)
+    assert isinstance(open_as(storage, 1, **CLEANING).services.clean.schedule(), Instant)
     return storage
 
 
@@ -67,7 +67,7 @@ def base(kind: str, planned: bool = False) -> Storage:
 
 
 def clean(table: Table) -> object:
-    return table.services.clean(force=True)
+    return table.services.clean.run(force=True)
 
 
 def cleaner(storage: Storage, pid: int, *dead: int, **options: str) -> Table:
@@ -179,7 +179,7 @@ def test_two_cleaners_at_once_carry_each_plan_out_once(
             clean(cleaner(storage, SURVIVOR, **NO_WAIT))
             turns.append("had a turn")
         except RetryableError as error:
-            assert "another executor, which is alive" in str(error) or f'"pid": {DEAD}' in str(error)
+            assert "another executor, whose heartbeat is valid" in str(error) or f'"pid": {DEAD}' in str(error)
             turns.append("refused")
 
     for number, name in share_of(enumerate(trace(kind, planned), start=1), kind, 4):
@@ -218,7 +218,7 @@ def others() -> dict[str, tuple[Callable[[Table], object], Callable[[Rows], Rows
         name: (VERBS[name].run, VERBS[name].after) for name in ("upsert", "insert_overwrite", "delete_partitions")
     }
     return found | {
-        "compaction": (lambda table: table.services.compaction(force=True), lambda rows: rows),
+        "compaction": (lambda table: table.services.compaction.run(force=True), lambda rows: rows),
         "savepoint": (lambda table: table.savepoint(), lambda rows: rows),
         "rollback": (lambda table: table.rollback(table.commits()[-1][0].requested), lambda rows: rows),
     }

@@ -155,7 +155,7 @@ def test_what_is_retained_reads_as_before_and_what_nobody_needs_is_gone(
             before = files_of(table)
             pins = [i.requested for i in done.instants[-retained - 2 :][:1]] if data.draw(st.booleans()) else []
             pinned = {pin: readable(table, pin) for pin in pins}
-            outcome = table.services.clean(pinned=pins, force=True)
+            outcome = table.services.clean.run(pinned=pins, force=True)
             last = last_clean(table.refresh())
             check_reads(run, last.earliest if last else "", [pin for pin, was in pinned.items() if was])
             if isinstance(outcome, NothingToDo):
@@ -172,7 +172,7 @@ def test_what_is_retained_reads_as_before_and_what_nobody_needs_is_gone(
                 options={"hoodie.clean.commits.retained": str(retained), "hoodie.clean.incremental.enabled": "false"},
                 env=table.refresh().env,
             )
-            assert isinstance(everywhere.services.clean(dry_run=True, force=True, pinned=pins), NothingToDo)
+            assert isinstance(everywhere.services.clean.plan(force=True, pinned=pins), NothingToDo)
 
 
 def readable(table: Table, instant: str) -> bool:
@@ -197,6 +197,6 @@ def test_where_versions_are_counted_the_newest_rows_stay_and_the_past_reads_righ
     for aside in life:
         if aside == "clean":
             table = Table.open(run.table.location, options=versions, env=run.table.refresh().env)
-            table.services.clean(force=True)
+            table.services.clean.run(force=True)
             check_reads(run, "9" * 17, [])
-            assert isinstance(table.services.clean(dry_run=True, force=True), NothingToDo)
+            assert isinstance(table.services.clean.plan(force=True), NothingToDo)

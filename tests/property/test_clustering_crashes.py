@@ -45,11 +45,11 @@ WRITES = (
 
 
 def plan(storage: Storage, pid: int = DEAD, dead: tuple[int, ...] = (), **options: str) -> object:
-    return open_as(storage, pid, dead, **SORTED, **options).services.plan_clustering(force=True)
+    return open_as(storage, pid, dead, **SORTED, **options).services.clustering.schedule(force=True)
 
 
 def run(storage: Storage, pid: int = DEAD, dead: tuple[int, ...] = (), **options: str) -> object:
-    return open_as(storage, pid, dead, **SORTED, **options).services.clustering(force=True)
+    return open_as(storage, pid, dead, **SORTED, **options).services.clustering.run(force=True)
 
 
 ACTS: dict[str, Callable[..., object]] = {"plan": plan, "run": run}
@@ -164,8 +164,8 @@ def test_a_clustering_of_unknown_fate_deletes_nothing_and_keeps_others_off(lands
     assert unanswered.deleted == []
     if not lands:
         (requested,) = pending(storage)
-        with pytest.raises(RetryableError, match="another executor, which is alive"):
-            open_as(storage, SURVIVOR).services.clustering(instant=requested)
+        with pytest.raises(RetryableError, match="another executor, whose heartbeat is valid"):
+            open_as(storage, SURVIVOR).services.clustering.run(instant=requested)
     run(storage, SURVIVOR, (DEAD,))
     assert pending(storage) == []
     recover(storage, BASE)
@@ -177,7 +177,7 @@ def test_a_second_executor_is_refused_while_the_first_lives(monkeypatch: pytest.
 
     def rival(storage: Storage) -> None:
         try:
-            open_as(storage, SURVIVOR, **NO_WAIT).services.clustering(instant=requested)
+            open_as(storage, SURVIVOR, **NO_WAIT).services.clustering.run(instant=requested)
             turns.append("done")
         except RetryableError as error:
             assert requested in str(error) or f'"pid": {DEAD}' in str(error)
@@ -244,7 +244,7 @@ def test_a_writer_may_come_at_any_step_of_a_running_plan_and_no_row_is_lost(
         assert rows_of(storage) == rows, name
         assert pending(storage) == [], name
         if isinstance(outcome, NothingToDo):
-            assert turns[-1] == "wrote" and "gave way" in outcome.reason, name
+            assert turns[-1] == "wrote" and "was dropped" in outcome.reason, name
             run(storage, SURVIVOR)
         recover(storage, rows, ())
     assert updates == "reject" or "refused" not in turns
@@ -296,12 +296,12 @@ def test_a_plan_that_gives_way_is_gone_whenever_its_executor_dies(kind: str) -> 
     rows = VERBS["upsert"].after(BASE)
     whole = FaultyStorage(copy_of(first))
     (requested,) = pending(first)
-    assert isinstance(open_as(whole, DEAD).services.clustering(instant=requested), NothingToDo)
+    assert isinstance(open_as(whole, DEAD).services.clustering.run(instant=requested), NothingToDo)
     assert rows_of(whole.inner) == rows and leftovers(whole.inner) == []
     for step, mode in share_of(points(whole.trace), kind, 8):
         storage = copy_of(first)
         with pytest.raises(SimulatedCrash):
-            open_as(FaultyStorage(storage, step, mode), DEAD).services.clustering(instant=requested)
+            open_as(FaultyStorage(storage, step, mode), DEAD).services.clustering.run(instant=requested)
         assert rows_of(storage) == rows
         assert isinstance(run(storage, SURVIVOR, (DEAD,)), Committed), "in its place a new one is planned"
         assert requested not in pending(storage)
@@ -316,7 +316,7 @@ def test_a_completed_clustering_is_rolled_back_to_its_plan_and_run_again(kind: s
     table = open_as(storage, SURVIVOR)
     table.rollback(requested)
     assert rows_of(storage) == BASE and pending(storage) == [requested]
-    assert isinstance(table.services.clustering(instant=requested), Committed)
+    assert isinstance(table.services.clustering.run(instant=requested), Committed)
     recover(storage, BASE, ())
     table.restore(table.commits()[0][0].requested)
     assert pending(storage) == [] and leftovers(storage) == []

@@ -67,7 +67,7 @@ def test_no_row_changes_and_the_past_stays_what_it_was(layout: str, shape: Shape
         instant.requested: counted(table.incremental(begin.completion, instant.completion).to_arrow().to_pylist(), KEPT)
         for (begin, _), (instant, _) in pairwise(commits)
     }
-    outcome = table.services.clustering(force=True)
+    outcome = table.services.clustering.run(force=True)
     assert kept(table) == before
     check_storage(table, unique=False)
     if isinstance(outcome, NothingToDo):
@@ -79,7 +79,7 @@ def test_no_row_changes_and_the_past_stays_what_it_was(layout: str, shape: Shape
         assert counted(found, KEPT) == changed[instant.requested]
     assert table.incremental(commits[-1][0].completion).count() == 0, "no row was changed by it"
     assert counted(table.incremental("earliest").to_arrow().to_pylist(), KEPT) == before
-    assert isinstance(table.services.clustering(force=True), NothingToDo), "there is nothing left to gain"
+    assert isinstance(table.services.clustering.run(force=True), NothingToDo), "there is nothing left to gain"
 
 
 @examples(15)
@@ -88,9 +88,9 @@ def test_each_group_becomes_as_many_files_as_planned_and_its_rows_are_in_order(
     shape: Shape, rows: list[list[Row]], layout: str, outputs: int
 ) -> None:
     table = filled(shape, rows, LAYOUTS[layout] | {TARGET: str(40_000 // outputs)})
-    proposed = table.services.propose_clustering()
-    outcome = table.services.clustering(force=True)
-    if proposed is None:
+    proposed = table.services.clustering.plan(force=True)
+    outcome = table.services.clustering.run(force=True)
+    if isinstance(proposed, NothingToDo):
         assert isinstance(outcome, NothingToDo)
         return
     assert isinstance(outcome, Committed)
@@ -115,15 +115,15 @@ def test_each_group_becomes_as_many_files_as_planned_and_its_rows_are_in_order(
 @given(shape=clustered_shapes, rows=batches, layout=st.sampled_from(sorted(LAYOUTS)))
 def test_planning_twice_gives_one_plan_and_a_dry_run_tells_it(shape: Shape, rows: list[list[Row]], layout: str) -> None:
     table = filled(shape, rows, LAYOUTS[layout])
-    proposed = table.services.propose_clustering()
-    assert table.services.propose_clustering() == proposed
-    planned = table.services.plan_clustering(force=True)
-    assert isinstance(planned, Instant) == (proposed is not None)
+    proposed = table.services.clustering.plan(force=True)
+    assert table.services.clustering.plan(force=True) == proposed
+    planned = table.services.clustering.schedule(force=True)
+    assert isinstance(planned, Instant) != isinstance(proposed, NothingToDo)
     if isinstance(planned, Instant):
         data = table.refresh().store.read(planned, State.REQUESTED)
         stored = decode_clustering_plan(data or b"")
         assert stored is not None and stored.groups == proposed.groups  # type: ignore[union-attr]
-        assert not isinstance(table.services.plan_clustering(force=True), Instant), "its groups are held"
-        assert table.services.clustering_due().pending == (planned.requested,)
+        assert not isinstance(table.services.clustering.schedule(force=True), Instant), "its groups are held"
+        assert table.services.clustering.due().pending == (planned.requested,)
         seen = {(piece.partition, piece.file_id) for piece in load_slices(table.refresh())}
         assert {(piece.partition, piece.file_id) for piece in stored.slices} <= seen

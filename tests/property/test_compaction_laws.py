@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.core.format.timeline.compaction import decode_compaction_plan
-from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Instant, State
 from tests.support.merged_run import meeting_rows, merged_shapes
@@ -45,11 +45,11 @@ batches = st.lists(st.lists(meeting_rows(), min_size=4, max_size=12), min_size=2
 def test_no_row_changes_and_nothing_is_left_behind(logs_only: bool, shape: Shape, rows: list[list[Row]]) -> None:
     table = filled(shape, rows)
     before, had_logs = kept(table), with_logs(table)
-    outcome = table.services.log_compaction() if logs_only else table.services.compaction(force=True)
+    outcome = table.services.log_compaction.run() if logs_only else table.services.compaction.run(force=True)
     assert kept(table) == before
     if logs_only:
         assert with_logs(table) == had_logs
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
     else:
         assert isinstance(outcome, Committed) == had_logs
     assert not with_logs(table)
@@ -61,13 +61,13 @@ def test_no_row_changes_and_nothing_is_left_behind(logs_only: bool, shape: Shape
 @given(shape=merged_shapes(), rows=batches)
 def test_planning_twice_gives_one_plan_and_a_dry_run_tells_it(shape: Shape, rows: list[list[Row]]) -> None:
     table = filled(shape, rows)
-    proposed = table.services.propose_compaction()
-    assert table.services.propose_compaction() == proposed
-    planned = table.services.plan_compaction(force=True)
-    assert isinstance(planned, Instant) == (proposed is not None)
+    proposed = table.services.compaction.plan(force=True)
+    assert table.services.compaction.plan(force=True) == proposed
+    planned = table.services.compaction.schedule(force=True)
+    assert isinstance(planned, Instant) != isinstance(proposed, NothingToDo)
     if isinstance(planned, Instant):
         data = table.refresh().store.read(planned, State.REQUESTED)
         assert data is not None
         stored = decode_compaction_plan(data)
         assert stored.operations == proposed.operations
-        assert not isinstance(table.services.plan_compaction(force=True), Instant), "its groups are held"
+        assert not isinstance(table.services.compaction.schedule(force=True), Instant), "its groups are held"

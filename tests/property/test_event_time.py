@@ -169,7 +169,7 @@ def test_reads_by_event_time_see_the_rows_of_the_model(
         rows = [row(f"{number}-{n}", at=DAY + timedelta(hours=time)) for n, time in enumerate(times)]
         table.insert(batch(rows, TIMED))
         if number == archive_after:
-            table.services.archive()
+            table.services.archive.run()
     history = [Write(events=tuple(times)) for times in days]
     for at in range(14):
         moment = DAY + timedelta(hours=at)

@@ -83,24 +83,24 @@ def arrivals(events: Sequence[tuple[int, bool]]) -> list[list[list[tuple[int, bo
 def compact(table: Table) -> None:
     """Make base files of logs, where there can be any."""
     if table.config.is_merge_on_read:
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
 
 
 def compact_logs(table: Table) -> None:
     """Make one log of several."""
     if table.config.is_merge_on_read:
-        table.services.log_compaction(force=True)
+        table.services.log_compaction.run(force=True)
 
 
 def cluster(table: Table) -> None:
     """Make new file groups, where the index allows it."""
     if table.config.raw.get("hoodie.index.type") != "BUCKET":
-        table.services.clustering(force=True)
+        table.services.clustering.run(force=True)
 
 
 def clean(table: Table) -> None:
     """Remove what only the past needs."""
-    table.with_options({"hoodie.clean.commits.retained": "1"}).services.clean(force=True)
+    table.with_options({"hoodie.clean.commits.retained": "1"}).services.clean.run(force=True)
 
 
 SERVICES: Mapping[str, Callable[[Table], None]] = {

@@ -164,7 +164,7 @@ def test_two_writers_of_different_columns_lose_no_cell_and_add_columns_in_the_or
     }
     names = [name for name in open_as(storage, 999).schema.names if not name.startswith("_hoodie")]
     assert names == ["id", "x", "y", "w", "z"]
-    open_as(storage, 999).services.compaction(force=True)
+    open_as(storage, 999).services.compaction.run(force=True)
     assert cells(storage)["c"] == {"x": 1, "y": 2, "w": "w", "z": 1.5}
 
 
@@ -316,6 +316,6 @@ def test_what_a_writer_that_never_waits_brings_after_an_overwrite_is_seen() -> N
         open_as(storage, ONE, **OPTIMISTIC).delete_partitions(["e"])
         assert rows_of(storage) == rows
     open_as(storage, ONE, **NON_BLOCKING).upsert(batch({("e", "e1"): 6}))
-    open_as(storage, ONE).services.compaction(force=True)
+    open_as(storage, ONE).services.compaction.run(force=True)
     assert rows_of(storage) == {**rows, ("e", "e1"): 6}
     assert leftovers(storage) == []

@@ -98,7 +98,7 @@ def test_after_a_crash_at_any_step_of_planning_there_is_a_whole_plan_or_none(ind
         die(storage, "plan compaction", step, mode)
         outcomes.add(len(pending(storage)))
         assert rows_of(storage) == BASE
-        outcome = open_as(storage, SURVIVOR, [DEAD]).services.compaction(force=True)
+        outcome = open_as(storage, SURVIVOR, [DEAD]).services.compaction.run(force=True)
         assert isinstance(outcome, Committed)
         recover(storage, BASE)
     assert outcomes == {0, 1}
@@ -153,8 +153,8 @@ def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_com
         rows = VERBS[verb].after(BASE) if verb in VERBS and succeeded else BASE
         # The same process goes on: it is alive, so nobody may have to wait for its lease to end.
         if verb in SERVICES:
-            open_as(storage, DEAD).services.compaction(force=True)
-            open_as(storage, DEAD).services.log_compaction()
+            open_as(storage, DEAD).services.compaction.run(force=True)
+            open_as(storage, DEAD).services.log_compaction.run()
         assert rows_of(storage) == rows, name
         open_as(storage, DEAD).upsert(batch(RECOVERY))
         assert rows_of(storage) == {**rows, **RECOVERY}, name
@@ -171,8 +171,8 @@ def test_a_compaction_of_unknown_fate_deletes_nothing_and_keeps_others_off(lands
     if not lands:
         # It may land yet, so while the executor lives and its lease lasts, nobody may delete its files.
         (requested,) = pending(storage)
-        with pytest.raises(RetryableError, match="another executor, which is alive"):
-            open_as(storage, SURVIVOR).services.compaction(instant=requested)
+        with pytest.raises(RetryableError, match="another executor, whose heartbeat is valid"):
+            open_as(storage, SURVIVOR).services.compaction.run(instant=requested)
     run_verb("compaction", open_as(storage, SURVIVOR, [DEAD]))
     assert pending(storage) == []
     recover(storage, BASE)
@@ -185,7 +185,7 @@ def test_a_second_executor_is_refused_while_the_first_lives(service: str, monkey
 
     def rival(storage: Storage) -> None:
         services = open_as(storage, SURVIVOR, **NO_WAIT).services
-        run = services.compaction if service == "compaction" else services.log_compaction
+        run = services.compaction.run if service == "compaction" else services.log_compaction.run
         try:
             run(instant=requested)
             turns.append("done")
@@ -322,7 +322,7 @@ def test_a_writer_may_commit_at_any_step_of_a_running_plan(
         assert pending(storage) == []
         rows = VERBS["upsert"].after(BASE) if turns[-1] else BASE
         assert rows_of(storage) == rows, steps[number - 1]
-        open_as(storage, SURVIVOR).services.compaction(force=True)
+        open_as(storage, SURVIVOR).services.compaction.run(force=True)
         recover(storage, rows, ())
     assert set(turns) == {True, False}
 
@@ -359,7 +359,7 @@ def test_a_plan_may_be_made_and_carried_out_at_any_step_of_a_writer(
         rows, name = VERBS[verb].after(BASE), (service, steps[number - 1])
         assert rows_of(storage) == rows, name
         with suppress(RetryableError):
-            open_as(storage, SURVIVOR).services.compaction(force=True)
+            open_as(storage, SURVIVOR).services.compaction.run(force=True)
         assert pending(storage) == []
         recover(storage, rows, ())
 
@@ -380,7 +380,7 @@ def test_two_writers_and_a_planner_meet_at_any_step_and_nothing_is_lost(
         except RetryableError:
             turns.append(False)
         with suppress(RetryableError):
-            open_as(storage, THIRD, **NO_WAIT).services.plan_compaction(force=True)
+            open_as(storage, THIRD, **NO_WAIT).services.compaction.schedule(force=True)
         check_plans(storage)
 
     steps = FaultyStorage(copy_of(base(index)))
@@ -390,6 +390,6 @@ def test_two_writers_and_a_planner_meet_at_any_step_and_nothing_is_lost(
         open_as(Interrupted(storage, number, rival, monkeypatch), DEAD, **several).upsert(batch(mine))
         rows = BASE | mine | (other if turns[-1] else {})
         assert rows_of(storage) == rows, steps.trace[number - 1]
-        open_as(storage, SURVIVOR).services.compaction(force=True)
+        open_as(storage, SURVIVOR).services.compaction.run(force=True)
         recover(storage, rows, ())
     assert turns.count(True) > len(turns) // 2

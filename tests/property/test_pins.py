@@ -116,7 +116,7 @@ def test_what_is_published_of_a_partition_stays_though_it_expires(drawn: list[tu
             job.table.upsert(rows_of(("ab"[number % 2], at.isoformat(), number)))
             days.setdefault(f"day={at:%Y-%m-%d}", {})["ab"[number % 2]] = number
         elif what == "ttl":
-            outcome = job.table.services.ttl() if days else None
+            outcome = job.table.services.ttl.run() if days else None
             for partition in outcome.metadata.replaced if isinstance(outcome, Committed) else ():
                 days.pop(f"day={partition}")
         elif what == "publish" and days:
@@ -179,7 +179,7 @@ def _service(job: PublishJob, name: str) -> None:
     services = job.table.services
     if name == "compaction" and not job.table.config.is_merge_on_read:
         return
-    getattr(services, name)(force=True)
+    services.named(name).run(force=True)
 
 
 def _check(job: PublishJob, model: Model, published: tuple[str, ...]) -> None:

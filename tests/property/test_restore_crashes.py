@@ -63,10 +63,10 @@ def history(index: str) -> History:
         rows = VERBS[name].after(rows)
         states.append(rows)
         if index in LOGGED and number == 0:
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
             states.append(rows)
     if index in LOGGED:
-        table.services.plan_compaction(force=True)
+        table.services.compaction.schedule(force=True)
     instants = [instant.requested for instant, _ in table.commits()]
     with pytest.raises(SimulatedCrash):
         VERBS["upsert"].run(open_as(FaultyStorage(storage, _last_data_file(storage)), LOST))
@@ -109,7 +109,7 @@ def refused(storage: Storage, index: str) -> None:
     table = open_as(storage, THIRD, range(LOST, THIRD))
     verbs: list[Callable[[], object]] = [lambda: table.upsert(batch(RECOVERY)), table.rollback_failed, table.savepoint]
     if index in LOGGED:
-        verbs.append(lambda: table.services.compaction(force=True))
+        verbs.append(lambda: table.services.compaction.run(force=True))
     lazy = open_as(storage, THIRD, range(LOST, THIRD), **{"hoodie.clean.failed.writes.policy": "LAZY"})
     for verb in (*verbs, lambda: lazy.upsert(batch(RECOVERY))):
         with pytest.raises(RetryableError, match=f"restore run --table .* --to {target}"):
@@ -252,7 +252,7 @@ def test_a_living_writer_that_a_restore_overtakes_at_any_step_leaves_all_or_noth
         undone = Action.RESTORE in {instant.action for instant in open_as(storage, THIRD).timeline}
         assert found in (before, before | RECOVERY) or not undone, name
         if index in LOGGED and not undone:
-            open_as(storage, SURVIVOR, [LOST]).services.compaction()
+            open_as(storage, SURVIVOR, [LOST]).services.compaction.run()
         settled(storage, found)
     assert outcomes == {"written", "refused"}
 
@@ -264,7 +264,7 @@ def newest(index: str) -> Storage:
     table = open_as(storage, DEAD, [LOST])
     table.rollback_failed()
     if index in LOGGED:
-        table.services.compaction()
+        table.services.compaction.run()
     return storage
 
 
@@ -293,7 +293,7 @@ def test_after_a_crash_at_any_step_a_rollback_is_finished_by_the_next_one(index:
                 assert timeline_of(storage) == timeline_of(whole.inner)
             if index in LOGGED:
                 assert rows_of(storage) == rows
-                open_as(storage, SURVIVOR, range(LOST, SURVIVOR)).services.compaction(force=True)
+                open_as(storage, SURVIVOR, range(LOST, SURVIVOR)).services.compaction.run(force=True)
             settled(storage, rows)
 
 

@@ -47,9 +47,9 @@ def then(run: Run, target: Instant) -> None:
     check_storage(run.table, plans=kept)
     if run.shape.is_merge_on_read:
         while plans(run):
-            run.table.services.compaction()
-            run.table.services.log_compaction()
-        run.table.services.compaction(force=True)
+            run.table.services.compaction.run()
+            run.table.services.log_compaction.run()
+        run.table.services.compaction.run(force=True)
         assert read(run.table) == expected
 
 

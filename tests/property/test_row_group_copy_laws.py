@@ -95,7 +95,7 @@ def test_copied_rows_are_those_that_were_stored(shape: Shape, rows: list[list[Ro
     before = kept(table)
     with pytest.MonkeyPatch.context() as patch:
         copied_always(patch)
-        outcome = table.services.clustering(force=True)
+        outcome = table.services.clustering.run(force=True)
     assert kept(table) == before
     check_storage(table, unique=False)
     assert isinstance(outcome, NothingToDo) or outcome.metadata.replaced
@@ -110,7 +110,7 @@ def test_files_are_joined_as_they_are_and_written_to_like_others(copies: Counter
     for number in range(4):
         table.insert(batch([row(f"k{number}{i}", v=f"{number}{i}") for i in range(3)]))
     before = data_rows(table)
-    outcome = table.services.clustering(force=True)
+    outcome = table.services.clustering.run(force=True)
     assert isinstance(outcome, Committed) and copies["files"] == 1
     (stat,) = outcome.metadata.stats
     storage = table.refresh().env.storage
@@ -130,12 +130,12 @@ def test_columns_that_differ_and_small_row_groups_are_written_anew(
     table = make_table(small_files())
     table.insert(batch([row("a")]))
     table.insert(batch([row("b")]).append_column("extra", pa.array(["x"])))
-    assert isinstance(table.services.clustering(force=True), Committed)
+    assert isinstance(table.services.clustering.run(force=True), Committed)
     assert copies["files"] == 0
     for number in range(2):
         table.insert(batch([row(f"k{number}", p="b")]).append_column("extra", pa.array(["x"])))
     monkeypatch.setattr(row_group_copy, "MIN_GROUP_BYTES", 1 << 20)
-    assert isinstance(table.services.clustering(force=True), Committed)
+    assert isinstance(table.services.clustering.run(force=True), Committed)
     assert copies["files"] == 0
     assert sorted((r["id"], r["extra"]) for r in data_rows(table)) == [
         ("a", None),
@@ -149,12 +149,12 @@ def test_a_file_that_was_cut_off_after_the_plan_is_named() -> None:
     table = make_table(small_files())
     for number in range(2):
         table.insert(batch([row(f"k{number}")]))
-    table.services.plan_clustering(force=True)
+    table.services.clustering.schedule(force=True)
     storage = table.refresh().env.storage
     broken = table.scan().plan().plan.files[0].path
     storage.put(broken, storage.get(broken)[:-6])
     with pytest.raises(CorruptTableError, match=broken.rpartition("/")[2]):
-        table.services.clustering(force=True)
+        table.services.clustering.run(force=True)
     assert [str(i.action) for i in table.timeline.where(pending=True)] == ["clustering"], "its plan stays"
 
 

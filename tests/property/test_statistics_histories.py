@@ -106,16 +106,16 @@ VERBS: dict[str, Callable[[Book], object]] = {
     "overwrite a": lambda b: b.commit(b.table.insert_overwrite(b.rows("a"))),
     "overwrite all": lambda b: b.commit(b.table.insert_overwrite_table(b.rows("c"))),
     "drop a": lambda b: "a" in b.table.partitions() and b.commit(b.table.delete_partitions(["a"])),
-    "cluster": lambda b: b.commit(b.table.services.clustering(force=True)),
-    "clean": lambda b: b.table.services.clean(force=True),
-    "archive": lambda b: b.table.services.archive(force=True),
+    "cluster": lambda b: b.commit(b.table.services.clustering.run(force=True)),
+    "clean": lambda b: b.table.services.clean.run(force=True),
+    "archive": lambda b: b.table.services.archive.run(force=True),
     "rollback": _rollback,
     "restore": _restore,
     "look": lambda b: load_statistics(b.table.refresh()),
 }
 LOGGED: dict[str, Callable[[Book], object]] = {
-    "compact": lambda b: b.commit(b.table.services.compaction(force=True)),
-    "compact logs": lambda b: b.commit(b.table.services.log_compaction(force=True)),
+    "compact": lambda b: b.commit(b.table.services.compaction.run(force=True)),
+    "compact logs": lambda b: b.commit(b.table.services.log_compaction.run(force=True)),
 }
 
 
@@ -250,12 +250,12 @@ def test_logs_written_under_a_pending_compaction_are_over_its_base() -> None:
     VERBS["bulk c"](book)
     VERBS["upsert a"](book)
     book.table.upsert(batch([row("same", p="a", ts=90)]))
-    book.table.services.plan_compaction(force=True)
+    book.table.services.compaction.schedule(force=True)
     load_statistics(book.table.refresh())
     outcome = book.table.upsert(batch([row("same", p="a", ts=91, v="later")]))
     load_statistics(book.table.refresh())
     assert isinstance(outcome, Committed)
-    book.table.services.compaction()
+    book.table.services.compaction.run()
     looked = fresh(book.table)
     assert any(log.instant == outcome.instant.requested for s in load_slices(book.table.refresh()) for log in s.logs)
     assert told(load_statistics(book.table.refresh()), looked) == looked
@@ -265,7 +265,7 @@ def test_a_compaction_that_is_undone_and_run_again_is_noticed() -> None:
     book = made("MERGE_ON_READ")
     for verb in ("bulk c", "upsert a", "upsert a", "compact", "look", "rollback"):
         VERBS.get(verb, LOGGED.get(verb, print))(book)
-    book.table.services.compaction()
+    book.table.services.compaction.run()
     looked = fresh(book.table)
     assert told(load_statistics(book.table.refresh()), looked) == looked
 

@@ -53,7 +53,7 @@ def base(index: str) -> Storage:
 def trace(index: str) -> tuple[str, ...]:
     """The steps of a run that succeeds."""
     storage = FaultyStorage(copy_of(base(index)))
-    open_as(storage, DEAD, **TTL).services.ttl()
+    open_as(storage, DEAD, **TTL).services.ttl.run()
     return tuple(storage.trace)
 
 
@@ -61,7 +61,7 @@ def finish(storage: Storage) -> None:
     """Run as the next process, and check that the end is the same and nothing is left of the dead."""
     assert rows_of(storage) in (BASE, LEFT)
     table = open_as(storage, SURVIVOR, (DEAD,), **TTL)
-    table.services.ttl()
+    table.services.ttl.run()
     assert rows_of(storage) == LEFT
     # A run without anything to do leaves the lock of the dead to whoever needs it next.
     table.upsert(batch({("b", "b1"): 1}))
@@ -72,7 +72,7 @@ def finish(storage: Storage) -> None:
     assert folded == {p: sum((s.base is not None) + len(s.logs) for s in slices if s.partition == p) for p in folded}
     assert folded.keys() == {s.partition for s in slices}
     writes = len(table.timeline.writes())
-    table.services.ttl()
+    table.services.ttl.run()
     assert len(table.timeline.writes()) == writes
 
 
@@ -82,7 +82,7 @@ def test_after_a_crash_at_any_step_the_next_run_ends_what_this_one_began(index: 
     for step, mode in points(trace(index)):
         storage = copy_of(base(index))
         with pytest.raises(SimulatedCrash):
-            open_as(FaultyStorage(storage, step, mode), DEAD, **TTL).services.ttl()
+            open_as(FaultyStorage(storage, step, mode), DEAD, **TTL).services.ttl.run()
         outcomes.add(len(rows_of(storage)))
         finish(storage)
     assert outcomes == {len(BASE), len(LEFT)}, "some crashes come before the commit and some after it"
@@ -92,7 +92,7 @@ def test_after_a_lost_reply_at_any_step_the_next_run_ends_what_this_one_began() 
     for step in range(1, len(trace("SIMPLE")) + 1):
         storage = copy_of(base("SIMPLE"))
         with suppress(RetryableError, CommitStateUnknownError):
-            open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD, **TTL).services.ttl()
+            open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD, **TTL).services.ttl.run()
         finish(storage)
 
 
@@ -123,7 +123,7 @@ def test_rows_that_are_committed_at_any_step_of_a_run_are_never_lost(
         world = Env(storage=interrupted, clock=clock, ids=SeededIds(8), processes=Host(DEAD))
         ours = Table.open(storage.root, env=world, options=mode | {"lakehouse.ttl.modification.age": "2d"})
         with suppress(RetryableError):
-            ours.services.ttl()
+            ours.services.ttl.run()
         if interrupted.at > 0:
             break
         found = {r["id"] for r in data_rows(Table.open(storage.root, env=Env(storage=storage)))}

@@ -66,7 +66,7 @@ def test_tables_of_all_shapes_are_valid_after_every_write(shape: Shape) -> None:
     table.upsert(batch([row("k5", p="moved", ts=3), row("", ts=3) | {"id": "new,key:1"}]))
     table.insert_overwrite(batch([{**rows[3], "ts": 9}]))
     if shape.is_merge_on_read:
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
         table.upsert(batch([{**rows[4], "ts": 10, "amount": float("nan")}]))
     found = table.validate(deep=True)
     assert found.findings == () and found.rows >= table.scan().count() > 0
@@ -86,20 +86,20 @@ def test_tables_are_valid_after_every_service(kind: str) -> None:
     assert isinstance(kept, Savepoint)
     check("savepoint")
     if not is_bucket:
-        table.services.plan_clustering(force=True)
+        table.services.clustering.schedule(force=True)
         check("plan of a clustering")
-        table.services.clustering(force=True)
+        table.services.clustering.run(force=True)
         check("clustering")
     table.upsert(small_batch({("a", "a1"): 30}))
     if is_merged:
-        table.services.plan_compaction(force=True)
+        table.services.compaction.schedule(force=True)
         table.upsert(small_batch({("a", "a1"): 31, ("b", "b1"): 31}))
         check("plan of a compaction")
-        table.services.compaction()
+        table.services.compaction.run()
         check("compaction")
-    table.services.plan_clean(force=True)
+    table.services.clean.schedule(force=True)
     check("plan of a clean")
-    table.services.clean()
+    table.services.clean.run()
     check("clean")
     table.upsert(small_batch({("a", "a1"): 32, ("e", "e1"): 32}))
     table.rollback(table.commits()[-1][0].requested)
@@ -140,12 +140,12 @@ def eventful(kind: str) -> Storage:
     table = eager(open_as(storage, 1))
     for number in range(4):
         table.upsert(small_batch({("a", "a1"): 4 + number}))
-        table.services.clean(force=True)
-    table.services.archive(force=True)
+        table.services.clean.run(force=True)
+    table.services.archive.run(force=True)
     table.savepoint()
     table.upsert(small_batch({("a", "a7"): 9}))
     services = open_as(storage, 1, **{"hoodie.clustering.plan.strategy.sort.columns": "v"}).services
-    planned = services.plan_compaction(force=True) if kind in LOGGED else services.plan_clustering(force=True)
+    planned = services.compaction.schedule(force=True) if kind in LOGGED else services.clustering.schedule(force=True)
     assert isinstance(planned, Instant) and table.archived()
     return storage
 

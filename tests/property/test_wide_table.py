@@ -54,8 +54,8 @@ def compact(location: str, rounds: int) -> int:
     table, done = Table.open(location), 0
     for _ in range(rounds):
         try:
-            table.services.plan_compaction(force=True)
-            table.services.compaction()
+            table.services.compaction.schedule(force=True)
+            table.services.compaction.run()
             done += 1
         except RetryableError as error:
             assert "lock" in str(error), error
@@ -86,7 +86,7 @@ def test_eight_processes_stitch_one_wide_table_and_lose_no_cell(tmp_path: Path, 
     table = Table.open(location)
     for compacted in (False, True):
         if compacted:
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
         check(table, names)
     actions = [instant.action for instant, _ in table.commits()]
     assert actions.count(Action.DELTACOMMIT) == 1 + WRITERS * ROUNDS

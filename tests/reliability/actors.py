@@ -46,11 +46,11 @@ OPTIONS = {
 STORED = tuple((p, f"{p}{i}") for p in ("a", "b", "c", "d") for i in range(8))
 _VERBS = ("upsert", "upsert", "insert", "partial", "delete")
 SERVICES: dict[str, Callable[[Table], object]] = {
-    "planner": lambda table: table.services.plan_compaction(),
-    "compactor": lambda table: table.services.compaction(),
-    "log compactor": lambda table: table.services.log_compaction(),
+    "planner": lambda table: table.services.compaction.schedule(),
+    "compactor": lambda table: table.services.compaction.run(),
+    "log compactor": lambda table: table.services.log_compaction.run(),
     "rollback": lambda table: table.rollback_failed(),
-    "clean": lambda table: table.services.clean(),
+    "clean": lambda table: table.services.clean.run(),
 }
 
 

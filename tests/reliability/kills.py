@@ -149,7 +149,7 @@ def kill(case: Case, step: int, mode: FaultMode, place: Path) -> float:
     elif case.operation in SERVICES:
         run_verb(case.operation, table)
         # A plan stays until it is run.
-        while not isinstance(table.services.compaction(), NothingToDo):
+        while not isinstance(table.services.compaction.run(), NothingToDo):
             pass
         rows = case.after
     else:

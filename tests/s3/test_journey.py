@@ -131,11 +131,11 @@ def test_logs_are_written_read_and_compacted(place: tuple[str, dict[str, str]]) 
     table = made(place, table_type="MERGE_ON_READ")
     table.upsert(batch({("a", f"a{i}"): 1 for i in range(10)} | {("b", "b1"): 1}))
     table.upsert(batch({("a", "a1"): 2, ("a", "a2"): 2}, deleted=[("b", "b1")]))
-    planned = table.services.plan_compaction(force=True)
+    planned = table.services.compaction.schedule(force=True)
     table.upsert(batch({("a", "a3"): 3}))
     expected = {f"a{i}": 1 for i in range(10)} | {"a1": 2, "a2": 2, "a3": 3}
     assert content(table.scan().to_arrow()) == expected
-    outcome = table.services.compaction()
+    outcome = table.services.compaction.run()
     assert isinstance(outcome, Committed) and outcome.instant.requested == planned.requested
     location, reach = place
     table = Table.open(location, storage_options=reach)
@@ -143,7 +143,7 @@ def test_logs_are_written_read_and_compacted(place: tuple[str, dict[str, str]]) 
     assert content(table.scan(read_optimized=True).to_arrow()) == expected | {"a3": 1}
     assert content(table.incremental(planned.requested).to_arrow()) == {"a3": 3}
     table.delete(["a0"])
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     del expected["a0"]
     assert content(table.scan(read_optimized=True).to_arrow()) == expected
     assert leftovers(open_storage(location, reach)) == []

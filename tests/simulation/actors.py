@@ -37,16 +37,16 @@ SERVING = {
 _NEW: tuple[Key, ...] = (("a", "n0"), ("b", "n1"), ("c", "n2"))
 VERBS = ("upsert", "upsert", "upsert", "insert", "delete", "partial", "insert_overwrite", "delete_partitions")
 SERVICES: dict[str, Callable[[Table], object]] = {
-    "plan": lambda table: table.services.plan_compaction(force=True),
-    "plan log": lambda table: table.services.plan_compaction(force=True, logs_only=True),
-    "compaction": lambda table: table.services.compaction(force=True),
-    "log compaction": lambda table: table.services.log_compaction(),
+    "plan": lambda table: table.services.compaction.schedule(force=True),
+    "plan log": lambda table: table.services.log_compaction.schedule(force=True),
+    "compaction": lambda table: table.services.compaction.run(force=True),
+    "log compaction": lambda table: table.services.log_compaction.run(),
     "rollback": lambda table: table.rollback_failed(),
-    "clean": lambda table: table.services.clean(force=True),
-    "archive": lambda table: table.services.archive(force=True),
-    "plan clustering": lambda table: table.services.plan_clustering(force=True),
-    "clustering": lambda table: table.services.clustering(force=True),
-    "ttl": lambda table: table.services.ttl(),
+    "clean": lambda table: table.services.clean.run(force=True),
+    "archive": lambda table: table.services.archive.run(force=True),
+    "plan clustering": lambda table: table.services.clustering.schedule(force=True),
+    "clustering": lambda table: table.services.clustering.run(force=True),
+    "ttl": lambda table: table.services.ttl.run(),
 }
 COMPACTING = ("plan", "plan log", "compaction", "log compaction")
 #: Not of bucketed tables.

@@ -137,8 +137,8 @@ def recover(setting: Setting, store: SimulatedStorage, process: Process) -> None
     for half in table.timeline.where(action=Action.SAVEPOINT, pending=True):
         table.delete_savepoint(half.requested)
     checker.check_rows()
-    services = [table.services.compaction, table.services.log_compaction] if shape.merges else []
-    for service in (*services, *([table.services.clustering] if shape.is_clustered else [])):
+    services = [table.services.compaction.run, table.services.log_compaction.run] if shape.merges else []
+    for service in (*services, *([table.services.clustering.run] if shape.is_clustered else [])):
         while not isinstance(service(), NothingToDo):
             pass
     rows = {

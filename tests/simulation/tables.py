@@ -109,9 +109,11 @@ def prepared(shape: Shape) -> tuple[MemoryStorage, tuple[Rows, ...]]:
                 rows |= change
                 versions.append(dict(rows))
         if shape.plan == "clustering":
-            table.services.plan_clustering(force=True)
+            table.services.clustering.schedule(force=True)
         elif shape.plan:
-            table.services.plan_compaction(force=True, logs_only=shape.plan == "log compaction")
+            table.services.named("logcompaction" if shape.plan == "log compaction" else "compaction").schedule(
+                force=True
+            )
     return storage, tuple(versions)
 
 

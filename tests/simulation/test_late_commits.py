@@ -55,10 +55,10 @@ OPERATIONS = {
     "insert_overwrite": Committing(lambda table: table.insert_overwrite(batch({ROW: 2})), ".replacecommit"),
     "rollback": Committing(lambda table: table.rollback(newest(table)), ".rollback"),
     "savepoint": Committing(lambda table: table.savepoint(newest(table)), ".savepoint"),
-    "clean": Committing(lambda table: table.services.clean(force=True), ".clean"),
-    "clustering": Committing(lambda table: table.services.clustering(force=True), ".replacecommit"),
-    "compaction": Committing(lambda table: table.services.compaction(force=True), ".commit", merges=True),
-    "log compaction": Committing(lambda table: table.services.log_compaction(), ".deltacommit", merges=True),
+    "clean": Committing(lambda table: table.services.clean.run(force=True), ".clean"),
+    "clustering": Committing(lambda table: table.services.clustering.run(force=True), ".replacecommit"),
+    "compaction": Committing(lambda table: table.services.compaction.run(force=True), ".commit", merges=True),
+    "log compaction": Committing(lambda table: table.services.log_compaction.run(), ".deltacommit", merges=True),
 }
 #: While it is pending nobody commits but another executor of it.
 RESTORE = Committing(lambda table: table.restore(oldest(table)), ".restore")

@@ -16,7 +16,7 @@ from lakehouse.core.operations.commit.cleanup import marked_files
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read import damage
-from lakehouse.core.operations.services import clean, compaction
+from lakehouse.core.operations.services import clean, compaction, log_compaction, rewrite
 from lakehouse.core.operations.services import plan_executor as executor
 from lakehouse.core.operations.undo import restore, rollback
 from lakehouse.core.operations.write import prepare, staged, write
@@ -119,12 +119,13 @@ def _plans_pending_logs(patch: Patch) -> None:
         return load_slices(replace(table, timeline=Timeline(tuple(found))))
 
     patch.setattr(compaction, "checked_slices", believe)
+    patch.setattr(log_compaction, "checked_slices", believe)
 
 
 def _unreported_of_all(patch: Patch) -> None:
-    delete = compaction.delete_unreported
+    delete = rewrite.delete_unreported
     patch.setattr(
-        compaction, "delete_unreported", lambda table, requested, stats, ours, known: delete(table, requested, stats)
+        rewrite, "delete_unreported", lambda table, requested, stats, ours, known: delete(table, requested, stats)
     )
     patch.setattr(executor, "check_claim", _nothing)
 

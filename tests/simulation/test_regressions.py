@@ -151,14 +151,14 @@ def test_an_incremental_reader_behind_an_archive_neither_loses_nor_doubles_rows(
 
     assert read(storage) == expected
     probe = FaultyStorage(copy_of(storage))
-    open_as(probe, ONE, **ARCHIVING).services.archive()
+    open_as(probe, ONE, **ARCHIVING).services.archive.run()
     assert len(open_as(probe.inner, OTHER).archived()) == 4
     assert read(probe.inner) == expected
     for step, called in enumerate(probe.trace, start=1):
         if "/timeline/" in called and not called.startswith(("get", "list", "open_input")):
             dying = copy_of(storage)
             with pytest.raises(SimulatedCrash):
-                open_as(FaultyStorage(dying, step), ONE, **ARCHIVING).services.archive()
+                open_as(FaultyStorage(dying, step), ONE, **ARCHIVING).services.archive.run()
             assert read(dying) == expected
 
 
@@ -172,7 +172,7 @@ def test_a_reader_that_polls_while_others_write_and_archive_sees_each_commit_onc
     for number in range(1, 20):
         writer.insert(batch({("a", f"n{number:02}"): number}))
         if number % 3 == 0:
-            writer.services.archive(force=True)
+            writer.services.archive.run(force=True)
         if number % 7 == 0 or number == 19:
             polled += reader.incremental(checkpoint).to_arrow().column("id").to_pylist()
             checkpoint = reader.changes(checkpoint)[-1].completion

@@ -7,7 +7,7 @@ import pytest
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.table import load_table
-from lakehouse.core.operations.services import clustering
+from lakehouse.core.operations.services import plan_executor
 from lakehouse.core.operations.services.clean import Cleaned
 from lakehouse.core.operations.undo.rollback import roll_back
 from lakehouse.core.storage.fault_injection import FaultyStorage
@@ -38,17 +38,17 @@ def test_an_executor_of_a_clustering_that_wakes_up_late_doubles_no_row(
     base, _ = prepared(Shape(kind, False, "clustering"))
     before = invariants.read(copy_of(base))
     probe = FaultyStorage(copy_of(base))
-    opened(probe, ONE, **OPTIMISTIC).services.clustering()
+    opened(probe, ONE, **OPTIMISTIC).services.clustering.run()
     writes = next(number for number, step in enumerate(probe.trace, 1) if step.startswith("open_output a/"))
 
     def turn(store: Storage) -> None:
-        assert isinstance(opened(store, OTHER, (ONE,), **OPTIMISTIC).services.clustering(), Committed)
+        assert isinstance(opened(store, OTHER, (ONE,), **OPTIMISTIC).services.clustering.run(), Committed)
 
     storage = copy_of(base)
     # It dies before it takes away what it wrote.
-    monkeypatch.setattr(clustering, "let_go", lambda *_: None)
+    monkeypatch.setattr(plan_executor, "abandon_plan", lambda *_: None)
     with pytest.raises(RetryableError, match="taken over"):
-        opened(Interrupted(storage, writes, turn, monkeypatch), ONE, **OPTIMISTIC).services.clustering()
+        opened(Interrupted(storage, writes, turn, monkeypatch), ONE, **OPTIMISTIC).services.clustering.run()
     assert invariants.read(storage) == before
 
 
@@ -65,13 +65,13 @@ def test_who_looked_for_groups_while_a_clean_removed_what_was_compacted_looks_ag
     lists = next(number for number, step in enumerate(probe.trace, 1) if step == "list_dir a")
 
     def turn(store: Storage) -> None:
-        opened(store, OTHER, **OPTIMISTIC, **SERVING).services.compaction()
+        opened(store, OTHER, **OPTIMISTIC, **SERVING).services.compaction.run()
         opened(store, OTHER, **options).insert(rows({("b", "i8"): {"v": 8, "w": 8}}))
         if early:
             cleans(store)
 
     def cleans(store: Storage) -> None:
-        outcome = opened(store, OTHER, **OPTIMISTIC, **SERVING).services.clean(force=True)
+        outcome = opened(store, OTHER, **OPTIMISTIC, **SERVING).services.clean.run(force=True)
         assert isinstance(outcome, Cleaned) or not early
 
     storage = copy_of(base)

@@ -58,7 +58,7 @@ def test_a_log_compaction_planned_beside_a_pending_write_loses_none_of_its_cells
 
     def turn(store: Storage) -> None:
         bring(store, OTHER, {"x2": 20})
-        bucketed(store, OTHER, **OPTIMISTIC).services.plan_compaction(force=True, logs_only=True)
+        bucketed(store, OTHER, **OPTIMISTIC).services.log_compaction.schedule(force=True)
 
     probe = FaultyStorage(copy_of(base))
     bring(probe, ONE, {"x1": 10})
@@ -67,8 +67,8 @@ def test_a_log_compaction_planned_beside_a_pending_write_loses_none_of_its_cells
     before = invariants.read(storage)
     assert before["a", "a0"] == {"v": 3, "w": 3, "x1": 10, "x2": 20}
     table = bucketed(storage, OTHER, **OPTIMISTIC)
-    table.services.log_compaction()
-    table.services.compaction(force=True)
+    table.services.log_compaction.run()
+    table.services.compaction.run(force=True)
     assert invariants.read(storage) == before
 
 
@@ -185,7 +185,7 @@ def test_nobody_begins_a_plan_that_a_restore_is_taking_back(monkeypatch: pytest.
     open_as(probe, OTHER, **OPTIMISTIC).restore(first)
     half = step_of(probe.trace, "delete", ".compaction.requested")
     trial = FaultyStorage(copy_of(base))
-    open_as(trial, ONE, **OPTIMISTIC).services.compaction()
+    open_as(trial, ONE, **OPTIMISTIC).services.compaction.run()
     begins = next(number for number, step in enumerate(trial.trace, 1) if "/.heartbeat" in step)
 
     def turn(store: Storage) -> None:
@@ -194,11 +194,11 @@ def test_nobody_begins_a_plan_that_a_restore_is_taking_back(monkeypatch: pytest.
 
     storage = copy_of(base)
     with pytest.raises(RetryableError, match=r"restore .* is not finished"):
-        open_as(Interrupted(storage, begins, turn, monkeypatch), ONE, **OPTIMISTIC).services.compaction()
+        open_as(Interrupted(storage, begins, turn, monkeypatch), ONE, **OPTIMISTIC).services.compaction.run()
     assert not [file.path for file in storage.list(".hoodie/timeline") if file.name.endswith("compaction.inflight")]
     open_as(storage, OTHER, [ONE]).restore(first)
     assert not open_as(storage, OTHER).timeline.where(pending=True)
-    assert isinstance(open_as(storage, OTHER).services.compaction(), NothingToDo)
+    assert isinstance(open_as(storage, OTHER).services.compaction.run(), NothingToDo)
     assert leftovers(storage) == []
 
 
@@ -208,7 +208,7 @@ def test_what_is_left_of_a_plan_that_was_taken_back_is_taken_away_by_the_next_ex
     storage.put(f".hoodie/timeline/{plan.requested}.compaction.inflight", b"")
     storage.delete(f".hoodie/timeline/{plan.requested}.compaction.requested")
     before = invariants.read(copy_of(prepared(Shape("MOR_SIMPLE", False, "compaction"))[0]))
-    outcome = open_as(storage, ONE, **OPTIMISTIC).services.compaction()
+    outcome = open_as(storage, ONE, **OPTIMISTIC).services.compaction.run()
     assert isinstance(outcome, NothingToDo)
     assert not open_as(storage, ONE).timeline.where(pending=True)
     assert invariants.read(storage) == before
@@ -222,7 +222,7 @@ def test_the_savepoint_of_a_compaction_keeps_the_writes_that_completed_before_it
     older = table.timeline.writes().by_completion()[-1].requested
     table.upsert(rows({("b", "b0"): {"v": 8, "w": 8}}))
     newer = table.timeline.writes().by_completion()[-1].requested
-    table.services.compaction()
+    table.services.compaction.run()
     compacted = table.timeline.writes().by_completion()[-1].requested
     assert compacted < older
     table.savepoint(compacted)

@@ -23,7 +23,7 @@ def test_executors_delete_the_files_of_a_plan(spark: Any, tmp_path: Path, monkey
         made.upsert(batch([row(f"k{p}", p=p, ts=number, v=f"v{number}") for p in "abcdef"]))
     monkeypatch.setattr(clean, "_BATCH", 2)
     table = Table.open(made.location, options={"hoodie.clean.commits.retained": "1"})
-    outcome = table.services.clean(spark=spark)
+    outcome = table.services.clean.run(spark=spark)
     assert isinstance(outcome, Cleaned) and outcome.files == 12
     assert len(base_files(table.refresh().env.storage)) == 12
     assert {found["v"] for found in data_rows(table, ["v"])} == {"v3"}

@@ -32,7 +32,7 @@ def test_a_clustering_on_spark_keeps_rows_of_all_types(kind: str, spark: Any, tm
         table.bulk_insert(batch([row(number) for number in range(60 + part, 90, 3)]))
     table.upsert(batch([row(number, version=2) for number in range(0, 90, 10)]))
     before = table.scan().to_arrow()
-    outcome = table.services.clustering(force=True, spark=spark)
+    outcome = table.services.clustering.run(force=True, spark=spark)
     assert isinstance(outcome, Committed)
     assert len(outcome.metadata.stats) == 3 < sum(map(len, outcome.metadata.replaced.values()))
     after = table.scan().to_arrow()

@@ -152,7 +152,7 @@ def test_the_zone_of_the_session_shifts_no_timestamp(spark: Any, tmp_path: Path,
         assert ids(table.scan(where=where).to_spark(spark)) == wanted
         assert ids(table.scan(where=where).to_arrow()) == wanted
         assert ids(source(spark, table).where(col("at") >= lit(late))) == wanted
-    table.services.compaction(force=True, spark=spark)
+    table.services.compaction.run(force=True, spark=spark)
     assert canonical_rows(table.scan(read_optimized=True).to_spark(spark).toArrow()) == expected
 
 
@@ -206,7 +206,7 @@ def test_a_type_promoted_between_base_and_log_is_the_new_one(spark: Any, tmp_pat
     expected = [("a", 7, 0.5, None), ("b", 1 << 40, 0.1, dt.date(2026, 1, 1)), ("c", 7, 0.5, None)]
     for frame in (table.scan().to_spark(spark), source(spark, table)):
         assert [(r.id, r.n, r.f, r.x) for r in frame.orderBy("id").collect()] == expected
-    table.services.compaction(force=True, spark=spark)
+    table.services.compaction.run(force=True, spark=spark)
     frame = table.scan(read_optimized=True).to_spark(spark)
     assert [(r.id, r.n, r.f, r.x) for r in frame.orderBy("id").collect()] == expected
 
@@ -235,7 +235,7 @@ def test_data_frames_are_written_by_every_verb(spark: Any, tmp_path: Path, index
 
 def test_compaction_on_spark_leaves_rows_as_they_are(spark: Any, table: Table) -> None:
     before = canonical_rows(table.scan().to_spark(spark).toArrow(), with_meta=True)
-    outcome = table.services.compaction(force=True, spark=spark)
+    outcome = table.services.compaction.run(force=True, spark=spark)
     assert isinstance(outcome, Committed)
     assert len(outcome.metadata.stats) == 3
     compacted = table.scan(read_optimized=True).to_spark(spark).toArrow()
@@ -249,7 +249,7 @@ def test_log_compaction_on_spark_leaves_rows_as_they_are(spark: Any, table: Tabl
     for version in (3, 4, 5):
         table.upsert(batch([row(n, version=version) for n in range(5, 8)]))
     before = canonical_rows(table.scan().to_arrow(), with_meta=True)
-    table.services.log_compaction(spark=spark)
+    table.services.log_compaction.run(spark=spark)
     assert canonical_rows(table.scan().to_spark(spark).toArrow(), with_meta=True) == before
 
 
@@ -273,7 +273,7 @@ def test_a_stream_delivers_rows_of_logs_and_not_those_of_compactions(spark: Any,
         return dict(found.groupBy("ts").count().collect())
 
     assert run() == {1: 19, 2: 9}
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert run() == {1: 19, 2: 9}
     table.upsert(batch([row(n, version=7) for n in range(4)]))
     assert run() == {1: 19, 2: 9, 7: 4}

@@ -167,7 +167,7 @@ def test_five_days_of_retention_tags_count_as_a_naive_count_does(
     assert counts(reader.option("allowed_functions", MERGER).load(table.location)) == counted(seen)
     with pytest.raises(Exception, match=r"'mergers\.retention:merge', which the table names"):
         spark.read.format("lakehouse").load(table.location).collect()
-    table.services.compaction(force=True, spark=spark)
+    table.services.compaction.run(force=True, spark=spark)
     assert counts(table.scan(["day", "active"], read_optimized=True).to_spark(spark)) == counted(seen)
 
 
@@ -182,11 +182,11 @@ def test_a_merger_that_workers_do_not_have_is_told_with_the_way_out(
     for value in (1, 2):
         table.upsert(pa.table({"id": ["a"], "value": [value]}))
     with pytest.raises(UserError, match=r"'here_alone:merge' cannot be loaded.*PYTHONPATH.*--py-files"):
-        table.services.compaction(force=True, spark=spark)
+        table.services.compaction.run(force=True, spark=spark)
     with pytest.raises(Exception, match=r"'here_alone:merge' cannot be loaded"):
         table.scan().to_spark(spark).collect()
     # The plan waits for an executor that has it.
-    assert table.services.compaction().metadata.stats[0].num_writes == 1
+    assert table.services.compaction.run().metadata.stats[0].num_writes == 1
     assert table.scan(["value"], read_optimized=True).to_arrow().column(0).to_pylist() == [2]
 
 

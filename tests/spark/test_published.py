@@ -130,7 +130,7 @@ def test_a_month_reads_the_same_before_during_and_after_archiving(month: Month, 
             while not stop.is_set():
                 at += timedelta(minutes=1)
                 job.table.upsert(_rows({"k1": (at, 1), "k2": (at, 2)}))
-                Table.open(job.table.location, options=OPTIONS).services.clean(force=True)
+                Table.open(job.table.location, options=OPTIONS).services.clean.run(force=True)
         except Exception as error:
             errors.append(error)
 
@@ -211,8 +211,8 @@ def test_days_of_a_merge_on_read_table_appear_as_files_of_their_own(merged_month
     at = START + timedelta(days=DAYS + 1)
     for minute in range(3):
         job.table.upsert(_rows({"k1": (at + timedelta(minutes=minute), 1)}))
-        job.table.services.compaction(force=True)
-        job.table.services.clean(force=True)
+        job.table.services.compaction.run(force=True)
+        job.table.services.clean.run(force=True)
         run(job, engine=LocalEngine())
         assert hive_spark.rows(SQL.format(job.target)) == merged_month.expected
 

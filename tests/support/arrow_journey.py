@@ -55,11 +55,11 @@ def merge_on_read(folder: Path) -> list[str]:
     ]
     logs = list(folder.rglob("*.log.*"))
     assert logs
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert table.scan(read_optimized=True).to_arrow().num_rows == 3
     table.upsert(rows("d", ts=3))
-    table.services.compaction(force=True)
-    table.services.clean(force=True)
+    table.services.compaction.run(force=True)
+    table.services.clean.run(force=True)
     assert not any(log.exists() for log in logs)
     assert table.scan().to_arrow().num_rows == 4
     return ["create", "upsert", "scan", "compact", "clean"]
@@ -70,7 +70,7 @@ def clustering(folder: Path) -> list[str]:
     table = Table.create(str(folder), name="orders", record_key="id", options={"hoodie.parquet.small.file.limit": "0"})
     for number in range(3):
         table.insert(rows(f"k{number}", ts=number))
-    table.services.clustering(force=True)
+    table.services.clustering.run(force=True)
     last = table.commits()[-1][1]
     assert last.operation == "CLUSTER" and len(last.stats) == 1, last
     assert table.scan(["id"]).to_arrow().num_rows == 3

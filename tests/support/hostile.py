@@ -68,9 +68,9 @@ def busy_table(kind: str, version: int = 9) -> Table:
     table.upsert(batch([row("k1", p="b", ts=9)]))
     table.rollback(table.commits()[-1][0].requested)
     if kind == "MERGE_ON_READ":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
         table.upsert(batch([row("k2", p="a", ts=10)]))
-    table.with_options({"hoodie.clean.commits.retained": "1"}).services.clean(force=True)
+    table.with_options({"hoodie.clean.commits.retained": "1"}).services.clean.run(force=True)
     return table
 
 

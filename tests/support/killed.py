@@ -190,9 +190,9 @@ VERBS: dict[str, Verb] = {
 
 #: Services of merge-on-read tables: they change no row.
 SERVICES: dict[str, Callable[[Table], object]] = {
-    "plan compaction": lambda table: table.services.plan_compaction(force=True),
-    "compaction": lambda table: table.services.compaction(force=True),
-    "log compaction": lambda table: table.services.log_compaction(),
+    "plan compaction": lambda table: table.services.compaction.schedule(force=True),
+    "compaction": lambda table: table.services.compaction.run(force=True),
+    "log compaction": lambda table: table.services.log_compaction.run(),
 }
 
 
@@ -246,7 +246,7 @@ def logged_table(storage: Storage, index: str, plan: str = "") -> Storage:
     table.upsert(batch(first))
     table.insert(batch({("b", "b4"): 1}))
     if plan:
-        table.services.plan_compaction(force=True, logs_only=plan == "log compaction")
+        table.services.named("logcompaction" if plan == "log compaction" else "compaction").schedule(force=True)
     return storage
 
 

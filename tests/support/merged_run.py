@@ -64,14 +64,14 @@ class MergedRun(Run):
         """Plan a compaction or log compaction, or carry out the oldest plan, or both."""
         logs_only, services = "log" in name, self.table.services
         if name.startswith("plan"):
-            planned = services.plan_compaction(force=True, logs_only=logs_only)
+            planned = services.named("logcompaction" if logs_only else "compaction").schedule(force=True)
             if isinstance(planned, Instant):
                 self.note_plan(planned.requested, logs_only=logs_only)
             elif not logs_only:
                 assert not self.with_logs() - self.held(), planned.reason
             return
         before = self.with_logs() - self.held()
-        outcome = services.log_compaction() if logs_only else services.compaction(force=name == "compact")
+        outcome = services.log_compaction.run() if logs_only else services.compaction.run(force=name == "compact")
         if isinstance(outcome, NothingToDo):
             return
         self.note_run(outcome, before, logs_only=logs_only)

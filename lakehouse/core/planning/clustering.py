@@ -65,6 +65,7 @@ def plan_clustering(
     held: Collection[tuple[str, str]],
     policy: ClusteringPolicy,
     *,
+    selected: Collection[str] = (),
     hour: int = 0,
     laid_out: Mapping[str, Layout] | None = None,
     max_file_bytes: int = WritePolicy().max_file_bytes,
@@ -75,6 +76,7 @@ def plan_clustering(
         slices: The newest slice of each file group.
         held: File groups (partition, file id) of other pending plans and of pending writes.
         policy: The clustering policy.
+        selected: Partition paths to which the plan is limited; empty for those of the policy's option.
         hour: The present hour, for the partition mode DAY_ROLLING.
         laid_out: Layouts of completed clusterings by requested time. Files with the requested layout are not sorted
             again.
@@ -92,7 +94,7 @@ def plan_clustering(
             free.setdefault(piece.partition, []).append(piece)
     groups: list[ClusteringGroup] = []
     missing: set[str] = set()
-    for partition in partitions_of([piece.partition for piece in found], policy, hour):
+    for partition in partitions_of([piece.partition for piece in found], policy, hour, selected):
         for packed in _packed(free.get(partition, []), policy, max_file_bytes):
             size = sum(_size(piece, max_file_bytes) for piece in packed)
             outputs = max(math.ceil(size / policy.target_file_bytes), 1)
@@ -113,14 +115,17 @@ def plan_clustering(
     )
 
 
-def partitions_of(known: Iterable[str], chosen: ClusteringFilter, hour: int) -> tuple[str, ...]:
-    """Return the partitions that the filter selects, sorted."""
+def partitions_of(
+    known: Iterable[str], chosen: ClusteringFilter, hour: int, selected: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return the partitions that the filter selects, sorted; `selected` replaces the paths of the filter's option."""
     partitions = sorted(set(known))
-    for name in chosen.selected_partitions:
+    selected = selected or chosen.selected_partitions
+    for name in selected:
         if name not in partitions:
             raise UserError(f"{name!r} is not a partition with files.{nearest(name, partitions)}", partition=name)
-    if chosen.selected_partitions:
-        partitions = [name for name in partitions if name in chosen.selected_partitions]
+    if selected:
+        partitions = [name for name in partitions if name in selected]
     if chosen.partition_pattern:
         partitions = [name for name in partitions if chosen.covers(name)]
     if chosen.partition_mode == "RECENT_DAYS":

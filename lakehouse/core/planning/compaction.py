@@ -30,7 +30,7 @@ _BY_DAY = ("BoundedPartitionAware", "UnBoundedPartitionAware")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
+class CompactionDue:
     """Whether a compaction is due, the reason, and the delta commits and seconds since the last compaction."""
 
     due: bool
@@ -39,7 +39,7 @@ class Due:
     seconds: float
 
 
-def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Due:
+def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> CompactionDue:
     """Return whether a compaction is due at `now` (an instant time of 17 or 14 digits), from the timeline only.
 
     The count includes delta commits that completed after the last compaction was requested, because that compaction
@@ -51,7 +51,7 @@ def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Du
         deltas = deltas.where(completed_after=last.requested)
     if not len(deltas):
         since = "" if last is None else f" since compaction {last.requested}"
-        return Due(
+        return CompactionDue(
             due=False, reason=f"no delta commit{since}, so there is nothing to compact", delta_commits=0, seconds=0
         )
     start = last.requested if last is not None else deltas.instants[0].requested
@@ -67,14 +67,35 @@ def compaction_due(timeline: Timeline, policy: CompactionPolicy, now: str) -> Du
     }[policy.trigger]
     since = f"compaction {start}" if last is not None else f"the first delta commit {start}"
     reason = f"{len(deltas)} delta commits and {seconds:.0f} s since {since}; it takes {needed}"
-    return Due(due=due, reason=reason, delta_commits=len(deltas), seconds=seconds)
+    return CompactionDue(due=due, reason=reason, delta_commits=len(deltas), seconds=seconds)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogCompactionDue:
+    """Whether a log compaction is worth a plan, the reason, and the number of delta commits that decides."""
+
+    due: bool
+    reason: str
+    delta_commits: int
+
+
+def log_compaction_due(compaction: CompactionDue, policy: CompactionPolicy) -> LogCompactionDue:
+    """Return whether there were as many delta commits as a file group needs log files.
+
+    A delta commit adds one log file to a file group, seldom more. Only the plan shows which groups have enough of them.
+    """
+    commits, threshold = compaction.delta_commits, policy.log_blocks_threshold
+    reason = f"{commits} delta commits since the last compaction; it takes file groups with {threshold} logs"
+    return LogCompactionDue(due=commits >= threshold, reason=reason, delta_commits=commits)
+
+
+# parameters: all inputs of a plan, three of them with a default
 def plan_compaction(
     slices: Iterable[FileSlice],
     held: Collection[tuple[str, str]],
     policy: CompactionPolicy,
     *,
+    selected: Collection[str] = (),
     now: str | None = None,
     max_file_bytes: int = _MAX_FILE_BYTES,
 ) -> CompactionPlan | None:
@@ -84,6 +105,7 @@ def plan_compaction(
         slices: The newest slice of each file group.
         held: File groups (partition, file id) of other pending plans.
         policy: The compaction policy with its strategies.
+        selected: Partition paths to which the plan is limited; empty for those of the policy's option.
         now: An instant time, which strategies by day need.
         max_file_bytes: Assumed size of the base file of a group that has none.
 
@@ -92,8 +114,8 @@ def plan_compaction(
     """
     found = list(slices)
     partitions = sorted({file_slice.partition for file_slice in found})
-    if selected := frozenset(policy.selected_partitions):
-        partitions = [partition for partition in partitions if partition in selected]
+    if chosen_paths := frozenset(selected or policy.selected_partitions):
+        partitions = [partition for partition in partitions if partition in chosen_paths]
     for strategy in policy.strategies:
         partitions = _partitions(strategy, partitions, policy, now)
     kept = frozenset(partitions)

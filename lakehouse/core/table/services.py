@@ -1,26 +1,43 @@
-"""The services of one table as calls: is one due, what would it do, do it."""
+"""The table services of one table: `table.services.<name>.due()`, `.plan()`, `.schedule()` and `.run()`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 from lakehouse.core.engine.adapters import session_engine
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.services import archive, clean, clustering, compaction, index_build, ttl
+from lakehouse.core.operations.services import (
+    archive,
+    clean,
+    clustering,
+    compaction,
+    index_build,
+    log_compaction,
+    ttl,
+)
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.operations.services.clean import Cleaned
+from lakehouse.core.operations.services.index_build import IndexDue
 from lakehouse.core.operations.services.orphans import find_orphans, remove_orphans
-from lakehouse.core.operations.services.ttl import TtlRequest
+from lakehouse.core.operations.services.registry import IMPLEMENTATIONS
+from lakehouse.core.operations.services.service import (
+    Service,
+    ServiceCost,
+    ServiceDue,
+    ServiceOutcome,
+    ServiceRequest,
+)
 from lakehouse.core.planning.archive import ArchiveDue
 from lakehouse.core.planning.clean import CleanDue
 from lakehouse.core.planning.clustering import ClusteringDue
-from lakehouse.core.planning.compaction import Due
+from lakehouse.core.planning.compaction import CompactionDue, LogCompactionDue
 from lakehouse.core.planning.orphans import Orphan
 from lakehouse.core.timeline.ttl_policy_log import read_rules, remove_rule
+from lakehouse.errors import UserError
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.clustering import ClusteringPlan
@@ -30,174 +47,210 @@ from lakehouse.model.texts import text_list
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.ttl import TtlLimits, ttl_rule
+from lakehouse.spec.services import ServiceSpec, require_by_partition, service_spec
+
+DueT = TypeVar("DueT", bound=ServiceDue)
+PlanT = TypeVar("PlanT")
+OutcomeT = TypeVar("OutcomeT", bound=ServiceOutcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableServices:
-    """The services of one table, as calls. A run that is given `spark` works on that session, else in threads."""
+class TableService(Generic[DueT, PlanT, OutcomeT]):
+    """One service of one table. Every service has these four verbs with the same parameters.
+
+    `pinned` names what has to be kept. Only clean (requested times of instants that stay readable) and ttl (paths of
+    partitions, with all below them) accept it. `partitions` limits a new plan to some partition paths. Only services
+    whose ServiceSpec says `by_partition` accept it. UserError is raised otherwise.
+    """
+
+    spec: ServiceSpec
+    implementation: Service[DueT, PlanT, OutcomeT]
+    table: LoadedTable
+    policies: Policies
+
+    def due(self, *, pinned: str | Collection[str] = ()) -> DueT:
+        """Return whether the service is due now, and why; reads no data and lists no files."""
+        return self.implementation.due(self.table, self.policies, self._request(pinned=pinned))
+
+    def plan(
+        self, *, force: bool = False, partitions: str | Collection[str] = (), pinned: str | Collection[str] = ()
+    ) -> PlanT | NothingToDo:
+        """Return the plan that would be scheduled now, without writing anything; `force` plans although not due."""
+        request = self._request(force=force, partitions=partitions, pinned=pinned)
+        return self.implementation.plan(self.table, self.policies, request)
+
+    def schedule(
+        self, *, force: bool = False, partitions: str | Collection[str] = (), pinned: str | Collection[str] = ()
+    ) -> Instant | NothingToDo:
+        """Put a plan on the timeline and return its instant; any process may execute it with `run` later.
+
+        archive and ttl plan and execute in one run: they return NothingToDo.
+        """
+        request = self._request(force=force, partitions=partitions, pinned=pinned)
+        return self.implementation.schedule(self.table, self.policies, request)
+
+    def run(
+        self,
+        *,
+        instant: str | None = None,
+        force: bool = False,
+        partitions: str | Collection[str] = (),
+        pinned: str | Collection[str] = (),
+        spark: Any = None,
+    ) -> OutcomeT | NothingToDo:
+        """Execute pending plans, else a new one if the service is due.
+
+        Args:
+            instant: Requested time of the pending plan to execute.
+            force: Make a new plan although the service is not due. ttl rebuilds its statistics instead.
+            partitions: Relative paths of the partitions to which a new plan is limited.
+            pinned: What has to be kept, also if an older plan names it.
+            spark: Session whose executors do the work; None: threads of this process.
+
+        Raises:
+            UserError: The plan does not exist, or the service does not accept a parameter.
+            RetryableError: Another executor is active, or a restore is not finished.
+        """
+        request = self._request(instant=instant, force=force, partitions=partitions, pinned=pinned)
+        engine = engine_of(spark if self.spec.needs_spark else None, self.policies)
+        return self.implementation.run(self.table, engine, self.policies, request)
+
+    def cost(self) -> ServiceCost:
+        """Return what a run would cost, from a plan that is made whether the service is due or not."""
+        return self.implementation.cost(self.table, self.policies)
+
+    def _request(
+        self,
+        *,
+        instant: str | None = None,
+        force: bool = False,
+        partitions: str | Collection[str] = (),
+        pinned: str | Collection[str] = (),
+    ) -> ServiceRequest:
+        request = ServiceRequest(
+            force=force,
+            instant=instant,
+            partitions=text_list(partitions, "partitions", allow_empty=True),
+            pinned=text_list(pinned, "pinned"),
+        )
+        if request.partitions:
+            require_by_partition(self.spec)
+        if request.pinned and not self.spec.takes_pins:
+            raise UserError(
+                f"{self.spec.name} takes no pins: only clean and ttl delete what a pin keeps", service=self.spec.name
+            )
+        return request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexService:
+    """The index build of one table, which runs on request only. Each verb reads file footers, so each takes `spark`."""
 
     table: LoadedTable
     policies: Policies
 
-    def compaction_due(self) -> Due:
-        """Return whether a compaction is due now, and why; reads the timeline alone."""
-        return compaction.due(self.table, self.policies)
+    def due(self, *, spark: Any = None) -> IndexDue:
+        """Return whether newest base files have no bloom filter, and their paths; none with the bucket index."""
+        return index_build.due(self.table, engine_of(spark, self.policies), self.policies)
 
-    def propose_compaction(self, *, logs_only: bool = False) -> CompactionPlan | None:
-        """Return what a plan would hold now; nothing is written."""
-        return compaction.propose(self.table, self.policies, kind=_kind(logs_only))
+    def plan(self, *, spark: Any = None) -> ClusteringPlan | NothingToDo:
+        """Return the clustering plan that would be scheduled now, without writing anything."""
+        return index_build.plan(self.table, engine_of(spark, self.policies), self.policies)
 
-    def plan_compaction(self, *, force: bool = False, logs_only: bool = False) -> Instant | NothingToDo:
-        """Put a compaction plan on the timeline if one is due; writers need not stop for it."""
-        return compaction.plan(self.table, self.policies, force=force, kind=_kind(logs_only))
+    def schedule(self, *, spark: Any = None) -> Instant | NothingToDo:
+        """Put the clustering plan on the timeline; `table.services.clustering.run` may execute it later."""
+        return index_build.schedule(self.table, engine_of(spark, self.policies), self.policies)
 
-    def compaction(
-        self, *, instant: str | None = None, force: bool = False, spark: Any = None
-    ) -> Committed | NothingToDo:
-        """Run the plan of `instant`, else the oldest one nobody is at, else a new one if due (or by `force`)."""
-        engine = engine_of(spark, self.policies)
-        return compaction.run(self.table, engine, self.policies, instant=instant, force=force)
+    def run(self, *, spark: Any = None) -> Committed | NothingToDo:
+        """Write the files without a bloom filter again with one, in one commit that changes no row."""
+        return index_build.run(self.table, engine_of(spark, self.policies), self.policies)
 
-    def log_compaction(
-        self, *, instant: str | None = None, force: bool = False, spark: Any = None
-    ) -> Committed | NothingToDo:
-        """Make one log file of several, in each file group that has enough of them; `force` adds nothing to that."""
-        engine = engine_of(spark, self.policies)
-        return compaction.run(
-            self.table, engine, self.policies, instant=instant, force=force, kind=compaction.LOG_COMPACTION
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableServices:
+    """The services of one table, by name."""
+
+    table: LoadedTable
+    policies: Policies
+
+    @property
+    def compaction(self) -> TableService[CompactionDue, CompactionPlan, Committed]:
+        """Log files of merge-on-read tables become base files; writers need not stop."""
+        return self._service("compaction", compaction)
+
+    @property
+    def log_compaction(self) -> TableService[LogCompactionDue, CompactionPlan, Committed]:
+        """Several log files of a file group become one; `force` changes nothing."""
+        return self._service("logcompaction", log_compaction)
+
+    @property
+    def clustering(self) -> TableService[ClusteringDue, ClusteringPlan, Committed]:
+        """Small files become large ones, and rows are sorted. A pending plan blocks writes to its file groups."""
+        return self._service("clustering", clustering)
+
+    @property
+    def clean(self) -> TableService[CleanDue, CleanPlan, Cleaned]:
+        """Files that no retained version needs are deleted."""
+        return self._service("clean", clean)
+
+    @property
+    def archive(self) -> TableService[ArchiveDue, ArchivePlan, Archived]:
+        """The oldest completed actions move to the archived timeline, where readers still find them."""
+        return self._service("archive", archive)
+
+    @property
+    def ttl(self) -> TableService[TtlDue, TtlPlan, Committed]:
+        """Expired partitions are deleted, in one commit."""
+        return self._service("ttl", ttl)
+
+    @property
+    def index(self) -> IndexService:
+        """Base files without a bloom filter get one."""
+        return IndexService(table=self.table, policies=self.policies)
+
+    def named(self, name: str) -> TableService[Any, Any, Any]:
+        """Return the service of a ServiceSpec's name; raise UserError with the nearest name for an unknown one."""
+        return self._service(service_spec(name).name, IMPLEMENTATIONS[name])
+
+    def _service(
+        self, name: str, implementation: Service[DueT, PlanT, OutcomeT]
+    ) -> TableService[DueT, PlanT, OutcomeT]:
+        return TableService(
+            spec=service_spec(name), implementation=implementation, table=self.table, policies=self.policies
         )
-
-    def clustering_due(self) -> ClusteringDue:
-        """Return whether a clustering is due now, and why; reads the timeline alone."""
-        return clustering.due(self.table, self.policies)
-
-    def propose_clustering(self) -> ClusteringPlan | None:
-        """Return what a plan would hold now; nothing is written."""
-        return clustering.propose(self.table, self.policies)
-
-    def plan_clustering(self, *, force: bool = False) -> Instant | NothingToDo:
-        """Put a clustering plan on the timeline if one is due; writes of the files in it are refused from then on."""
-        return clustering.plan(self.table, self.policies, force=force)
-
-    def clustering(
-        self, *, instant: str | None = None, force: bool = False, spark: Any = None
-    ) -> Committed | NothingToDo:
-        """Run the plan of `instant`, else the oldest one nobody is at, else a new one if due (or by `force`)."""
-        engine = engine_of(spark, self.policies)
-        return clustering.run(self.table, engine, self.policies, instant=instant, force=force)
-
-    def clean_due(self) -> CleanDue:
-        """Return whether a clean is due now, and why; reads the timeline and what the last clean said of itself."""
-        return clean.due(self.table, self.policies)
-
-    def plan_clean(
-        self, *, dry_run: bool = False, force: bool = False, pinned: str | Collection[str] = ()
-    ) -> Instant | CleanPlan | NothingToDo:
-        """Put a plan of files to remove on the timeline if one is due; with `dry_run` return what it would hold.
-
-        What is read as of the instants `pinned` (requested times) is kept, whatever the policy says.
-        """
-        if dry_run:
-            return clean.preview(self.table, self.policies, force=force, pinned=text_list(pinned, "pinned"))
-        return clean.plan(self.table, self.policies, force=force, pinned=text_list(pinned, "pinned"))
-
-    def clean(
-        self,
-        *,
-        dry_run: bool = False,
-        instant: str | None = None,
-        force: bool = False,
-        pinned: str | Collection[str] = (),
-        spark: Any = None,
-    ) -> Cleaned | CleanPlan | NothingToDo:
-        """Remove files that no retained instant needs: by the plan of `instant`, else by pending plans and a new one.
-
-        With `dry_run` nothing is removed, and the answer is what would be planned. What is read as of the instants
-        `pinned` (requested times) is kept, whatever the policy says.
-        """
-        if dry_run:
-            return clean.preview(self.table, self.policies, force=force, pinned=text_list(pinned, "pinned"))
-        engine = engine_of(spark, self.policies)
-        return clean.run(
-            self.table, engine, self.policies, instant=instant, force=force, pinned=text_list(pinned, "pinned")
-        )
-
-    def archive_due(self) -> ArchiveDue:
-        """Return whether an archive is due now, and why; reads the timeline, and more only if it has grown long."""
-        return archive.due(self.table, self.policies)
-
-    def archive(self, *, dry_run: bool = False, force: bool = False) -> Archived | ArchivePlan | NothingToDo:
-        """Move the oldest completed actions from the timeline to the archive, where readers still find them.
-
-        With `dry_run` nothing is moved, and the answer is what would be. `force` leaves only as many commits as have to
-        stay, even if no archive is due.
-        """
-        if dry_run:
-            found = archive.propose(self.table, self.policies, force=force)
-            return found if found.instants else NothingToDo(reason=found.kept)
-        return archive.run(self.table, self.policies, force=force)
-
-    def ttl_due(self, *, pinned: str | Collection[str] = ()) -> TtlDue:
-        """Return whether partitions are to expire now, and why; reads commits since the last look, no listing."""
-        return ttl.due(self.table, self.policies, TtlRequest(pinned=text_list(pinned, "pinned")))
-
-    def plan_ttl(self, *, pinned: str | Collection[str] = (), force: bool = False) -> TtlPlan:
-        """Return which partitions would expire now, and why; nothing is written."""
-        return ttl.propose(self.table, self.policies, TtlRequest(pinned=text_list(pinned, "pinned"), rebuild=force))
-
-    def ttl(
-        self, *, dry_run: bool = False, pinned: str | Collection[str] = (), force: bool = False
-    ) -> Committed | NothingToDo | TtlPlan:
-        """Delete the partitions that expired, in one commit; with `dry_run` nothing is, and the answer is the plan.
-
-        `pinned` partitions, and what is below such a path, are kept. `force` lists the table instead of trusting the
-        statistics that are kept of it.
-        """
-        if dry_run:
-            return self.plan_ttl(pinned=pinned, force=force)
-        return ttl.run(self.table, self.policies, TtlRequest(pinned=text_list(pinned, "pinned"), rebuild=force))
 
     def ttl_rules(self) -> tuple[TtlRule, ...]:
-        """Return the rules of the policy log, in the order in which they were set."""
+        """Return the TTL rules of the table's policy log, in the order in which they were set."""
         return read_rules(self.table.env)
 
     def set_ttl(self, pattern: str, *, rule_id: str | None = None, **limits: Unpack[TtlLimits]) -> TtlRule:
-        """Set the rule for the partitions that `pattern` finds (a glob, or `re:` and an expression), and return it.
+        """Set the TTL rule of the partitions that a pattern matches, and return it.
 
-        `limits` are partition_age, creation_age and modification_age ("400d"), max_partitions, max_bytes ("5TB"), and
-        format and timezone of values; without any limit the partitions are kept. Editors do not overwrite each other:
-        the last edit of an id counts.
+        Concurrent editors do not overwrite each other: the last edit of a rule id counts.
+
+        Args:
+            pattern: A glob of partition paths, or `re:` and a regular expression.
+            rule_id: Name of the rule; None: the pattern.
+            **limits: partition_age, creation_age and modification_age (such as "400d"), max_partitions, max_bytes (such
+                as "5TB"), and format and timezone of partition values. Without any limit the partitions are kept.
         """
         rule = ttl_rule(pattern, rule_id=rule_id, **limits)
         ttl.set_ttl(self.table, rule)
         return rule
 
     def remove_ttl(self, rule_id: str) -> None:
-        """Remove a rule of the policy log; raise UserError naming the rules there are if it is none of them."""
+        """Remove a TTL rule; raise UserError that names the existing rules if there is no such rule."""
         remove_rule(self.table.env, rule_id)
 
-    def files_without_filter(self, *, spark: Any = None) -> tuple[str, ...]:
-        """Return the paths of the newest base files that have no bloom filter; none with the bucket index."""
-        found = index_build.without_filter(self.table, engine_of(spark, self.policies), self.policies)
-        return tuple(piece.base.path for piece in found if piece.base is not None)
-
-    def build_index(self, *, spark: Any = None) -> Committed | NothingToDo:
-        """Give the files that have no bloom filter one: their rows are written as they are, in one commit."""
-        return index_build.build(self.table, engine_of(spark, self.policies), self.policies)
-
     def orphans(self, *, remove: bool = False) -> tuple[Orphan, ...]:
-        """Return files that no write names and that are older than the grace time; with `remove` they are deleted.
+        """Return the orphan files that are older than the grace time; with `remove` delete them, too.
 
-        The whole table is listed. Look at the answer first, then call again to remove.
+        The whole table is listed. Check the result first, then call again with `remove`.
         """
-        found = remove_orphans if remove else find_orphans
-        return found(self.table, self.policies.clean)
+        find = remove_orphans if remove else find_orphans
+        return find(self.table, self.policies.clean)
 
 
 def engine_of(spark: Any, policies: Policies) -> Engine:
-    """Return the engine of a Spark session, or of threads of this process without one."""
+    """Return the engine of a Spark session; without one, the engine that uses threads of this process."""
     return session_engine(spark, policies.write.memory_budget_bytes)
-
-
-def _kind(logs_only: bool) -> compaction.Kind:
-    return compaction.LOG_COMPACTION if logs_only else compaction.COMPACTION

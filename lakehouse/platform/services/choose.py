@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 
 from lakehouse.platform.services.assess import Assessment
 from lakehouse.spec.contracts.decisions import DecisionReason
-from lakehouse.spec.services import SERVICES
-
-#: Services that plan file groups for themselves: each would wait for the other's groups, or lose them.
-HOLDS_FILE_GROUPS = frozenset({"compaction", "logcompaction", "clustering"})
+from lakehouse.spec.services import SERVICES, service_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +158,7 @@ def _clash(candidate: Candidate, busy: Collection[tuple[str, str]]) -> _Reason |
     for service in sorted(service for table, service in busy if table == candidate.table):
         if service == candidate.service:
             return DecisionReason.ALREADY_RUNNING, f"a run of {service} is at this table"
-        if {service, candidate.service} <= HOLDS_FILE_GROUPS:
+        if service_spec(service).holds_file_groups and service_spec(candidate.service).holds_file_groups:
             return DecisionReason.FILE_GROUPS_HELD, f"{service} runs on this table, and both hold file groups"
     return None
 

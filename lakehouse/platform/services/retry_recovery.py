@@ -12,25 +12,10 @@ from dataclasses import replace
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.errors import RetryableError
-from lakehouse.model.commit import Operation
-from lakehouse.model.instant import Action, Instant
+from lakehouse.model.instant import Instant
 from lakehouse.platform.catalog.run_history import Run, RunState
 from lakehouse.spec.contracts.job import JobReason, JobReport, JobStatus
-
-#: What the commits of services say they are. A clean says so by its action; an archive completes nothing.
-_OPERATIONS = {
-    "compaction": Operation.COMPACT,
-    "logcompaction": Operation.LOG_COMPACT,
-    "clustering": Operation.CLUSTER,
-    "ttl": Operation.DELETE_PARTITION,
-}
-#: Plans of services, by the action they are pending under.
-_PLANS = {
-    "compaction": Action.COMPACTION,
-    "logcompaction": Action.LOGCOMPACTION,
-    "clustering": Action.CLUSTERING,
-    "clean": Action.CLEAN,
-}
+from lakehouse.spec.services import service_spec
 
 
 def newest_completion(table: Table) -> str:
@@ -49,11 +34,11 @@ def with_earlier(
     if report.status is not JobStatus.NOTHING_TO_DO or before.state is RunState.NOTHING_TO_DO:
         return report
     # An instant stands there if some try committed, and stays when a later try fails.
-    found = before.instant or _made_since(table, service, after, others)
+    found = before.instant or _committed_since(table, service, after, others)
     if found is not None:
         reason = f"an earlier try of this run made it; now {report.reason}"
         return replace(report, instant=found, reason=reason, code=JobReason.COMMITTED_BY_EARLIER_TRY)
-    held = _living_plan(table, service)
+    held = _active_plan(table, service)
     if held is not None:
         raise RetryableError(
             f"{table.name}: an executor that may be an earlier try of this run is at the {held.action} "
@@ -63,20 +48,24 @@ def with_earlier(
     return report
 
 
-def _made_since(table: Table, service: str, after: str, others: Collection[str | None]) -> str | None:
-    loaded = table.refresh()
+def _committed_since(table: Table, service: str, after: str, others: Collection[str | None]) -> str | None:
+    """Return the requested time of the newest instant that a service completed after a completion time."""
+    spec, loaded = service_spec(service), table.refresh()
     since = [i for i in loaded.timeline.by_completion() if i.completion > after and i.requested not in others]
-    if service == "clean":
-        made = [instant.requested for instant in since if instant.action is Action.CLEAN]
+    if spec.operation is None:
+        # A clean completes an instant of its own action; an archive completes none.
+        completed = [instant.requested for instant in since if instant.action is spec.action]
     else:
-        written = [instant for instant in loaded.timeline.writes().by_completion() if instant in since]
-        wanted = _OPERATIONS.get(service)
-        made = [i.requested for i, found in loaded.store.commits(written) if found.operation == wanted]
-    return made[-1] if made else None
+        writes = [instant for instant in loaded.timeline.writes().by_completion() if instant in since]
+        completed = [
+            i.requested for i, metadata in loaded.store.commits(writes) if metadata.operation == spec.operation
+        ]
+    return completed[-1] if completed else None
 
 
-def _living_plan(table: Table, service: str) -> Instant | None:
-    loaded = table.refresh()
-    living = active_writes(loaded.env, table.services.policies.transaction)
-    pending = loaded.timeline.where(action=_PLANS[service], pending=True) if service in _PLANS else ()
-    return next((instant for instant in pending if instant.requested in living), None)
+def _active_plan(table: Table, service: str) -> Instant | None:
+    """Return a pending plan of the service whose executor has a valid heartbeat."""
+    spec, loaded = service_spec(service), table.refresh()
+    active = active_writes(loaded.env, table.services.policies.transaction)
+    pending = () if spec.action is None else loaded.timeline.where(action=spec.action, pending=True)
+    return next((instant for instant in pending if instant.requested in active), None)

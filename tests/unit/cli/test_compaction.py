@@ -146,7 +146,7 @@ def test_a_table_without_logs_has_no_compaction(verb: str, tmp_path: Path, capsy
 def test_a_plan_that_another_executor_is_at_may_be_tried_again(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    planned = table.services.plan_compaction(force=True)
+    planned = table.services.compaction.schedule(force=True)
     env, policy = table.refresh().env, table.services.policies.transaction
     heartbeat = Heartbeat(env, policy)
     heartbeat.start(planned.requested)
@@ -156,5 +156,5 @@ def test_a_plan_that_another_executor_is_at_may_be_tried_again(
     finally:
         heartbeat.discard()
     assert code == 75
-    assert f"{planned.requested} is being run by another executor" in error
+    assert f"another executor, whose heartbeat is valid, runs the compaction {planned.requested}" in error
     assert run(capsys, *words, json_output=False)[0] == 0

@@ -40,7 +40,7 @@ HEAD = "table: sales.orders\nlocation: /lake/orders\nrecord_key: [id]\ntype: MER
             7,
             "bucket tables are not clustered",
         ),
-        ("services:\n  clean:\n    enabled: true\n    priority: high\n", 8, "'high' is no number"),
+        ("services:\n  clean:\n    enabled: true\n    priority: high\n", 8, "'high' is not a number"),
         ("services:\n  compaction:\n    priority: 2\n    max_delta_comits: 3\n", 8, "Did you mean"),
         ("services:\n  compaction:\n    max_delta_commits: often\n", 7, "expected int"),
     ],

@@ -11,6 +11,18 @@ from lakehouse.model.instant import Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The records, files and bytes of a completed operation; `rows` counts records written to files."""
+
+    rows: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """The write is true since `instant.completed`; before, it lost to others and was tried again `conflicts` times."""
 
@@ -22,6 +34,19 @@ class Committed:
     def rows(self) -> int:
         """Rows inserted, updated or deleted."""
         return sum(s.num_inserts + s.num_updates + s.num_deletes for s in self.metadata.stats)
+
+    @property
+    def totals(self) -> Totals:
+        """The sums of the write statistics of the commit."""
+        stats = self.metadata.stats
+        return Totals(
+            rows=sum(stat.num_writes for stat in stats),
+            inserts=sum(stat.num_inserts for stat in stats),
+            updates=sum(stat.num_updates for stat in stats),
+            deletes=sum(stat.num_deletes for stat in stats),
+            files=len(stats),
+            bytes=sum(stat.size_bytes for stat in stats),
+        )
 
     @property
     def drift(self) -> tuple[ColumnDrift, ...]:

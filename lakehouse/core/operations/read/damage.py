@@ -13,24 +13,16 @@ rewrite. Commits in the archive are not compared.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Sequence
 
 from lakehouse.core.files.log_reader import GO_ON
-from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
 from lakehouse.core.operations.load.slices import Listing, load_listing
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.services.plan_executor import UnusablePlanError, check_executor
 from lakehouse.core.planning.damage import Damage, find_damage
-from lakehouse.core.storage.protocol import NotFoundError
 from lakehouse.errors import CorruptTableError, RetryableError
-from lakehouse.model.clustering import ClusteredSlice
 from lakehouse.model.commit import CommitMetadata
-from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import FileSlice
 from lakehouse.model.instant import Action, Instant
 from lakehouse.spec.options.write import WritePolicy
@@ -39,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 _LOOKS = 5
 _NAMED = 5
-
-Planned = TypeVar("Planned", CompactionOperation, ClusteredSlice)
 
 
 class ChangedWhileListedError(RetryableError):
@@ -54,68 +44,6 @@ def checked_slices(
     listing = load_listing(table, partitions)
     check_listing(table, listing, skips=policy.skips_damage, completed_after="")
     return listing.slices
-
-
-def with_stated_sizes(table: LoadedTable, planned: Iterable[Planned]) -> list[Planned]:
-    """Return what a plan names with the sizes that commits on the timeline state of its logs.
-
-    A plan is carried out later than it was made, maybe by another process. Its tasks compare the logs that they open
-    with these sizes, which takes no request.
-    """
-    wanted = list(planned)
-    logs = {
-        (piece.partition, name): parse_log_file(name, piece.partition, 0)
-        for piece in wanted
-        for name in piece.log_files
-    }
-    instants = {log.instant for log in logs.values() if log is not None}
-    commits = table.store.commits([i for i in table.timeline.writes() if i.requested in instants])
-    sizes = {stat.path: stat.size_bytes for _, metadata in commits for stat in metadata.stats}
-
-    def size(partition: str, name: str) -> int:
-        log = logs[(partition, name)]
-        return 0 if log is None else sizes.get(log.path, 0)
-
-    return [
-        replace(piece, log_sizes=tuple(size(piece.partition, name) for name in piece.log_files)) for piece in wanted
-    ]
-
-
-@contextmanager
-def planned_files_exist(
-    table: LoadedTable,
-    instant: Instant,
-    number: int,
-    planned: Sequence[CompactionOperation] | Sequence[ClusteredSlice],
-    *,
-    skips: bool,
-) -> Iterator[None]:
-    """Name a file of a pending plan that is found missing while the plan is carried out under claim `number`.
-
-    Raises RetryableError if another executor completed or dropped the plan, because its files may be cleaned then.
-    Otherwise raises CorruptTableError, and with `skips` UnusablePlanError: a new plan does not name the file.
-    """
-    try:
-        yield
-    except NotFoundError as error:
-        path = error.path
-        names = {
-            f"{piece.partition}/{name}" if piece.partition else name
-            for piece in planned
-            for name in (piece.data_file, *piece.log_files)
-        }
-        if path not in names:
-            raise
-        now = table.reload()
-        check_executor(now, now.timeline, instant, number)
-        if skips:
-            raise UnusablePlanError(f"{path} is missing") from error
-        raise CorruptTableError(
-            f"{table.env.storage.root}: {path} is missing, and the pending {instant.action} {instant.requested} names "
-            f"it: rows that were committed are lost. {GO_ON}, which also drops the plan",
-            path=path,
-            instant=instant.requested,
-        ) from error
 
 
 def check_listing(

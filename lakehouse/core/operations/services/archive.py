@@ -1,11 +1,13 @@
-"""Archive: due, plan, run (TL-5.2, TL-5.3).
+"""Archive: the oldest completed actions move from the active timeline to the archived timeline (TL-5.2, TL-5.3).
 
-under the lock    <first>_<last>_0.parquet   manifest_<n+1>   _version_    then their files leave the timeline
-                  levels of the archive merged, what no reader needs of it removed
+under the lock    <first>_<last>_0.parquet   manifest_<n+1>   _version_    then the files of the actions are deleted
+                  files of the archived timeline are merged, and obsolete ones deleted
 
-A crash leaves actions in both places, never in none: readers take them from the timeline, and the next archive does not
-write them again. Files of archived commits count by their age alone, so before commits leave, those of failed writes
-among them are deleted.
+A crash leaves actions in both timelines, never in none: readers take them from the active timeline, and the next run
+does not archive them twice. For commits that are archived, readers decide by the age of a file alone whether it counts.
+Therefore the files of failed writes of that age are deleted before.
+
+An archive puts no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.file_names import LAYOUT_V6, parse_instant
 from lakehouse.core.format.timeline.clean import decode_clean_plan
 from lakehouse.core.format.timeline.restore import decode_restore_plan
 from lakehouse.core.operations.commit.archive_actions import DeletedFiles, bound_of_replaced, move_to_archive
 from lakehouse.core.operations.commit.cleanup import clean_up_ended_writes, delete_files, read_rollback_plan
-from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.commit.results import NothingToDo, Totals
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.listing import list_data_files
 from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.planning.archive import (
     ArchiveDue,
     Bound,
@@ -41,77 +45,118 @@ from lakehouse.spec.options.policies import Policies
 
 logger = logging.getLogger(__name__)
 
-#: Actions that one hold of the lock archives: writers wait meanwhile.
+#: Actions that are archived under one hold of the lock; writers wait for the lock.
 _BATCH = 500
+#: Requested, inflight and completed file.
+_FILES_PER_ACTION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """The actions that left the timeline; `kept` says why no more of them did."""
+    """The archived actions, oldest first; `kept` is the reason why the next action stays on the timeline."""
 
     instants: tuple[Instant, ...]
     kept: str
 
+    @property
+    def instant(self) -> Instant:
+        """The newest archived instant."""
+        return self.instants[-1]
 
-def due(table: LoadedTable, policies: Policies) -> ArchiveDue:
-    """Return whether an archive is due now, and why; up to `hoodie.keep.max.commits` from the timeline alone."""
-    _require_archive(table)
-    found = propose(table, policies)
-    commits, archivable = len(table.timeline.writes()), len(found.instants)
-    reason = f"{archivable} actions up to {found.newest} may leave the timeline" if archivable else found.kept
-    return ArchiveDue(due=archivable > 0, reason=reason, commits=commits, actions=archivable)
-
-
-def propose(
-    table: LoadedTable, policies: Policies, *, force: bool = False, gone: DeletedFiles | None = None
-) -> ArchivePlan:
-    """Return what would be archived now; writes nothing."""
-    _require_archive(table)
-    reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
-    if reason is not None:
-        return ArchivePlan(instants=(), kept=reason)
-    bounds = _bounds(table, policies)
-    found = plan_archive(table.timeline, policies.archive, policies.clean, bounds, force=force)
-    kept = bound_of_replaced(table, found.instants, gone or DeletedFiles())
-    if kept is None:
-        return found
-    return plan_archive(table.timeline, policies.archive, policies.clean, [*bounds, kept], force=force)
+    @property
+    def totals(self) -> Totals:
+        """The number of archived actions, counted as files, in the form that all services share."""
+        return Totals(files=len(self.instants))
 
 
-def run(table: LoadedTable, policies: Policies, *, force: bool = False) -> Archived | NothingToDo:
-    """Archive what is due (with `force`, all but `hoodie.keep.min.commits`).
+def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> ArchiveDue:
+    """Return whether an archive is due, and why; reads only the timeline up to `hoodie.keep.max.commits` commits."""
+    del request
+    planned = _plan(table, policies)
+    commits, actions = len(table.timeline.writes()), len(planned.instants)
+    reason = f"{actions} actions up to {planned.newest} can be archived" if actions else planned.kept
+    return ArchiveDue(due=actions > 0, reason=reason, commits=commits, actions=actions)
 
-    Raises RetryableError if a restore is not finished or another archiver is at work, UnsupportedError for version 6.
+
+def plan(
+    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> ArchivePlan | NothingToDo:
+    """Return the actions that would be archived now; writes nothing.
+
+    `request.force` keeps `hoodie.keep.min.commits` only, even if no archive is due.
     """
+    planned = _plan(table, policies, force=request.force)
+    return planned if planned.instants else NothingToDo(reason=planned.kept)
+
+
+def schedule(
+    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> Instant | NothingToDo:
+    """Return NothingToDo: an archive has no plan on the timeline."""
+    del policies, request
+    _require_archive(table)
+    return NothingToDo(reason="archive puts no plan on the timeline; run plans and executes in one step")
+
+
+def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
+    """Return the cost of an archive of the table as loaded; the benefit is the number of deleted timeline files."""
+    files = _FILES_PER_ACTION * len(_plan(table, policies, force=True).instants)
+    return ServiceCost(files=files, benefit=files)
+
+
+def run(
+    table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> Archived | NothingToDo:
+    """Archive the oldest actions if due; `request.force` keeps `hoodie.keep.min.commits` only.
+
+    Raises RetryableError if a restore is not finished or another process archives, and UnsupportedError for version 6.
+    """
+    del engine  # a few small files: this process reads them
+    force = request.force
     _require_archive(table)
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
     reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
     if reason is not None:
         return NothingToDo(reason=reason)
-    # What writers that died left beside commits: once these are archived nobody can tell whose files are not named.
+    # Delete leftover files of failed writes first: once commits are archived, these files cannot be told from others.
     clean_up_ended_writes(table, policies.transaction)
-    gone, taken = DeletedFiles(), list[Instant]()
-    found = propose(table, policies, force=force, gone=gone)
-    if found.instants:
-        _delete_failed(table, found.newest, gone)
+    deleted, archived = DeletedFiles(), list[Instant]()
+    planned = _plan(table, policies, force=force, deleted=deleted)
+    if planned.instants:
+        _delete_failed(table, planned.newest, deleted)
     while True:
         with table_lock(table.env, policies.transaction) as lock:
             table = table.reload()
             table.store.refuse_during_restore(table.timeline)
-            found = propose(table, policies, force=force or bool(taken), gone=gone)
-            if found.instants:
-                batch = found.instants[:_BATCH]
+            planned = _plan(table, policies, force=force or bool(archived), deleted=deleted)
+            if planned.instants:
+                batch = planned.instants[:_BATCH]
                 lock.check()
-                _delete_failed(table, batch[-1].requested, gone)
+                _delete_failed(table, batch[-1].requested, deleted)
                 _archive(table, policies, batch, lock)
-                taken += batch
-        if len(found.instants) <= _BATCH:
+                archived += batch
+        if len(planned.instants) <= _BATCH:
             break
-    if not taken:
-        return NothingToDo(reason=found.kept)
-    logger.info("%s: archived %d actions up to %s", table.env.storage.root, len(taken), taken[-1].requested)
-    return Archived(instants=tuple(taken), kept=found.kept)
+    if not archived:
+        return NothingToDo(reason=planned.kept)
+    logger.info("%s: archived %d actions up to %s", table.env.storage.root, len(archived), archived[-1].requested)
+    return Archived(instants=tuple(archived), kept=planned.kept)
+
+
+def _plan(
+    table: LoadedTable, policies: Policies, *, force: bool = False, deleted: DeletedFiles | None = None
+) -> ArchivePlan:
+    _require_archive(table)
+    reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
+    if reason is not None:
+        return ArchivePlan(instants=(), kept=reason)
+    bounds = _bounds(table, policies)
+    planned = plan_archive(table.timeline, policies.archive, policies.clean, bounds, force=force)
+    bound = bound_of_replaced(table, planned.instants, deleted or DeletedFiles())
+    if bound is None:
+        return planned
+    return plan_archive(table.timeline, policies.archive, policies.clean, [*bounds, bound], force=force)
 
 
 def _archive(table: LoadedTable, policies: Policies, instants: tuple[Instant, ...], lock: TableLock) -> None:
@@ -128,7 +173,7 @@ def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
     if table.config.is_merge_on_read:
         found.append(bound_of_compaction(timeline, policies.compaction))
     # One that was rolled back while its writer was alive may yet write files, of a time before all that stays; and one
-    # that is about to tidy up after its commit finds that on the timeline.
+    # that is about to clean up after its commit finds that on the timeline.
     living = sorted(active_writes(table.env, policies.transaction))
     if living:
         found.append(Bound(requested=living[0], reason=f"the writer of {living[0]} is alive"))
@@ -163,10 +208,10 @@ def _bound_of_metadata_table(table: LoadedTable) -> Bound | None:
     return Bound(requested=later[0].requested, reason=f"the metadata table was compacted at {last}") if later else None
 
 
-def _delete_failed(table: LoadedTable, newest: str, gone: DeletedFiles) -> None:
+def _delete_failed(table: LoadedTable, newest: str, deleted: DeletedFiles) -> None:
     """Delete what writes undone up to the time `newest` left: it would count once the timeline begins later."""
     there = {instant.requested for instant in table.timeline}
-    undone = {requested for requested in _undone(table) if requested <= newest} - there - gone.undone
+    undone = {requested for requested in _undone(table) if requested <= newest} - there - deleted.undone
     if undone:
         # A plan that was rolled back may have been carried out after all, and be archived by now.
         undone -= {i.requested for i in archived_writes(table, requested_from=min(undone), requested_up_to=max(undone))}
@@ -179,7 +224,7 @@ def _delete_failed(table: LoadedTable, newest: str, gone: DeletedFiles) -> None:
     for requested, paths in sorted(left.items()):
         delete_files(table, requested, paths)
         logger.warning("%s: deleted %d files that %s had left", table.env.storage.root, len(paths), requested)
-    gone.undone.update(undone)
+    deleted.undone.update(undone)
 
 
 def _undone(table: LoadedTable) -> set[str]:

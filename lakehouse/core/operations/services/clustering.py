@@ -1,54 +1,54 @@
-"""Clustering: due, plan, run (TL-6.5, TL-9.2).
+"""Clustering: small files become large ones, and rows are sorted, so that queries skip files (TL-6.5, TL-9.2).
 
-due    from the timeline alone
-plan   under the lock: slices complete by now, of groups no other plan holds       <t>.clustering.requested
-run    claim the plan, <t>.clustering.inflight, one task per group, under the lock <t>_<c>.replacecommit
+due        from the timeline alone
+schedule   under the lock: slices of groups that no other plan holds     <t>.clustering.requested
+run        claim the plan, <t>.clustering.inflight, one task per group, under the lock <t>_<c>.replacecommit
 
-The commit hides the groups that went in and shows those that came out; no row changes. A write that changed one of
-them since the plan was made was first (see operations.giving_way): the plan is dropped then, with all its files.
+The commit replaces the planned file groups by new ones; no row changes. If a write changed one of the groups since the
+plan was made, the plan is dropped with all its files (see `commit.clustering_conflicts`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.clustering_writer import ClusteringContext, cluster_group, clustering_markers
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.timeline.clustering import SORT_AND_SIZE, encode_clustering_plan
-from lakehouse.core.format.timeline.commit_metadata import encode_commit
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
-from lakehouse.core.operations.commit.cleanup import delete_unreported
 from lakehouse.core.operations.commit.clustering_conflicts import (
     clustering_plan,
     conflicting_write,
     groups_of_active_writes,
     write_without_profile,
 )
-from lakehouse.core.operations.commit.markers import WriteMarkers
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.commits import archived_writes, latest_extra
-from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
+from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.schema import table_schema
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.operations.read.damage import checked_slices, planned_files_exist, with_stated_sizes
+from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.read.scan import slice_context
 from lakehouse.core.operations.services.plan_executor import (
+    ClaimedPlan,
     UnusablePlanError,
-    check_executor,
-    claim_of,
-    claim_plan,
-    drop_unusable,
-    finish,
-    let_go,
+    attempt_under_claim,
+    execute_plan,
     pending_plan,
-    planned_try,
-    try_under,
-    without_plan,
+    planned_attempt,
+    plans_without_executor,
 )
+from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
+from lakehouse.core.operations.services.rewrite import (
+    RewrittenFiles,
+    announce_markers,
+    complete_rewrite,
+    planned_groups,
+)
+from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.write.prepare import maintenance_context
 from lakehouse.core.planning.clustering import (
     LAYOUT_KEY,
@@ -63,15 +63,8 @@ from lakehouse.core.planning.clustering import (
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
 from lakehouse.core.rows.space_filling_curves import is_sortable
 from lakehouse.core.state.table_config import require_mergeable
-from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
-from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.errors import (
-    CommitStateUnknownError,
-    RetryableError,
-    UnsupportedError,
-    UserError,
-    nearest,
-)
+from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.errors import RetryableError, UnsupportedError, UserError, nearest
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
@@ -82,58 +75,185 @@ from lakehouse.spec.options.policies import Policies
 logger = logging.getLogger(__name__)
 
 _HOUR = slice(8, 10)
+_MB = 1024 * 1024
+NO_GROUPS = "no file group gains by it that no other plan holds and no write is changing"
 
 
-def due(table: LoadedTable, policies: Policies) -> ClusteringDue:
-    """Return whether a clustering is due now, and why; reads nothing but the timeline."""
+def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> ClusteringDue:
+    """Return whether a clustering is due, and why; reads the timeline only."""
+    del request  # a clustering is due for the whole table
     require_clusterable(table, policies)
     replaced = table.timeline.where(action=Action.REPLACECOMMIT, state=State.COMPLETED).by_completion()
     last = next((instant for instant in reversed(replaced) if _was_clustering(table, instant)), None)
     return clustering_due(table.timeline, last, policies.clustering)
 
 
-def plan(table: LoadedTable, policies: Policies, *, force: bool = False) -> Instant | NothingToDo:
-    """Put a plan on the timeline if one is due (or by `force`); any process may run it, any time later.
+def plan(
+    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> ClusteringPlan | NothingToDo:
+    """Return the plan that would be scheduled now; writes nothing. Raises UserError as `schedule` does."""
+    refusal = _not_due(table, policies, request)
+    return refusal or _plan(table, policies, request) or NothingToDo(reason=NO_GROUPS)
 
-    Raises UserError for sort columns that the table does not have, or cannot be ordered by.
+
+def schedule(
+    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> Instant | NothingToDo:
+    """Put a plan on the timeline if a clustering is due or forced; any process may execute it later.
+
+    Raises UserError for sort columns that the table does not have, or by which rows cannot be ordered.
     """
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
-    answer = due(table, policies)
-    if not force and not answer.commits >= max(policies.clustering.max_commits, 1):
-        return NothingToDo(reason=answer.reason)
-    return request(table, policies, partial(propose, policies=policies))
+    refusal = _not_due(table, policies, request)
+    return refusal or schedule_plan(table, policies, partial(_plan, policies=policies, request=request))
 
 
-def request(
-    table: LoadedTable, policies: Policies, propose: Callable[[LoadedTable], ClusteringPlan | None]
+def schedule_plan(
+    table: LoadedTable, policies: Policies, make_plan: Callable[[LoadedTable], ClusteringPlan | None]
 ) -> Instant | NothingToDo:
-    """Put the plan that `propose` makes of the table on the timeline."""
-    # Listing takes long and the lock is short, so files are listed before; if a write completed since, once more.
-    proposed = propose(table)
+    """Put the plan that `make_plan` makes of the table on the timeline."""
+    # Listing takes long and the lock should be short: list before, and again only if the timeline changed since.
+    planned = make_plan(table)
     with table_lock(table.env, policies.transaction) as lock:
         now = table.reload()
         if now.timeline != table.timeline:
-            proposed = propose(now)
-        if proposed is None:
-            return NothingToDo(reason="no file group gains by it that no other plan holds and no write is changing")
+            planned = make_plan(now)
+        if planned is None:
+            return NothingToDo(reason=NO_GROUPS)
         lock.check()
-        data = encode_clustering_plan(proposed, base_path=table.env.storage.root)
+        data = encode_clustering_plan(planned, base_path=table.env.storage.root)
         instant = table.store.request(now.timeline, Action.CLUSTERING, data)
     logger.info("%s: planned clustering %s", table.env.storage.root, instant.requested)
     return instant
 
 
-def propose(table: LoadedTable, policies: Policies) -> ClusteringPlan | None:
-    """Return what would be planned now; writes nothing. Raises UserError as `plan` does."""
+def run(
+    table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> Committed | NothingToDo:
+    """Execute the plan of `request.instant`, else the oldest pending one without executor, else a new one if due.
+
+    If a write changed a planned file group first, the plan is dropped and NothingToDo is returned. Raises UserError if
+    there is no such plan. Raises RetryableError if another executor works on it or took it over, if a write that began
+    before the plan has not recorded its files yet, or if a restore is not finished.
+    """
+    require_clusterable(table, policies)
+    table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
+    if request.instant is not None:
+        return execute(table, engine, policies, pending_plan(table, Action.CLUSTERING, request.instant))
+    for pending in plans_without_executor(table, policies.transaction, Action.CLUSTERING):
+        outcome = execute(table.reload(), engine, policies, pending)
+        if isinstance(outcome, Committed):
+            return outcome
+    if request.force or due(table, policies).commits >= policies.clustering.max_commits:
+        # Check before there is a plan: a pending plan blocks other writes.
+        require_recorded_writes(table, policies, None)
+    planned = schedule(table, policies, request)
+    return planned if isinstance(planned, NothingToDo) else execute(table.reload(), engine, policies, planned)
+
+
+def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
+    """Return the cost of a clustering of the table as loaded, due or not; the benefit is the number of files fewer."""
+    planned = _plan(table, policies, DEFAULT_REQUEST)
+    if planned is None:
+        return ServiceCost()
+    files = sum(len(group.slices) for group in planned.groups)
+    io_mb = sum(group.metrics.get("TOTAL_IO_MB", 0.0) for group in planned.groups)
+    benefit = files - sum(group.outputs for group in planned.groups)
+    return ServiceCost(files=files, bytes=round(io_mb * _MB), benefit=benefit)
+
+
+def execute(table: LoadedTable, engine: Engine, policies: Policies, instant: Instant) -> Committed | NothingToDo:
+    """Execute a pending plan; see `run` for the result and the errors."""
+    return execute_plan(table, policies, instant, ClusteringExecution(engine=engine))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringWork:
+    """The result of an executed plan: the new files, and the plan, for the check of conflicts."""
+
+    plan: ClusteringPlan
+    files: RewrittenFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringExecution:
+    """The execution of one clustering plan on an engine."""
+
+    engine: Engine
+    writes_files: bool = True
+
+    def start(self, table: LoadedTable, pending: Instant, lock: TableLock) -> None:
+        """Create the inflight file; it is empty, as Hudi's."""
+        if pending.state is State.REQUESTED:
+            lock.check()
+            table.store.start(pending, b"")
+
+    def load(self, claimed: ClaimedPlan) -> ClusteringPlan | None:
+        """Read the plan from the requested file."""
+        return clustering_plan(claimed.table, claimed.instant)
+
+    def partitions(self, plan: ClusteringPlan) -> Collection[str]:
+        """Return the partitions of the planned file groups."""
+        return {piece.partition for piece in plan.slices}
+
+    def execute(self, claimed: ClaimedPlan, plan: ClusteringPlan) -> ClusteringWork:
+        """Write the new file groups, the largest ones first."""
+        table, policies, instant = claimed.table, claimed.policies, claimed.instant
+        # Check for conflicts before any work is done.
+        _check_conflicts(table, policies, instant, plan)
+        require_recorded_writes(table, policies, instant)
+        if table_schema(table) is None:
+            raise UserError(
+                f"{table.env.storage.root}: the clustering {instant.requested} is of a table without schema"
+            )
+        context = _context(table, policies, instant, plan)
+        sizes = iter(with_committed_log_sizes(table, plan.slices))
+        sized = [replace(group, slices=tuple(next(sizes) for _ in group.slices)) for group in plan.groups]
+        groups = sorted(sized, key=lambda group: -group.metrics.get("TOTAL_IO_MB", float(len(group.slices))))
+        attempts = [planned_attempt(task, claimed.claim) for task in range(len(groups))]
+        markers = announce_markers(
+            claimed, [clustering_markers(context.write, a, group) for a, group in zip(attempts, groups, strict=True)]
+        )
+        with planned_files_exist(claimed, plan.slices):
+            written = self.engine.run(partial(_task, context, claimed.claim), groups)
+        stats = [stat for of_task in written for stat in of_task]
+        metadata = CommitMetadata(
+            operation=Operation.CLUSTER.value,
+            stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
+            replaced=plan.replaced,
+            extra={"schema": context.write.avro_schema, RANGES_KEY: encode_ranges(stats)}
+            | ({LAYOUT_KEY: layout_text(context.layout)} if context.layout.columns else {}),
+        )
+        return ClusteringWork(plan=plan, files=RewrittenFiles(metadata=metadata, markers=markers))
+
+    def complete(
+        self, claimed: ClaimedPlan, work: ClusteringWork, now: LoadedTable, lock: TableLock
+    ) -> tuple[Committed, list[str]]:
+        """Commit the new file groups, unless a write changed one of the planned groups."""
+        _check_conflicts(now, claimed.policies, claimed.instant, work.plan)
+        return complete_rewrite(claimed, work.files, now, lock)
+
+
+def _not_due(table: LoadedTable, policies: Policies, request: ServiceRequest) -> NothingToDo | None:
+    answer = due(table, policies)
+    if request.force or answer.commits >= max(policies.clustering.max_commits, 1):
+        return None
+    return NothingToDo(reason=answer.reason)
+
+
+def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> ClusteringPlan | None:
     require_clusterable(table, policies)
     _require_sortable(table, policies.clustering.columns)
-    held = frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
-    slices = checked_slices(table, policies.write, policies.clustering.selected_partitions or None)
+    held = planned_groups(table)
+    selected = request.partitions or policies.clustering.selected_partitions
+    slices = checked_slices(table, policies.write, selected or None)
     return plan_clustering(
         slices,
         held | groups_of_active_writes(table, policies.transaction),
         policies.clustering,
+        selected=selected,
         hour=int(table.store.new_instant_time(table.timeline)[_HOUR]),
         laid_out=_laid_out(table, {piece.base_instant for piece in slices}) if policies.clustering.columns else {},
         max_file_bytes=policies.write.max_file_bytes,
@@ -141,168 +261,68 @@ def propose(table: LoadedTable, policies: Policies) -> ClusteringPlan | None:
 
 
 def _laid_out(table: LoadedTable, instants: set[str]) -> dict[str, Layout]:
-    """Return how those of these instants that were clusterings laid out rows, archived ones included."""
+    """Return the row layouts of those instants that were clusterings, archived ones included."""
     writes = table.timeline.writes()
     old = instants - {instant.requested for instant in writes}
     commits = table.store.commits(i for i in writes.where(action=Action.REPLACECOMMIT) if i.requested in instants)
     if old:
         archived = archived_writes(table, requested_from=min(old), requested_up_to=max(old))
         commits += table.store.archived_commits([i for i in archived if i.requested in old], LAYOUT_KEY)
-    told = {instant.requested: layout_told(metadata) for instant, metadata in commits}
-    return {requested: layout for requested, layout in told.items() if layout is not None}
+    layouts = {instant.requested: layout_told(metadata) for instant, metadata in commits}
+    return {requested: layout for requested, layout in layouts.items() if layout is not None}
 
 
-def run(
-    table: LoadedTable, engine: Engine, policies: Policies, *, instant: str | None = None, force: bool = False
-) -> Committed | NothingToDo:
-    """Run the plan of `instant`, else the oldest pending plan nobody is at, else a new one if due (or by `force`).
-
-    There is nothing to do where a write was first: the plan is dropped. Raises UserError if there is no such plan,
-    RetryableError if another executor is at it or took it over, a write that began before the plan has not said yet
-    what it changes, or a restore is not finished.
-    """
-    require_clusterable(table, policies)
-    table = table.reload()
-    table.store.refuse_during_restore(table.timeline)
-    if instant is not None:
-        return execute(table, engine, policies, pending_plan(table, Action.CLUSTERING, instant))
-    living = active_writes(table.env, policies.transaction)
-    for pending in table.timeline.where(action=Action.CLUSTERING, pending=True):
-        if pending.requested not in living:
-            outcome = execute(table.reload(), engine, policies, pending)
-            if isinstance(outcome, Committed):
-                return outcome
-    if force or due(table, policies).commits >= policies.clustering.max_commits:
-        # Before there is a plan, which holds back other writes.
-        require_known_writers(table, policies, None)
-    planned = plan(table, policies, force=force)
-    return planned if isinstance(planned, NothingToDo) else execute(table.reload(), engine, policies, planned)
-
-
-def execute(table: LoadedTable, engine: Engine, policies: Policies, instant: Instant) -> Committed | NothingToDo:
-    """Carry out a plan; see `run`."""
-    heartbeat = Heartbeat(table.env, policies.transaction)
-    partitions: set[str] | None = None
-    try:
-        number = claim_plan(table, policies.transaction, instant, heartbeat)
-    except BaseException:
-        heartbeat.discard()
-        raise
-    try:
-        table = table.reload()
-        found = clustering_plan(table, instant)
-        if found is None:
-            return without_plan(table, policies.transaction, instant, number, heartbeat)
-        partitions = {piece.partition for piece in found.slices}
-        outcome, markers = _rewrite(table, engine, policies, instant, found, number)
-    except CommitStateUnknownError:
-        # The commit may land yet, so its files must stay: nobody may take the plan over before the lease ends.
-        heartbeat.stop()
-        raise
-    except UnusablePlanError as error:
-        return drop_unusable(table, policies.transaction, instant, number, heartbeat, partitions, error)
-    except BaseException:
-        let_go(table, instant, number, heartbeat, partitions)
-        raise
-    finish(table, instant, heartbeat, markers)
-    return outcome
-
-
-def _rewrite(
-    table: LoadedTable, engine: Engine, policies: Policies, instant: Instant, found: ClusteringPlan, number: int
-) -> tuple[Committed, list[str]]:
-    """Carry out the plan; return the commit, and the markers that are to go."""
-    requested, root = instant.requested, table.env.storage.root
-    _require_right_of_way(table, policies, instant, found)
-    schema = table_schema(table)
-    if schema is None:
-        raise UserError(f"{root}: the clustering {requested} is of a table that has no schema")
-    context = _context(table, policies, instant, found)
-    stated = iter(with_stated_sizes(table, found.slices))
-    sized = [replace(group, slices=tuple(next(stated) for _ in group.slices)) for group in found.groups]
-    groups = sorted(sized, key=lambda group: -group.metrics.get("TOTAL_IO_MB", float(len(group.slices))))
-    markers = WriteMarkers(table, requested, policies.write)
-    marked = [clustering_markers(context.write, planned_try(n, number), group) for n, group in enumerate(groups)]
-    markers.announce([name for names in marked for name in names])
-    with planned_files_exist(table, instant, number, found.slices, skips=policies.write.skips_damage):
-        stats = [stat for written in engine.run(partial(_task, context, number), groups) for stat in written]
-    metadata = CommitMetadata(
-        operation=Operation.CLUSTER.value,
-        stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
-        replaced=found.replaced,
-        extra={"schema": context.write.avro_schema, RANGES_KEY: encode_ranges(stats)}
-        | ({LAYOUT_KEY: layout_text(context.layout)} if context.layout.columns else {}),
-    )
-    with table_lock(table.env, policies.transaction) as lock:
-        now = table.reload()
-        check_executor(table, now.timeline, instant, number)
-        reason = conflicting_write(now, policies.transaction, instant, found)
-        if reason is not None:
-            raise UnusablePlanError(reason)
-        # Not of later claims: who is suspended here and taken over must not delete what the successor reports.
-        left = delete_unreported(
-            table, requested, metadata.stats, ours=lambda path: claim_of(path) <= number, known=markers.known
-        )
-        # The newest commit tells the table's schema: what writers added meanwhile must stay.
-        declared = latest_extra(now, "schema") or context.write.avro_schema
-        metadata = replace(metadata, extra={**metadata.extra, "schema": declared})
-        lock.check()
-        started = Instant(requested=requested, action=Action.CLUSTERING, state=State.INFLIGHT)
-        data = encode_commit(metadata, table_version=table.config.version, replace=True)
-        completed = table.store.complete(started, now.timeline, data, lock)
-    logger.info("%s: completed clustering %s, %d files", root, requested, len(stats))
-    return Committed(instant=completed, metadata=metadata), left
-
-
-def _require_right_of_way(table: LoadedTable, policies: Policies, instant: Instant, found: ClusteringPlan) -> None:
-    """Raise before any work is done that would be in vain."""
-    reason = conflicting_write(table, policies.transaction, instant, found)
+def _check_conflicts(table: LoadedTable, policies: Policies, instant: Instant, plan: ClusteringPlan) -> None:
+    """Raise UnusablePlanError if a write changed, or is about to change, a planned file group."""
+    reason = conflicting_write(table, policies.transaction, instant, plan)
     if reason is not None:
         raise UnusablePlanError(reason)
-    require_known_writers(table, policies, instant)
 
 
-def require_known_writers(table: LoadedTable, policies: Policies, before: Instant | None) -> None:
-    """Raise RetryableError naming a write that is in flight and has not said yet which files it changes."""
+def require_recorded_writes(table: LoadedTable, policies: Policies, before: Instant | None) -> None:
+    """Raise RetryableError if a pending write has not recorded its files yet: it may change any file group.
+
+    `before`: only writes that precede this plan count; None: all.
+    """
     unknown = write_without_profile(table, policies.transaction, before)
     if unknown is not None:
         raise RetryableError(
-            f"{table.env.storage.root}: the write {unknown.requested} is in flight and has not said yet which files it "
-            "changes; run the clustering again when it is done",
+            f"{table.env.storage.root}: the write {unknown.requested} is pending and has not recorded yet which files "
+            "it changes; run the clustering again after it",
             instant=unknown.requested,
         )
 
 
 def _was_clustering(table: LoadedTable, instant: Instant) -> bool:
-    """Return whether a completed replacecommit was planned as a clustering, as the names of its files tell."""
+    """Return whether a completed replacecommit was planned as a clustering; the names of its files show it."""
     return any(pending.action is Action.CLUSTERING for pending in table.store.pending_files(instant))
 
 
-def _context(table: LoadedTable, policies: Policies, instant: Instant, found: ClusteringPlan) -> ClusteringContext:
+def _context(table: LoadedTable, policies: Policies, instant: Instant, plan: ClusteringPlan) -> ClusteringContext:
     schema = table_schema(table)
     assert schema is not None, "a table with files has a schema"
-    if found.strategy not in ("", SORT_AND_SIZE):
+    if plan.strategy not in ("", SORT_AND_SIZE):
         raise UnsupportedError(
-            f"{table.env.storage.root}: the clustering {instant.requested} is to be run by {found.strategy}; only "
-            "plans that sort and size files are run here. Run it, or roll it back, with Hudi",
-            strategy=found.strategy,
+            f"{table.env.storage.root}: the clustering {instant.requested} has the strategy {plan.strategy}; only "
+            "plans that sort and size files can be executed here. Execute it or roll it back with Hudi",
+            strategy=plan.strategy,
         )
-    layout = layout_of(found, policies.clustering.layout)
+    layout = layout_of(plan, policies.clustering.layout)
     _require_sortable(table, layout.columns)
     sized = replace(policies.write, max_file_bytes=policies.clustering.target_file_bytes)
     write = maintenance_context(table, replace(policies, write=sized), schema, instant.requested)
-    # Rows to be sorted are held while slices are merged, so what merging may hold is halved.
+    # The rows to sort are in memory while slices are merged, so merging may use half of the memory.
     budget = policies.write.memory_budget_bytes // 2
     read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
     return ClusteringContext(write=write, read=read, layout=layout)
 
 
-def _task(context: ClusteringContext, number: int, attempt: Attempt, group: ClusteringGroup) -> list[WriteStat]:
-    return cluster_group(context, try_under(attempt, number), group)
+def _task(context: ClusteringContext, claim: int, attempt: Attempt, group: ClusteringGroup) -> list[WriteStat]:
+    return cluster_group(context, attempt_under_claim(attempt, claim), group)
 
 
 def require_clusterable(table: LoadedTable, policies: Policies) -> None:
-    """Raise UnsupportedError for a table whose file groups cannot be made anew."""
+    """Raise UnsupportedError for a table whose file groups cannot be replaced by new ones."""
     root = table.env.storage.root
     if table.config.version < 8:
         raise UnsupportedError(
@@ -311,8 +331,8 @@ def require_clusterable(table: LoadedTable, policies: Policies) -> None:
     require_mergeable(table.config)
     if bucket_rules(table, policies.index) is not None:
         raise UnsupportedError(
-            f"{root}: with the bucket index the hash of its key says in which file group a row is; clustering, which "
-            "makes other groups of the rows, would hide them from writes. Bucket tables are not clustered"
+            f"{root}: the bucket index finds the file group of a row by the hash of its key. Clustering moves rows to "
+            "other file groups, where writes would not find them, so bucket tables are not clustered"
         )
 
 
@@ -330,6 +350,6 @@ def _require_sortable(table: LoadedTable, columns: tuple[str, ...]) -> None:
         kind = fields[name]
         if kind is not None and not is_sortable(kind):
             raise UserError(
-                f"option {SORT_COLUMNS}: column {name!r} is {kind}, and rows are not ordered by such columns",
+                f"option {SORT_COLUMNS}: column {name!r} has the type {kind}, by which rows cannot be ordered",
                 column=name,
             )

@@ -1,14 +1,16 @@
-"""The index of a table, as far as it is kept in files: bloom filters in the footers of base files.
+"""Index build: base files without a bloom filter get one.
 
-    check    which of the newest base files have none: written without, or by an engine that makes none
-    build    these file groups are clustered, each by itself: as it is, with a filter
+due        reads the footers of the newest base files; other engines, or other options, write files without a filter
+schedule   a clustering plan in which each of these file groups is a group of its own
+run        executes that plan: the rows are written again, unchanged
 
-Without a filter nothing is wrong: keys are looked up in the file itself, which takes longer. With the bucket index
-nobody asks a filter, so there is nothing to build.
+A missing filter is no damage: writes then look up keys in the file itself, which takes longer. The bucket index does
+not use filters, so there is nothing to build. This service runs on request only and has no ServiceSpec.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from lakehouse.core.engine.protocol import Engine
@@ -16,24 +18,35 @@ from lakehouse.core.files.base_reader import BLOOM_FOOTER, BaseFileReader
 from lakehouse.core.operations.commit.bucket_counts import bucket_rules
 from lakehouse.core.operations.commit.clustering_conflicts import groups_of_active_writes
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
-from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.damage import checked_slices
 from lakehouse.core.operations.services import clustering
+from lakehouse.core.operations.services.rewrite import planned_groups
 from lakehouse.core.planning.clustering import metrics_of
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.errors import UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.files import FileSlice
+from lakehouse.model.instant import Instant
 from lakehouse.spec.options.policies import Policies
 
 _BLOOM = "hoodie.parquet.bloom.filter.enabled"
+_COMPLETE = "every base file has what its index needs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexDue:
+    """Whether base files lack a bloom filter; `files` are their paths."""
+
+    due: bool
+    reason: str
+    files: tuple[str, ...] = ()
 
 
 def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tuple[FileSlice, ...]:
-    """Return the newest slices whose base file has no bloom filter; each footer is read, near the data."""
+    """Return the newest slices whose base file has no bloom filter. Tasks of the engine read the footers."""
     if bucket_rules(table, policies.index) is not None:
         return ()
     slices = [piece for piece in load_slices(table) if piece.base is not None]
@@ -42,28 +55,54 @@ def without_filter(table: LoadedTable, engine: Engine, policies: Policies) -> tu
     return tuple(piece for piece, has in zip(slices, found, strict=True) if not has)
 
 
-def build(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | NothingToDo:
-    """Give all files a filter, in one commit that changes no row.
+def due(table: LoadedTable, engine: Engine, policies: Policies) -> IndexDue:
+    """Return whether base files lack a bloom filter, and which ones."""
+    files = tuple(piece.base.path for piece in without_filter(table, engine, policies) if piece.base is not None)
+    reason = f"{len(files)} base files have no bloom filter" if files else _COMPLETE
+    return IndexDue(due=bool(files), reason=reason, files=files)
 
-    Raises UserError where files are to be written without filters, UnsupportedError for tables that are not clustered,
-    RetryableError while a write is in flight that has not said yet what it changes.
-    """
-    if not policies.write.bloom_enabled:
-        raise UserError(
-            f"{table.env.storage.root}: files are written without bloom filters ({_BLOOM}=false), so none can be built",
-            option=_BLOOM,
-        )
+
+def plan(table: LoadedTable, engine: Engine, policies: Policies) -> ClusteringPlan | NothingToDo:
+    """Return the clustering plan that would be scheduled now; writes nothing. Raises as `run` does."""
+    paths = _paths_to_build(table, engine, policies)
+    if not paths:
+        return NothingToDo(reason=_COMPLETE)
+    clustering.require_clusterable(table, policies)
+    return _plan(table, policies=policies, paths=paths) or NothingToDo(reason=clustering.NO_GROUPS)
+
+
+def schedule(table: LoadedTable, engine: Engine, policies: Policies) -> Instant | NothingToDo:
+    """Put a clustering plan on the timeline that gives all base files a filter. Raises as `run` does."""
     table = table.reload()
     table.store.refuse_during_restore(table.timeline)
-    bare = frozenset(piece.base.path for piece in without_filter(table, engine, policies) if piece.base is not None)
-    if not bare:
-        return NothingToDo(reason="every base file has what its index needs")
+    paths = _paths_to_build(table, engine, policies)
+    if not paths:
+        return NothingToDo(reason=_COMPLETE)
     clustering.require_clusterable(table, policies)
-    clustering.require_known_writers(table, policies, None)
-    planned = clustering.request(table, policies, partial(_proposed, policies=policies, bare=bare))
+    clustering.require_recorded_writes(table, policies, None)
+    return clustering.schedule_plan(table, policies, partial(_plan, policies=policies, paths=paths))
+
+
+def run(table: LoadedTable, engine: Engine, policies: Policies) -> Committed | NothingToDo:
+    """Give all base files a bloom filter, in one commit that changes no row.
+
+    Raises UserError if the options disable filters, UnsupportedError for tables that cannot be clustered, and
+    RetryableError while a pending write has not recorded its files yet.
+    """
+    planned = schedule(table, engine, policies)
     if isinstance(planned, NothingToDo):
         return planned
     return clustering.execute(table.reload(), engine, policies, planned)
+
+
+def _paths_to_build(table: LoadedTable, engine: Engine, policies: Policies) -> frozenset[str]:
+    if not policies.write.bloom_enabled:
+        raise UserError(
+            f"{table.env.storage.root}: no bloom filter can be built, because {_BLOOM}=false disables them. Set it to "
+            "true, or leave it out",
+            option=_BLOOM,
+        )
+    return frozenset(due(table, engine, policies).files)
 
 
 def _has_filter(storage: Storage, _attempt: Attempt, path: str) -> bool:
@@ -74,13 +113,12 @@ def _has_filter(storage: Storage, _attempt: Attempt, path: str) -> bool:
         reader.close()
 
 
-def _proposed(table: LoadedTable, *, policies: Policies, bare: frozenset[str]) -> ClusteringPlan | None:
-    held = frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
-    held |= groups_of_active_writes(table, policies.transaction)
+def _plan(table: LoadedTable, *, policies: Policies, paths: frozenset[str]) -> ClusteringPlan | None:
+    held = planned_groups(table) | groups_of_active_writes(table, policies.transaction)
     chosen = [
         piece
         for piece in checked_slices(table, policies.write)
-        if piece.base is not None and piece.base.path in bare and (piece.partition, piece.file_id) not in held
+        if piece.base is not None and piece.base.path in paths and (piece.partition, piece.file_id) not in held
     ]
     size = policies.write.max_file_bytes
     groups = tuple(

@@ -1,15 +1,23 @@
-"""One executor for one plan: who claims it, what earlier ones left, what is done when it ends (see txn.claim).
+"""The executor of pending plans: claim, heartbeat, execute, check, complete, release.
 
-claim   under the lock: nobody at it, the next number; files of lower numbers deleted; <t>.<action>.inflight
-work    files under write tokens that tell the number, so no executor overwrites or deletes those of a later one
-end     committed: tidied up; else the plan is left to the next one
+claim      under the lock: no other executor is active; the next fencing token; files of earlier executors are deleted;
+           <t>.<action>.inflight
+execute    files under write tokens that contain the claim: no executor overwrites or deletes those of a later one
+check      under the lock: the claim is still the newest one, and the plan is still pending
+complete   under the same lock: the completed instant
+release    markers, claims and the heartbeat are deleted
+
+If the executor fails, the plan and the claim stay: the next executor deletes the files and executes the plan again. A
+plan that can never be completed is dropped.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol, TypeVar
 
 from lakehouse.core.files.markers import is_marker_type, read_markers
 from lakehouse.core.format.file_names import marked_file, write_token_of
@@ -21,183 +29,279 @@ from lakehouse.core.operations.undo.rollback import drop_plan
 from lakehouse.core.timeline.claims import check_claim, claim, holds_claim
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.core.timeline.heartbeat import Heartbeat, active_writes
-from lakehouse.core.timeline.table_lock import table_lock
-from lakehouse.errors import LakehouseError, RetryableError, UserError
+from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError, UserError
 from lakehouse.model.attempt import Attempt
-from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.model.instant import Action, Instant, Timeline
+from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
-#: No application has as many stages, so those of two executors of one plan are told apart.
+#: The claim is part of the write token: stages of executor n begin at (n - 1) * _STAGES. No application has as many.
 _STAGES = 1_000_000
+
+PlanT = TypeVar("PlanT")
+WorkT = TypeVar("WorkT")
+OutcomeT = TypeVar("OutcomeT")
+OutcomeT_co = TypeVar("OutcomeT_co", covariant=True)
 
 
 class UnusablePlanError(Exception):
-    """A pending plan can never be completed and is to be dropped; the message says why."""
+    """A pending plan can never be completed and has to be dropped; the message states the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedPlan:
+    """A pending plan that this process executes under a claim; the heartbeat is active."""
+
+    table: LoadedTable
+    policies: Policies
+    instant: Instant
+    claim: int
+    heartbeat: Heartbeat
+
+
+class PlanExecution(Protocol[PlanT, WorkT, OutcomeT_co]):
+    """The steps of an execution that differ between services."""
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether tasks create data files. Files of an execution without commit have to be deleted."""
+        ...
+
+    def start(self, table: LoadedTable, pending: Instant, lock: TableLock) -> None:
+        """Create the inflight file of the plan if it is missing; called under the lock, after the claim."""
+        ...
+
+    def load(self, claimed: ClaimedPlan) -> PlanT | None:
+        """Return the stored plan; None if its file is empty."""
+        ...
+
+    def partitions(self, plan: PlanT) -> Collection[str]:
+        """Return the partitions in which the execution may create files."""
+        ...
+
+    def execute(self, claimed: ClaimedPlan, plan: PlanT) -> WorkT:
+        """Do the work of the plan, without the lock. Raises UnusablePlanError if the plan has to be dropped."""
+        ...
+
+    def complete(
+        self, claimed: ClaimedPlan, work: WorkT, now: LoadedTable, lock: TableLock
+    ) -> tuple[OutcomeT_co, Collection[str]]:
+        """Create the completed instant, under the lock; return the outcome and the markers to delete."""
+        ...
+
+
+def execute_plan(
+    table: LoadedTable, policies: Policies, instant: Instant, execution: PlanExecution[PlanT, WorkT, OutcomeT]
+) -> OutcomeT | NothingToDo:
+    """Execute a pending plan; return NothingToDo with the reason if the plan had to be dropped.
+
+    Raises RetryableError if another executor is active or took the plan over, or if a restore is not finished.
+    """
+    claimed = _claim(table, policies, instant, execution)
+    partitions: Collection[str] | None = None
+    try:
+        if execution.writes_files:
+            # The claim deleted files, and the inflight file may be new.
+            claimed = replace(claimed, table=table.reload())
+        plan = execution.load(claimed)
+        if plan is None:
+            return _drop_without_plan(claimed)
+        partitions = execution.partitions(plan)
+        work = execution.execute(claimed, plan)
+        with table_lock(table.env, policies.transaction) as lock:
+            now = claimed.table.reload()
+            check_executor(claimed, now.timeline)
+            outcome, markers = execution.complete(claimed, work, now, lock)
+    except CommitStateUnknownError:
+        # The commit may still land, so its files must stay. Other executors wait until the heartbeat expires.
+        claimed.heartbeat.stop()
+        raise
+    except UnusablePlanError as error:
+        return _drop_unusable(claimed, partitions, error)
+    except BaseException:
+        if execution.writes_files:
+            abandon_plan(claimed, partitions)
+        else:
+            claimed.heartbeat.discard()
+        raise
+    _release(claimed, markers)
+    return outcome
 
 
 def pending_plan(table: LoadedTable, action: Action, requested: str) -> Instant:
-    """Return the pending plan of this time; raise UserError naming those there are."""
+    """Return the pending plan with a requested time; raise UserError that names the pending plans otherwise."""
     plans = table.timeline.where(action=action, pending=True)
     for pending in plans:
         if pending.requested == requested:
             return pending
     found = table.timeline.find(requested)
     state = "is completed" if found is not None and found.is_completed else "does not exist"
-    known = ", ".join(instant.requested for instant in plans) or "none"
-    raise UserError(f"{table.env.storage.root}: the {action} {requested} {state}; pending plans: {known}")
+    names = ", ".join(instant.requested for instant in plans) or "none"
+    raise UserError(f"{table.env.storage.root}: the {action} {requested} {state}; pending plans: {names}")
 
 
-def claim_plan(table: LoadedTable, policy: TransactionPolicy, plan: Instant, heartbeat: Heartbeat) -> int:
-    """Take a plan over and return the number of the claim; the heartbeat lives from here on.
-
-    Raises RetryableError if another executor is at it, it is not pending any more, or a restore is not finished.
-    """
-    env, requested = table.env, plan.requested
-    with table_lock(env, policy) as lock:
-        if requested in active_writes(env, policy):
-            raise RetryableError(
-                f"{env.storage.root}: the {plan.action} {requested} is being run by another executor, which is alive",
-                instant=requested,
-            )
-        number = claim(env, requested)
-        # After the claim: who completes the plan from here on does so under a higher one.
-        now = table.reload()
-        # A restore takes plans away, file by file: begun meanwhile, the half that it took would come back.
-        now.store.refuse_during_restore(now.timeline)
-        current = still_pending(now, plan)
-        lock.check()
-        heartbeat.start(requested)
-        # Suspended here and taken over, this one must spare what its successor, whose claim is higher, writes.
-        _delete_earlier(table, requested, number)
-        if current.state is State.REQUESTED:
-            lock.check()
-            table.store.start(current, b"")
-    return number
+def plans_without_executor(table: LoadedTable, policy: TransactionPolicy, action: Action) -> list[Instant]:
+    """Return the pending plans that no active executor works on, oldest first."""
+    active = active_writes(table.env, policy)
+    return [plan for plan in table.timeline.where(action=action, pending=True) if plan.requested not in active]
 
 
 def still_pending(table: LoadedTable, plan: Instant) -> Instant:
-    """Return a plan that was pending a moment ago as it is now; raise RetryableError if it is not pending any more."""
+    """Return the current state of a plan that was pending; raise RetryableError if it is not pending any more."""
     current = table.timeline.find(plan.requested)
     if current is None or current.is_completed:
         state = "undone" if current is None else "completed"
         raise RetryableError(
-            f"{table.env.storage.root}: the {plan.action} {plan.requested} was {state} by somebody else meanwhile",
+            f"{table.env.storage.root}: another process has {state} the {plan.action} {plan.requested} meanwhile",
             instant=plan.requested,
         )
     return current
 
 
-def check_executor(table: LoadedTable, timeline: Timeline, plan: Instant, number: int) -> None:
-    """Raise RetryableError unless the plan is pending and still ours; call under the lock, with the timeline of now."""
-    check_claim(table.env, plan.requested, number)
-    current = timeline.find(plan.requested)
+def check_executor(claimed: ClaimedPlan, timeline: Timeline) -> None:
+    """Raise RetryableError unless the plan is pending and this executor has the newest claim.
+
+    Call under the lock, with the timeline loaded under the lock.
+    """
+    instant = claimed.instant
+    check_claim(claimed.table.env, instant.requested, claimed.claim)
+    current = timeline.find(instant.requested)
     if current is None or current.is_completed:
         raise RetryableError(
-            f"{table.env.storage.root}: the {plan.action} {plan.requested} was completed or dropped by another "
-            "executor, which took this one for dead; what this one wrote is not used",
-            instant=plan.requested,
+            f"{claimed.table.env.storage.root}: another executor completed or dropped the {instant.action} "
+            f"{instant.requested} after the heartbeat of this one expired; what this one wrote is not used",
+            instant=instant.requested,
         )
 
 
-def without_plan(
-    table: LoadedTable, policy: TransactionPolicy, instant: Instant, number: int, heartbeat: Heartbeat
-) -> NothingToDo:
-    """Take away what is left of a plan: it was begun by who lost the lock, while somebody else took the plan back."""
-    heartbeat.stop()
-    drop_plan(table, policy, instant, partial(check_executor, plan=instant, number=number))
-    return NothingToDo(reason=f"the {instant.action} {instant.requested} had no plan, and is gone")
+def abandon_plan(claimed: ClaimedPlan, partitions: Collection[str] | None) -> None:
+    """Leave the plan to the next executor, which deletes the files that it finds under its own claim.
 
-
-def drop_unusable(
-    table: LoadedTable,
-    policy: TransactionPolicy,
-    plan: Instant,
-    number: int,
-    heartbeat: Heartbeat,
-    partitions: Iterable[str] | None,
-    why: object,
-) -> NothingToDo:
-    """Drop a plan that can never be completed, and what its executor wrote; see `let_go` for `partitions`."""
-    heartbeat.stop()
-    logger.info("%s: %s %s is dropped: %s", table.env.storage.root, plan.action, plan.requested, why)
-    try:
-        drop_plan(table.reload(), policy, plan, partial(check_executor, plan=plan, number=number))
-    finally:
-        let_go(table, plan, number, heartbeat, partitions)
-    return NothingToDo(reason=f"the {plan.action} {plan.requested} gave way: {why}")
-
-
-def finish(table: LoadedTable, plan: Instant, heartbeat: Heartbeat, markers: Iterable[str]) -> None:
-    """Tidy up after a plan that is committed. It is true whatever happens here; what stays is swept up later."""
-    heartbeat.stop()
-    try:
-        clean_up(table, plan.requested, markers=markers)
-    except LakehouseError as error:
-        logger.warning("%s: %s was not tidied up yet: %s", table.env.storage.root, plan.requested, error)
-        heartbeat.discard()
-
-
-def let_go(
-    table: LoadedTable, plan: Instant, number: int, heartbeat: Heartbeat, partitions: Iterable[str] | None
-) -> None:
-    """Leave the plan to the next executor, who deletes what it finds under its own claim.
-
-    If there was one already, it looked for files before the last of ours were written: then we delete them, in the
-    `partitions` of the plan (None: in all).
+    A successor that has a claim already may have listed files before this executor wrote its last ones. In this case
+    these are deleted here. `partitions` are those of the plan; None: all.
     """
-    heartbeat.stop()
+    claimed.heartbeat.stop()
+    table, requested = claimed.table, claimed.instant.requested
     try:
-        found = table.reload().timeline.find(plan.requested)
-        # A successor that died while it tidied up may have left our claim, and no other, beside a completed plan.
-        if found is not None and not found.is_completed and holds_claim(table.env, plan.requested, number):
-            heartbeat.discard()
+        current = table.reload().timeline.find(requested)
+        # A successor that crashed during its cleanup may have left only our claim beside a completed plan.
+        if current is not None and not current.is_completed and holds_claim(table.env, requested, claimed.claim):
+            claimed.heartbeat.discard()
             return
-        wanted = None if partitions is None else sorted(partitions)
-        left = [file.path for file in list_data_files(table, wanted) if file.instant == plan.requested]
-        if found is None:
-            # The plan was taken away, and what was written since has nobody else to delete it.
-            delete_files(table, plan.requested, left)
-            clean_up(table, plan.requested)
-            heartbeat.discard()
+        folders = None if partitions is None else sorted(partitions)
+        paths = [file.path for file in list_data_files(table, folders) if file.instant == requested]
+        if current is None:
+            # The plan was dropped. No other process deletes files that were written after that.
+            delete_files(table, requested, paths)
+            clean_up(table, requested)
+            claimed.heartbeat.discard()
             return
-        named = {stat.path for stat in table.store.commit(found).stats} if found.is_completed else set()
-        ours = [path for path in left if claim_of(path) == number and path not in named]
-        delete_files(table, plan.requested, ours)
+        committed = {stat.path for stat in table.store.commit(current).stats} if current.is_completed else set()
+        ours = [path for path in paths if claim_of(path) == claimed.claim and path not in committed]
+        delete_files(table, requested, ours)
     except LakehouseError as error:
-        logger.warning("%s: %s was not left in order: %s", table.env.storage.root, plan.requested, error)
+        logger.warning("%s: files of %s were not deleted: %s", table.env.storage.root, requested, error)
 
 
-def planned_try(task: int, number: int) -> Attempt:
-    """Return the first try of a task, as all know it beforehand, of the executor with this claim."""
+def planned_attempt(task: int, number: int) -> Attempt:
+    """Return the first attempt of a task of the executor with claim `number`; it is known before the task starts."""
     return Attempt.planned(task, _stage_of(number))
 
 
-def try_under(attempt: Attempt, number: int) -> Attempt:
-    """Return this try under a write token that no other executor of the plan has."""
+def attempt_under_claim(attempt: Attempt, number: int) -> Attempt:
+    """Return an attempt with a write token that no other executor of the plan has."""
     return attempt.as_planned(_stage_of(number))
 
 
 def claim_of(path: str) -> int:
-    """Return the claim under which a file was written; files of other programs count as those of the first."""
+    """Return the claim under which a file was written; files of other programs count as those of the first claim."""
     stage = (write_token_of(path) or "").split("-")[1:2]
     return int(stage[0]) // _STAGES + 1 if stage and stage[0].isascii() and stage[0].isdigit() else 1
+
+
+def _claim(
+    table: LoadedTable, policies: Policies, plan: Instant, execution: PlanExecution[PlanT, WorkT, OutcomeT]
+) -> ClaimedPlan:
+    """Claim a plan and start its heartbeat; raise RetryableError if it cannot be claimed."""
+    env, requested = table.env, plan.requested
+    heartbeat = Heartbeat(env, policies.transaction)
+    try:
+        with table_lock(env, policies.transaction) as lock:
+            if requested in active_writes(env, policies.transaction):
+                raise RetryableError(
+                    f"{env.storage.root}: another executor, whose heartbeat is valid, runs the {plan.action} "
+                    f"{requested}",
+                    instant=requested,
+                )
+            number = claim(env, requested)
+            # Load after the claim: an executor that completes the plan from here on has a newer claim.
+            now = table.reload()
+            # A restore deletes the files of a plan one by one. A claim in between would restore half of the plan.
+            now.store.refuse_during_restore(now.timeline)
+            current = still_pending(now, plan)
+            lock.check()
+            heartbeat.start(requested)
+            if execution.writes_files:
+                # Files of newer claims are kept: this executor may be suspended here and taken over.
+                _delete_files_of_claims(table, requested, number)
+            execution.start(now, current, lock)
+    except BaseException:
+        heartbeat.discard()
+        raise
+    return ClaimedPlan(table=table, policies=policies, instant=plan, claim=number, heartbeat=heartbeat)
+
+
+def _drop_without_plan(claimed: ClaimedPlan) -> NothingToDo:
+    """Drop an instant without a stored plan: its scheduler lost the lock while another process dropped the plan."""
+    claimed.heartbeat.stop()
+    instant = claimed.instant
+    drop_plan(claimed.table, claimed.policies.transaction, instant, partial(_check_before_drop, claimed))
+    return NothingToDo(reason=f"the {instant.action} {instant.requested} had no plan and was dropped")
+
+
+def _drop_unusable(claimed: ClaimedPlan, partitions: Collection[str] | None, error: UnusablePlanError) -> NothingToDo:
+    """Drop a plan that can never be completed, and delete the files of its executor."""
+    claimed.heartbeat.stop()
+    table, plan = claimed.table, claimed.instant
+    logger.info("%s: %s %s is dropped: %s", table.env.storage.root, plan.action, plan.requested, error)
+    try:
+        drop_plan(table.reload(), claimed.policies.transaction, plan, partial(_check_before_drop, claimed))
+    finally:
+        abandon_plan(claimed, partitions)
+    return NothingToDo(reason=f"the {plan.action} {plan.requested} was dropped: {error}")
+
+
+def _check_before_drop(claimed: ClaimedPlan, _now: LoadedTable, timeline: Timeline) -> None:
+    check_executor(claimed, timeline)
+
+
+def _release(claimed: ClaimedPlan, markers: Collection[str]) -> None:
+    """Delete markers, claims and the heartbeat of a completed plan. Later cleanups delete what stays after an error."""
+    claimed.heartbeat.stop()
+    table, requested = claimed.table, claimed.instant.requested
+    try:
+        clean_up(table, requested, markers=markers)
+    except LakehouseError as error:
+        logger.warning("%s: the cleanup after %s is not finished: %s", table.env.storage.root, requested, error)
+        claimed.heartbeat.discard()
 
 
 def _stage_of(number: int) -> int:
     return (number - 1) * _STAGES
 
 
-def _delete_earlier(table: LoadedTable, requested: str, number: int) -> None:
-    """Delete what executors with claims up to this one made and marked."""
-    earlier, markers, others = [], [], False
+def _delete_files_of_claims(table: LoadedTable, requested: str, number: int) -> None:
+    """Delete the marked files, and the markers, of executors with claims up to `number`."""
+    files, markers, newer_files = list[str](), list[str](), False
     for path, names in read_markers(table.env.storage, requested).items():
-        files = [marked_file(name) for name in names]
-        stale = [file for file in files if claim_of(file) <= number]
-        earlier += stale
-        others = others or len(stale) < len(files)
-        markers += [path] if len(stale) == len(files) else []
-    delete_files(table, requested, earlier)
-    # How files are marked is said for all that are.
-    delete_leftovers(table.env.storage, [path for path in markers if not (others and is_marker_type(path))])
+        marked = [marked_file(name) for name in names]
+        stale = [file for file in marked if claim_of(file) <= number]
+        files += stale
+        newer_files = newer_files or len(stale) < len(marked)
+        markers += [path] if len(stale) == len(marked) else []
+    delete_files(table, requested, files)
+    # The marker type file is valid for all markers, so it stays while newer markers do.
+    delete_leftovers(table.env.storage, [path for path in markers if not (newer_files and is_marker_type(path))])

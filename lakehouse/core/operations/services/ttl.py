@@ -1,16 +1,19 @@
-"""Partition ttl: due, plan, run (TL-9.5).
+"""Partition TTL: expired partitions are deleted (TL-9.5).
 
 due, plan   statistics (read.partition_statistics) and rules (timeline.ttl_policy_log); no data is listed
 run         <t>.replacecommit.requested, .inflight, <t>_<c>.replacecommit of operation DELETE_PARTITION, as Hudi's
 
-A run deletes no file: readers stop to see the partitions, and the next clean takes the files, unless a savepoint keeps
-them. The commit is refused if rows came into one of its partitions since the statistics it was planned on, and then it
-is planned anew, for those rows may have made the partition young. A partition with a write or a pending plan in flight
-is left for the next run.
+A run deletes no file. Readers stop to see the partitions, and the next clean deletes the files, unless a savepoint
+keeps them. If rows were written to an expired partition since the statistics were read, the commit is refused and
+planned again, because the rows may have made the partition young. A partition with a pending write or plan is left for
+the next run.
 
-Rows that are upserted into a partition that expired make it anew: its first commit is that one, but its value is as old
-as before, so a rule that goes by the value deletes it with the next run. The age of modifications counts rows, wherever
-they were written. Hudi's KEEP_BY_TIME looks at base files alone: to it a compaction is a modification, and a log none.
+Rows that are upserted into an expired partition create it again. Its first commit is new, but its value is as old as
+before, so a rule by value deletes it with the next run. The age of modifications counts rows, wherever they were
+written. Hudi's KEEP_BY_TIME looks at base files alone: a compaction is a modification there, and a log file is none.
+
+ttl puts no plan on the timeline: `run` plans and executes in one step, and `schedule` returns NothingToDo. It has no
+trigger condition either, so `force` has another meaning: rebuild the statistics from a listing of the table.
 """
 
 from __future__ import annotations
@@ -18,16 +21,18 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from lakehouse.core.engine.local import LocalEngine
+from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.operations.commit.precondition import Precondition
 from lakehouse.core.operations.commit.results import Committed, Conflict, NothingToDo
 from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.read.partition_statistics import load_statistics
+from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
 from lakehouse.core.operations.undo.rollback import roll_back_failed_writes
 from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.write import write
@@ -39,8 +44,7 @@ from lakehouse.core.state.table_config import require_writable
 from lakehouse.core.timeline.ttl_policy_log import read_rules, set_rule
 from lakehouse.errors import ConflictError, UserError
 from lakehouse.model.commit import Operation
-from lakehouse.model.instant import State
-from lakehouse.model.statistics import PartitionStatistics
+from lakehouse.model.instant import Instant, State
 from lakehouse.model.ttl import TtlDue, TtlPlan, TtlRule
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.transaction import TransactionPolicy
@@ -51,72 +55,84 @@ logger = logging.getLogger(__name__)
 RULES_KEY = "lakehouse.ttl.rules"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TtlRequest:
-    """What a caller asks of one run: `pinned` paths are kept with all below them, `rebuild` lists the table first."""
-
-    pinned: Collection[str] = ()
-    rebuild: bool = False
-
-
-def due(table: LoadedTable, policies: Policies, request: TtlRequest | None = None) -> TtlDue:
-    """Return whether partitions are to expire now, and why; brings the statistics up to date."""
+def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> TtlDue:
+    """Return whether partitions expire now, and why; updates the stored statistics."""
     if not table.config.is_partitioned and policies.ttl.rule() is None:
         return TtlDue(due=False, reason="the table has no partitions")
     _require_partitioned(table)
     rules = _rules(table, policies)
     if not any(rule.limits for rule in rules):
         return TtlDue(due=False, reason="no rule has a limit: set lakehouse.ttl options or `lakehouse ttl policy set`")
-    plan = _plan(table, policies, rules, request or TtlRequest(), save=True)
-    size_bytes = sum(expiry.size_bytes for expiry in plan.expired)
-    if not plan.expired:
-        return TtlDue(due=False, reason=_nothing(plan))
-    first = plan.expired[0]
-    others = f" and {len(plan.expired) - 1} more" if len(plan.expired) > 1 else ""
-    reason = f"{first.partition}: {first.reason} (rule {first.rule}){others}{_kept(plan)}"
-    return TtlDue(due=True, reason=reason, partitions=len(plan.expired), size_bytes=size_bytes)
+    planned = _plan(table, policies, rules, request, save=True)
+    size_bytes = sum(expiry.size_bytes for expiry in planned.expired)
+    if not planned.expired:
+        return TtlDue(due=False, reason=_nothing(planned))
+    first = planned.expired[0]
+    others = f" and {len(planned.expired) - 1} more" if len(planned.expired) > 1 else ""
+    reason = f"{first.partition}: {first.reason} (rule {first.rule}){others}{_kept(planned)}"
+    return TtlDue(due=True, reason=reason, partitions=len(planned.expired), size_bytes=size_bytes)
 
 
-def propose(table: LoadedTable, policies: Policies, request: TtlRequest | None = None) -> TtlPlan:
-    """Return what a run would delete now; writes nothing."""
-    _require_partitioned(table)
-    return _plan(table, policies, _rules(table, policies), request or TtlRequest(), save=False)
+def plan(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> TtlPlan:
+    """Return the partitions that would be deleted now; writes nothing.
 
-
-def run(table: LoadedTable, policies: Policies, request: TtlRequest | None = None) -> Committed | NothingToDo:
-    """Delete the partitions that expired, in one commit.
-
-    Raises RetryableError if another writer is alive where one alone is expected, ConflictError if others wrote to the
-    partitions at every try; UserError for a table without partitions.
+    The plan is returned even if no partition expires, because it also states why expired partitions are kept.
     """
     _require_partitioned(table)
-    request = request or TtlRequest()
+    return _plan(table, policies, _rules(table, policies), request, save=False)
+
+
+def schedule(
+    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> Instant | NothingToDo:
+    """Return NothingToDo: ttl has no plan on the timeline."""
+    del policies, request
+    _require_partitioned(table)
+    return NothingToDo(reason="ttl puts no plan on the timeline; run plans and executes in one step")
+
+
+def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
+    """Return the cost of a run: expired partitions; the benefit is the number of their files, which a clean deletes."""
+    planned = plan(table, policies)
+    return ServiceCost(files=len(planned.expired), benefit=sum(expiry.files for expiry in planned.expired))
+
+
+def run(
+    table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> Committed | NothingToDo:
+    """Delete the expired partitions, in one commit.
+
+    Raises RetryableError if another writer is active and the policy expects a single one, ConflictError if others wrote
+    to the partitions during every attempt, and UserError for a table without partitions.
+    """
+    del engine  # a commit without data
+    _require_partitioned(table)
     if policies.transaction.eager:
-        # Else what a dead writer left in flight would keep its partitions for ever.
+        # A failed write that stays pending would keep its partitions forever.
         table = roll_back_failed_writes(table, policies.transaction)
-    once = replace(policies, transaction=_once(policies.transaction))
-    tries = policies.transaction.conflict_retries + 1
-    lost: list[Conflict] = []
-    while len(lost) < tries:
+    single_attempt = replace(policies, transaction=_single_attempt(policies.transaction))
+    attempts = policies.transaction.conflict_retries + 1
+    conflicts: list[Conflict] = []
+    while len(conflicts) < attempts:
         table = table.reload()
         table.store.refuse_during_restore(table.timeline)
-        plan = _plan(table, policies, _rules(table, policies), request, save=True)
-        if not plan.expired:
-            return NothingToDo(reason=_nothing(plan))
-        outcome = write(table, LocalEngine(), once, _write_request(table, plan))
+        planned = _plan(table, policies, _rules(table, policies), request, save=True)
+        if not planned.expired:
+            return NothingToDo(reason=_nothing(planned))
+        outcome = write(table, LocalEngine(), single_attempt, _write_request(table, planned))
         if not isinstance(outcome, Conflict):
             return outcome
-        lost.append(outcome)
-        logger.info("%s: ttl is planned anew: %s", table.env.storage.root, outcome.reason)
+        conflicts.append(outcome)
+        logger.info("%s: ttl plans again: %s", table.env.storage.root, outcome.reason)
     raise ConflictError(
-        f"{table.env.storage.root}: others wrote to the partitions that expire, at last {lost[-1].reason}; nothing was "
-        "deleted, run ttl again",
-        winner=lost[-1].winner.requested,
+        f"{table.env.storage.root}: others wrote to the expired partitions during every attempt, at last "
+        f"{conflicts[-1].reason}; nothing was deleted, run ttl again",
+        winner=conflicts[-1].winner.requested,
     )
 
 
 def set_ttl(table: LoadedTable, rule: TtlRule) -> int:
-    """Set a rule of the policy log; raise UserError for a pattern of times or a zone that cannot be read."""
+    """Set a rule of the policy log and return its number; raise UserError for an invalid time format or time zone."""
     _require_partitioned(table)
     _check(rule)
     return set_rule(table.env, rule)
@@ -132,24 +148,23 @@ def _write_request(table: LoadedTable, plan: TtlPlan) -> WriteRequest:
     )
 
 
-def _once(policy: TransactionPolicy) -> TransactionPolicy:
-    """Return how the commit is made true: tried once, for what won over it may have made the partitions young.
+def _single_attempt(policy: TransactionPolicy) -> TransactionPolicy:
+    """Return a policy with one attempt per plan: the winning commit may have made the partitions young.
 
-    Writers that never wait for each other append logs only, and a partition is no log: it is deleted as beside writers
-    who do. Their logs lose to it if they come later, and win if they come first.
+    Under non-blocking concurrency control writers only append logs and never conflict. The deletion of a partition is
+    no append, so it uses optimistic concurrency control: it conflicts with logs that were committed first.
     """
     optimistic = "OPTIMISTIC_CONCURRENCY_CONTROL"
     return replace(policy, conflict_retries=0, concurrency=optimistic if policy.non_blocking else policy.concurrency)
 
 
 def _plan(
-    table: LoadedTable, policies: Policies, rules: Sequence[TtlRule], request: TtlRequest, *, save: bool
+    table: LoadedTable, policies: Policies, rules: Sequence[TtlRule], request: ServiceRequest, *, save: bool
 ) -> TtlPlan:
     if not any(rule.limits for rule in rules):
         return TtlPlan()
-    found = _partitions(table, save=save, rebuild=request.rebuild)
     return plan_ttl(
-        found,
+        partition_statistics(load_statistics(table, save=save, rebuild=request.force)),
         rules,
         table.config.keys,
         Now(utc_ms=table.env.clock.now_ms(), instant=table.store.new_instant_time(table.timeline)),
@@ -158,10 +173,6 @@ def _plan(
         pinned=frozenset(path.strip("/") for path in request.pinned),
         busy=_busy(table),
     )
-
-
-def _partitions(table: LoadedTable, *, save: bool, rebuild: bool) -> tuple[PartitionStatistics, ...]:
-    return partition_statistics(load_statistics(table, save=save, rebuild=rebuild))
 
 
 def _rules(table: LoadedTable, policies: Policies) -> tuple[TtlRule, ...]:
@@ -179,12 +190,12 @@ def _check(rule: TtlRule) -> None:
 
 
 def _busy(table: LoadedTable) -> dict[str, str]:
-    """Return the partitions that something pending is at, as far as it says so before it commits."""
+    """Return the partitions of pending writes and plans, as far as their files on the timeline name them."""
     busy: dict[str, str] = {}
     for instant in pending_writes(table):
         profile = table.store.read(instant, State.INFLIGHT)
         for stat in decode_commit(profile).stats if profile else ():
-            busy[stat.partition] = f"{instant.action} {instant.requested} is in flight"
+            busy[stat.partition] = f"{instant.action} {instant.requested} is pending"
     for (partition, _), requested in pending_compactions(table).items():
         busy[partition] = f"compaction {requested} is pending"
     for (partition, _), requested in pending_clustering(table).items():
@@ -199,9 +210,10 @@ def _nothing(plan: TtlPlan) -> str:
 def _kept(plan: TtlPlan) -> str:
     parts = []
     if plan.kept:
-        parts.append(f"{len(plan.kept)} expired ones are kept, such as {plan.kept[0].partition}: {plan.kept[0].reason}")
+        first = plan.kept[0]
+        parts.append(f"{len(plan.kept)} expired partitions are kept, such as {first.partition}: {first.reason}")
     if plan.untimed:
-        parts.append(f"{plan.untimed} partitions name no time by the format")
+        parts.append(f"{plan.untimed} partitions have no time in their values")
     return f"; {'; '.join(parts)}" if parts else ""
 
 
@@ -209,4 +221,4 @@ def _require_partitioned(table: LoadedTable) -> None:
     root = table.env.storage.root
     require_writable(table.config, root)
     if not table.config.is_partitioned:
-        raise UserError(f"{root} has no partitions, so none can expire; leave ttl out of its services")
+        raise UserError(f"{root} has no partitions, so none can expire; remove ttl from its services")

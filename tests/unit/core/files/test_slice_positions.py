@@ -105,7 +105,7 @@ def test_a_compaction_keeps_what_readers_saw_and_tells_its_blocks() -> None:
     table.upsert(batch([row("a", ts=6, v="new")]))
     table = name_rows(table, [0, 2])
     before = values(table)
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert values(table) == before
     stats = table.commits()[-1][1].stats
     assert [(stat.log_blocks, stat.log_records) for stat in stats] == [(1, 1)]

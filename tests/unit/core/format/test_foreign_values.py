@@ -21,7 +21,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.claims import holds_claim
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.platform.catalog.existing_tables import spec_of
-from lakehouse.platform.services.partition_selection import days_of
+from lakehouse.platform.services.partition_filter import partitions_in
 from lakehouse.spec.quantities import parse_duration, parse_size
 from lakehouse.spec.table import parse_spec
 from tests.support.tables import make_env
@@ -157,8 +157,8 @@ def test_partitions_at_the_end_of_time_are_chosen_like_others() -> None:
     day = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
     end = (datetime(9999, 12, 30, tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
     partitions = ["p=9999-12-31", "9999/12", "2026-01-01"]
-    assert days_of(partitions, day) == ["2026-01-01"]
-    assert days_of(partitions, end) == ["p=9999-12-31", "9999/12"]
+    assert partitions_in(partitions, day) == ["2026-01-01"]
+    assert partitions_in(partitions, end) == ["p=9999-12-31", "9999/12"]
 
 
 def test_control_characters_of_a_foreign_table_do_not_reach_the_terminal(

@@ -135,7 +135,7 @@ def test_broken_file_of_the_archive_is_named(name: str) -> None:
     table = eager(table_of())
     for key in "abcdef":
         table.upsert(rows_of(key))
-    table.services.archive(force=True)
+    table.services.archive.run(force=True)
     storage = table.refresh().env.storage
     paths = [file.path for file in storage.list(".hoodie/timeline/history") if file.path.endswith(".parquet")]
     assert paths

@@ -147,7 +147,7 @@ def test_each_partition_has_its_number_of_files_and_updates_find_their_rows(kind
     assert values == {r["id"]: "new" if n % 3 == 0 else "old" for n, r in enumerate(given) if n > 1}
     assert buckets_of(table) == expected
     if kind == "MERGE_ON_READ":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
         assert buckets_of(table) == expected
         assert {f["id"]: f["v"] for f in data_rows(table, ["id", "v"])} == values
     table.delete(["k2"])  # without its partition, so the key is looked up in all partitions
@@ -232,7 +232,7 @@ def test_non_blocking_writers_choose_the_same_groups_in_each_partition() -> None
     ids = {s.file_id for s in load_slices(table.refresh())}
     assert ids == {f"{bucket:08d}-0000-0000-0000-000000000000-0" for bucket in range(4)}
     assert {f["v"] for f in data_rows(table, ["v"])} == {"v2"}
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert (len(data_rows(table)), buckets_of(table)["a"]) == (60, {0, 1, 2, 3})
 
 

@@ -46,7 +46,7 @@ def written(table: Table, numbers: range, **metadata: str) -> list[str]:
 
 
 def archived(table: Table, *, force: bool = True) -> Archived:
-    outcome = table.services.archive(force=force)
+    outcome = table.services.archive.run(force=force)
     assert isinstance(outcome, Archived), outcome
     return outcome
 
@@ -59,12 +59,12 @@ def names(table: Table, directory: str = ".hoodie/timeline") -> list[str]:
 def test_due_plan_and_run_say_the_same_and_the_plan_changes_nothing() -> None:
     table = eager(make_table())
     times = written(table, range(3))
-    due = table.services.archive_due()
+    due = table.services.archive.due()
     assert (due.due, due.commits, due.actions) == (False, 3, 0) and "up to 3 stay" in due.reason
-    assert isinstance(table.services.archive(), NothingToDo)
+    assert isinstance(table.services.archive.run(), NothingToDo)
     times += written(table, range(3, 6))
     before = names(table)
-    planned, due = table.services.archive(dry_run=True), table.services.archive_due()
+    planned, due = table.services.archive.plan(), table.services.archive.due()
     assert isinstance(planned, ArchivePlan) and names(table) == before and names(table, HISTORY) == []
     assert due.due and due.actions == 4 and planned.newest in due.reason
     outcome = archived(table, force=False)
@@ -79,7 +79,7 @@ def test_levels_are_merged_and_old_manifests_removed() -> None:
     table = eager(make_table())
     for number in range(9):
         written(table, range(number * 2, number * 2 + 2))
-        table.services.archive(force=True)
+        table.services.archive.run(force=True)
     history = table.refresh().store.archived_timeline
     assert history is not None
     levels = sorted(file.level for file in history.files())
@@ -93,7 +93,7 @@ def test_levels_are_merged_and_old_manifests_removed() -> None:
 def test_tables_of_version_six_are_refused(tmp_path: Path) -> None:
     fixture = next(table for table in load_fixture_tables() if table.name == "cow_v6_nonpartitioned")
     table = Table.open(str(fixture.unpack(tmp_path)))
-    for call in (table.services.archive, table.services.archive_due):
+    for call in (table.services.archive.run, table.services.archive.due):
         with pytest.raises(UnsupportedError, match="version 6"):
             call()
     assert len(table.archived()) == 0
@@ -105,7 +105,7 @@ def test_nothing_is_archived_while_a_restore_is_pending() -> None:
     loaded = table.refresh()
     loaded.env.storage.create(f".hoodie/timeline/{times[-1][:-1]}9.restore.requested", b"")
     with pytest.raises(RetryableError, match="restore"):
-        table.services.archive()
+        table.services.archive.run()
 
 
 def test_a_checkpoint_and_the_schema_are_found_in_the_archive() -> None:
@@ -151,7 +151,7 @@ def test_a_replacecommit_leaves_only_when_the_replaced_files_are_gone() -> None:
     outcome = archived(table)
     assert Action.REPLACECOMMIT not in {i.action for i in outcome.instants} and "replaced" in outcome.kept
     assert data_rows(table) == rows
-    table.services.clean(force=True)
+    table.services.clean.run(force=True)
     outcome = archived(table)
     assert Action.REPLACECOMMIT in {i.action for i in outcome.instants}
     assert data_rows(table) == rows
@@ -164,7 +164,7 @@ def test_a_replacecommit_stays_while_a_clean_could_not_remove_what_it_replaced()
     old = {file.path: storage.get(file.path) for file in storage.list("a")}
     table.insert_overwrite(batch([row("z", p="a", v="new")]))
     written(table, range(3, 7))
-    table.services.clean(force=True)
+    table.services.clean.run(force=True)
     left = next(path for path in old if path.endswith(".parquet"))
     storage.put(left, old[left])
     rows = data_rows(table)
@@ -196,14 +196,14 @@ def test_files_of_a_compaction_that_was_rolled_back_and_run_again_stay() -> None
     table = eager(make_table(shape), **{"hoodie.compact.inline.max.delta.commits": "1"})
     table.upsert(batch([row("a", v="1"), row("b", v="1")]))
     table.upsert(batch([row("a", v="2", ts=2)]))
-    first = table.services.compaction(force=True)
+    first = table.services.compaction.run(force=True)
     assert isinstance(first, Committed)
     table.rollback(first.instant.requested)
-    again = table.services.compaction()
+    again = table.services.compaction.run()
     assert isinstance(again, Committed) and again.instant.requested == first.instant.requested
     for number in range(3, 9):
         table.upsert(batch([row("c", v=f"{number}", ts=number)]))
-    table.services.clean(force=True)
+    table.services.clean.run(force=True)
     rows = data_rows(table)
     # The rollback is younger than the compaction, so one archive may take this without that.
     taken = [i for i in table.refresh().timeline if i.requested <= first.instant.requested]
@@ -220,11 +220,11 @@ def test_a_living_writer_that_was_rolled_back_holds_the_archive_back() -> None:
     times = written(table, range(6))
     heartbeat, between = Heartbeat(table.refresh().env, TransactionPolicy()), f"{int(times[2]) + 1}"
     heartbeat.start(between)
-    outcome = table.services.archive(dry_run=True)
+    outcome = table.services.archive.plan()
     assert isinstance(outcome, ArchivePlan) and f"writer of {between}" in outcome.kept
     assert [i.requested for i in outcome.instants] == times[:3]
     heartbeat.discard()
-    outcome = table.services.archive(dry_run=True)
+    outcome = table.services.archive.plan()
     assert isinstance(outcome, ArchivePlan) and len(outcome.instants) == 4
 
 
@@ -244,7 +244,7 @@ def test_savepoints_stay_and_can_be_deleted(beyond: bool) -> None:
             table.restore(times[1])
     table.delete_savepoint(times[1])
     assert_same(seen(table, ranges=False), before)
-    table.services.archive(force=True)
+    table.services.archive.run(force=True)
     assert [i.requested for i in table.timeline.writes()] == times[-1 if beyond else -2 :]
     assert_same(seen(table, ranges=False), before)
 
@@ -280,7 +280,7 @@ def test_what_a_metadata_table_has_not_compacted_stays() -> None:
     storage = table.refresh().env.storage
     properties = ".hoodie/hoodie.properties"
     storage.put(properties, storage.get(properties) + b"hoodie.table.metadata.partitions=files\n")
-    outcome = table.services.archive(dry_run=True)
+    outcome = table.services.archive.plan()
     assert isinstance(outcome, NothingToDo) and "metadata table" in outcome.reason
     completed = table.commits()[2][0].completion
     storage.put(f".hoodie/metadata/.hoodie/timeline/{completed}_{int(completed) + 1}.commit", b"")
@@ -398,18 +398,18 @@ def test_a_log_that_completed_after_a_compaction_began_stays_in_its_slice() -> N
 
     def compacted(candidate: PreparedCommit, *rest: object) -> Committed | Conflict:
         patch.undo()
-        late.append(table.services.plan_compaction(force=True))
+        late.append(table.services.compaction.schedule(force=True))
         return complete_commit(candidate, *rest)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write, "complete_commit", compacted)
         table.upsert(batch([row("b", v="late", ts=3)]))
-    table.services.compaction()
+    table.services.compaction.run()
     rows = data_rows(table, ["id", "v"])
     assert rows == [{"id": "a", "v": "2"}, {"id": "b", "v": "late"}]
     for number in range(4, 8):
         table.upsert(batch([row("a", v=f"{number}", ts=number)]))
-        table.services.compaction(force=True) if number == 6 else None
+        table.services.compaction.run(force=True) if number == 6 else None
     before = seen(table, ranges=False)
     archived(table)
     assert isinstance(late[0], Instant) and table.timeline.find(late[0].requested) is None

@@ -54,14 +54,14 @@ def test_point_query_opens_the_same_files_before_and_after_archive(tmp_path: Pat
     queries = ["v = 700", "v = 250", "v BETWEEN 300 AND 400", "v = 555", "p = 'a' AND v = 100", "p = 'b'", "id = 'k5'"]
     before = [opened(storage, table, where) for where in queries]
     assert [len(files) for files, _ in before][:1] == [1]
-    table.services.archive()
+    table.services.archive.run()
     assert len(table.archived()) >= FILES // 2
     assert [opened(storage, table, where) for where in queries] == before
 
 
 def test_archive_is_asked_once_and_only_where_ranges_can_rule_something_out(tmp_path: Path) -> None:
     table, storage = made(tmp_path, "COPY_ON_WRITE")
-    table.services.archive()
+    table.services.archive.run()
     fresh = Table.open(storage.root, options=EAGERLY, env=Env(storage=storage))
 
     def price(where: str | None) -> dict[str, int]:

@@ -83,7 +83,7 @@ def test_a_compaction_tells_nothing() -> None:
     table = make(table_type="MERGE_ON_READ")
     table.upsert(batch([row("a", v="1")]))
     table.upsert(batch([row("a", ts=2, v="2")]))
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert table.commits()[-1][1].operation == "COMPACT"
     assert told(table) == []
     table.upsert(batch([row("a", ts=3, v="3")]))
@@ -94,9 +94,9 @@ def test_changes_beside_a_pending_compaction_are_told_against_what_readers_saw()
     table = make(table_type="MERGE_ON_READ")
     table.upsert(batch([row("a", v="1")]))
     table.upsert(batch([row("a", ts=2, v="2")]))
-    table.services.plan_compaction(force=True)
+    table.services.compaction.schedule(force=True)
     table.upsert(batch([row("a", ts=3, v="3")]))
-    table.services.compaction()
+    table.services.compaction.run()
     table.upsert(batch([row("a", ts=4, v="4")]))
     assert told(table, "earliest") == [("i", "-", "1"), ("u", "1", "2"), ("u", "2", "3"), ("u", "3", "4")]
 
@@ -270,13 +270,13 @@ def test_changes_of_archived_commits_are_told_while_their_files_are_there(mode: 
     times = [instant.completion for instant, _ in table.commits()]
     before = {begin: told(table, begin) for begin in ("earliest", *times)}
     eagerly = eager(table, **{"hoodie.compact.inline.max.delta.commits": "2"})
-    eagerly.services.archive(force=True)
+    eagerly.services.archive.run(force=True)
     assert len(table.archived()) == 4
     assert {begin: told(table, begin) for begin in ("earliest", *times)} == before
     if table_type == "MERGE_ON_READ":
-        eagerly.services.compaction(force=True)
+        eagerly.services.compaction.run(force=True)
     table.upsert(batch([row("a", ts=7)]))
-    eagerly.services.clean(force=True)
+    eagerly.services.clean.run(force=True)
     if mode != FULL:
         with pytest.raises(UserError, match="cleaned"):
             told(table, "earliest")

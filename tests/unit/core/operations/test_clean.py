@@ -41,7 +41,7 @@ def updated(times: int, kind: str = "COPY_ON_WRITE", options: Mapping[str, str] 
     for number in range(1, times + 1):
         table.upsert(batch([row("k0", ts=number + 1, v=f"v{number}")]))
         if kind == "MERGE_ON_READ":
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
     return opened(table, options)
 
 
@@ -53,7 +53,7 @@ def files(table: Table) -> set[str]:
 
 def cleaned(table: Table, **call: Any) -> Cleaned:
     """Clean and return what was removed."""
-    outcome = table.services.clean(**call)
+    outcome = table.services.clean.run(**call)
     assert isinstance(outcome, Cleaned)
     return outcome
 
@@ -85,7 +85,7 @@ def test_the_last_writes_stay_readable_and_older_files_go(kind: str) -> None:
     assert after == {requested: before[requested] for requested in after}
     assert strays(table.refresh().env.storage) == []
     # Nothing was written since, so there is nothing to do.
-    assert isinstance(table.services.clean(force=True), NothingToDo)
+    assert isinstance(table.services.clean.run(force=True), NothingToDo)
 
 
 def test_one_slice_before_the_earliest_write_stays_as_hudi_has_it() -> None:
@@ -113,10 +113,10 @@ def test_versions_of_files_may_be_counted_instead(kind: str) -> None:
 
 def test_hours_may_be_counted_instead() -> None:
     table = updated(2, options={"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS", "hoodie.clean.hours.retained": "2"})
-    assert isinstance(table.services.clean(), NothingToDo), "all writes are of the last two hours"
+    assert isinstance(table.services.clean.run(), NothingToDo), "all writes are of the last two hours"
     clock = table.refresh().env.clock
     clock.sleep(3 * 3600)
-    assert isinstance(table.services.clean(), NothingToDo), "no write is, so none is the first to retain"
+    assert isinstance(table.services.clean.run(), NothingToDo), "no write is, so none is the first to retain"
     table.upsert(batch([row("k0", ts=8, v="v8")]))
     clock.sleep(3600)
     table.upsert(batch([row("k0", ts=9, v="v9")]))
@@ -176,7 +176,7 @@ def test_pins_keep_what_is_read_as_of_them() -> None:
     expected = data_rows(table, ["id", "v"], as_of=pin)
     assert cleaned(table, pinned=[pin]).metadata.extra == {"lakehouse.pinned_timestamps": pin}
     assert data_rows(table, ["id", "v"], as_of=pin) == expected
-    assert isinstance(table.services.clean(pinned=[pin], force=True), NothingToDo)
+    assert isinstance(table.services.clean.run(pinned=[pin], force=True), NothingToDo)
     assert cleaned(table, force=True).files == 1, "a pin that is gone keeps nothing any more"
     with pytest.raises(UserError, match=f"cannot be read as of {pin} any more: cleans removed 1 of its files"):
         data_rows(table, as_of=pin)
@@ -186,7 +186,7 @@ def test_pins_spare_files_of_a_plan_that_was_made_before() -> None:
     table = updated(5)
     pin = writes(table)[2]
     expected = data_rows(table, ["id", "v"], as_of=pin)
-    planned = table.services.plan_clean()
+    planned = table.services.clean.schedule()
     assert isinstance(planned, Instant)
     outcome = cleaned(table, pinned=[pin])
     assert (
@@ -202,7 +202,7 @@ def test_replaced_groups_and_emptied_partitions_go_when_nobody_can_read_them() -
     replaced = writes(table)[-1]
     before = data_rows(table, ["id"], as_of=writes(table)[-2])
     table.upsert(batch([row("k9", p="b", ts=2)]))
-    assert isinstance(table.services.clean(), NothingToDo)
+    assert isinstance(table.services.clean.run(), NothingToDo)
     assert data_rows(table, ["id"], as_of=writes(table)[-3]) == before, "readable as of the write before"
     table.upsert(batch([row("k9", p="b", ts=3)]))
     outcome = cleaned(table)
@@ -238,7 +238,7 @@ def test_a_partition_stays_one_while_somebody_may_write_to_it() -> None:
     for number in range(3):
         table.upsert(batch([row("k9", p="b", ts=2 + number)]))
     loaded = table.refresh()
-    planned = table.services.plan_clean()
+    planned = table.services.clean.schedule()
     assert isinstance(planned, Instant)
     loaded.store.request(loaded.timeline, Action.COMMIT, b"")
     outcome = cleaned(table)
@@ -250,13 +250,13 @@ def test_slices_that_a_pending_compaction_needs_stay() -> None:
     table = make_table(Shape(type="MERGE_ON_READ", rows_per_file=1_000))
     table.insert(batch([row("k0", v="v0")]))
     table.upsert(batch([row("k0", ts=2, v="v1")]))
-    plan = table.services.plan_compaction(force=True)
+    plan = table.services.compaction.schedule(force=True)
     assert isinstance(plan, Instant)
     for number in range(4):
         table.upsert(batch([row("k0", ts=3 + number, v=f"v{2 + number}")]))
     for options in (TWO, VERSIONS | {"hoodie.clean.fileversions.retained": "1"}):
-        assert isinstance(opened(table, options).services.clean(force=True), NothingToDo)
-    assert isinstance(table.services.compaction(), Committed)
+        assert isinstance(opened(table, options).services.clean.run(force=True), NothingToDo)
+    assert isinstance(table.services.compaction.run(), Committed)
     assert data_rows(table, ["v"]) == [{"v": "v5"}]
     assert cleaned(opened(table, VERSIONS | {"hoodie.clean.fileversions.retained": "1"})).files == 2
     assert data_rows(table, ["v"]) == [{"v": "v5"}]
@@ -269,7 +269,7 @@ def test_change_logs_go_with_their_slices(kind: str) -> None:
     for number in range(6):
         table.upsert(batch([row("k0", v=f"v{number}")]))
         if kind == "MERGE_ON_READ":
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
     storage, instants = table.refresh().env.storage, writes(table)
     logs = {file.path for file in storage.list("a") if file.name.endswith(".cdc")}
     begin = table.timeline.writes().by_completion()[-3].completion
@@ -298,37 +298,37 @@ def test_what_was_cleaned_is_refused_with_the_way_out() -> None:
 def test_a_plan_is_what_a_run_does_and_a_dry_run_writes_nothing() -> None:
     table = updated(5)
     before = {file.path for file in table.refresh().env.storage.list("")}
-    shown = table.services.clean(dry_run=True)
-    assert isinstance(shown, CleanPlan) and shown == table.services.plan_clean(dry_run=True)
+    shown = table.services.clean.plan()
+    assert isinstance(shown, CleanPlan) and shown == table.services.clean.plan()
     assert {file.path for file in table.refresh().env.storage.list("")} == before
-    planned = table.services.plan_clean()
+    planned = table.services.clean.schedule()
     assert isinstance(planned, Instant)
     loaded = table.refresh()
     data = loaded.store.read(planned, State.REQUESTED)
     assert data and decode_clean_plan(data, base_path=loaded.env.storage.root).files == shown.files
-    again = table.services.plan_clean()
+    again = table.services.clean.schedule()
     assert isinstance(again, NothingToDo) and planned.requested in again.reason
-    assert table.services.clean(dry_run=True) == decode_clean_plan(data, base_path=loaded.env.storage.root)
+    assert table.services.clean.plan() == decode_clean_plan(data, base_path=loaded.env.storage.root)
     outcome = cleaned(table, instant=planned.requested)
     assert outcome.instant.requested == planned.requested
     stored = loaded.store.read(outcome.instant, State.COMPLETED)
     assert stored and decode_clean_metadata(stored) == outcome.metadata
     assert set(outcome.metadata.deleted) == set(shown.paths)
     with pytest.raises(UserError, match=f"the clean {planned.requested} is completed; pending plans: none"):
-        table.services.clean(instant=planned.requested)
+        table.services.clean.run(instant=planned.requested)
 
 
 def test_due_says_whether_and_why() -> None:
     table = updated(1)
-    answer = table.services.clean_due()
+    answer = table.services.clean.due()
     assert (answer.due, answer.commits) == (False, 2) and "all of them are retained" in answer.reason
     table = updated(4, options=TWO | {"hoodie.clean.trigger.max.commits": "5"})
-    assert table.services.clean_due().due
+    assert table.services.clean.due().due
     cleaned(table)
     table.upsert(batch([row("k0", ts=9)]))
-    answer = table.services.clean_due()
+    answer = table.services.clean.due()
     assert (answer.due, answer.commits) == (False, 1) and "it takes 5" in answer.reason
-    assert isinstance(table.services.clean(), NothingToDo) and cleaned(table, force=True).files == 1
+    assert isinstance(table.services.clean.run(), NothingToDo) and cleaned(table, force=True).files == 1
 
 
 def test_only_partitions_written_to_since_are_listed_each_once() -> None:
@@ -340,19 +340,19 @@ def test_only_partitions_written_to_since_are_listed_each_once() -> None:
         options = TWO | {"hoodie.clean.incremental.enabled": incremental}
         storage = FaultyStorage(table.refresh().env.storage)
         watched = Table.open(table.location, options=options, env=replace(table.refresh().env, storage=storage))
-        planned = watched.services.plan_clean(dry_run=True)
+        planned = watched.services.clean.plan()
         assert isinstance(planned, CleanPlan) and set(planned.files) == {"a"}
         assert sorted(step for step in storage.trace if step.split()[-1] in ("a", "b")) == listed
 
 
 def test_a_plan_that_is_being_run_is_left_to_who_runs_it() -> None:
     table = updated(4)
-    planned = table.services.plan_clean()
+    planned = table.services.clean.schedule()
     assert isinstance(planned, Instant)
     heartbeat = Heartbeat(table.refresh().env, table.services.policies.transaction)
     heartbeat.start(planned.requested)
-    with pytest.raises(RetryableError, match="another executor, which is alive"):
-        table.services.clean(instant=planned.requested)
+    with pytest.raises(RetryableError, match="another executor, whose heartbeat is valid"):
+        table.services.clean.run(instant=planned.requested)
     with pytest.raises(RetryableError, match=f"the clean {planned.requested} is being run"):
         table.restore(writes(table)[-2])
     heartbeat.discard()

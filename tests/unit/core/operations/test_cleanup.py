@@ -43,7 +43,7 @@ def test_sweep_keeps_files_of_archived_commit_whose_markers_were_left(kind: str)
     table = eager(make_table(Shape(keys="simple")))
     for number in range(COMMITS):
         table.bulk_insert(batch([row(f"k{number}", v=str(number), p=f"p{number}")]))
-    table.services.archive()
+    table.services.archive.run()
     rows, env = data_rows(table, ["id", "v"]), table.refresh().env
     archived, files = table.archived(), files_of(env.storage)
     assert len(archived) >= COMMITS // 2

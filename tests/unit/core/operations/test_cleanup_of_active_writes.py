@@ -64,8 +64,8 @@ def test_swept_writer_is_told_to_retry_and_the_retry_succeeds(
     verbs: dict[str, Callable[[], object]] = {
         "upsert": lambda: table.upsert(rows),
         "bulk_insert": lambda: table.bulk_insert(rows),
-        "compaction": lambda: table.services.compaction(force=True),
-        "clustering": lambda: table.services.clustering(force=True),
+        "compaction": lambda: table.services.compaction.run(force=True),
+        "clustering": lambda: table.services.clustering.run(force=True),
     }
     other = Table.open(table.location)
     swept = sweep_while_named(monkeypatch, MARKERS_TYPE, lambda: sweep_markers(other))

@@ -49,7 +49,7 @@ def test_on_a_curve_queries_on_each_of_its_columns_open_few_files() -> None:
         table = points({SORT: "x,y", LAYOUT: layout} if layout != "none" else {})
         before = {where: table.scan(["id"], where).count() for where in (by_x, by_y)}
         if layout != "none":
-            outcome = table.services.clustering(force=True)
+            outcome = table.services.clustering.run(force=True)
             assert isinstance(outcome, Committed) and len(outcome.metadata.stats) == FILES
         assert {where: table.scan(["id"], where).count() for where in before} == before
         found[layout] = opened(table, by_x), opened(table, by_y), opened(table, f"{by_x} AND {by_y}")
@@ -64,7 +64,7 @@ def test_a_clustering_within_a_small_budget_sorts_through_files_and_ends_alike()
     ends = []
     for budget in (1 << 19, 1 << 28):
         table = points({SORT: "y,x", "lakehouse.write.memory.budget": str(budget)})
-        table.services.clustering(force=True)
+        table.services.clustering.run(force=True)
         files = [pa.Table.from_batches([rows]) for rows in table.scan(["y", "x"]).to_batches()]
         ends.append(pa.concat_tables(sorted(files, key=lambda rows: tuple(rows.slice(0, 1).to_pylist()[0].values()))))
     assert ends[0].num_rows == ROWS and ends[0].equals(ends[1])
@@ -82,14 +82,14 @@ def small_files(**shape: object) -> Table:
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_a_planned_group_refuses_writes_until_the_plan_is_run(kind: str) -> None:
     table = small_files(type=kind)
-    planned = table.services.plan_clustering(force=True)
+    planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
     with pytest.raises(RetryableError, match=f"being clustered by {planned.requested}"):
         table.upsert(batch([row("k00", ts=2, v="new")]))
     table.insert(batch([row("n", v="inserted")]))
     with pytest.raises(RetryableError, match="is about to cluster"):
         table.insert_overwrite(batch([row("o", v="overwritten")]))
-    assert isinstance(table.services.clustering(), Committed)
+    assert isinstance(table.services.clustering.run(), Committed)
     table.upsert(batch([row("k00", ts=2, v="new")]))
     assert {r["id"]: r["v"] for r in data_rows(table)}.items() >= {"k00": "new", "k01": "old", "n": "inserted"}.items()
     check_storage(table)
@@ -99,14 +99,14 @@ def test_a_planned_group_refuses_writes_until_the_plan_is_run(kind: str) -> None
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_a_clustering_gives_way_to_a_writer_that_is_let_through(kind: str, verb: str) -> None:
     table = small_files(type=kind, options={"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"})
-    planned = table.services.plan_clustering(force=True)
+    planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
     if verb == "delete_partitions":
         table.delete_partitions(["a"])
     else:
         getattr(table, verb)(batch([row("k00", ts=2, v="new")]))
     rows = data_rows(table)
-    outcome = table.services.clustering(instant=planned.requested)
+    outcome = table.services.clustering.run(instant=planned.requested)
     assert isinstance(outcome, NothingToDo)
     assert table.timeline.find(planned.requested) is None, "its plan is gone, nobody waits for it"
     assert data_rows(table) == rows
@@ -115,7 +115,7 @@ def test_a_clustering_gives_way_to_a_writer_that_is_let_through(kind: str, verb:
 
 def test_a_plan_of_hudi_does_not_give_way_so_writes_do() -> None:
     table = small_files(options={"hoodie.clustering.updates.strategy": "give_way"})
-    planned = table.services.plan_clustering(force=True)
+    planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
     loaded = table.refresh()
     plan = decode_clustering_plan(loaded.store.read(planned, State.REQUESTED) or b"")
@@ -128,9 +128,9 @@ def test_a_plan_of_hudi_does_not_give_way_so_writes_do() -> None:
     other = type(plan)(groups=plan.groups, strategy="org.apache.hudi.SomeOtherStrategy")
     loaded.env.storage.put(path, encode_clustering_plan(other, base_path=table.location))
     with pytest.raises(UnsupportedError, match="SomeOtherStrategy"):
-        table.services.clustering()
+        table.services.clustering.run()
     loaded.env.storage.put(path, encode_clustering_plan(as_hudi, base_path=table.location))
-    assert isinstance(table.services.clustering(), Committed)
+    assert isinstance(table.services.clustering.run(), Committed)
     check_storage(table)
 
 
@@ -140,7 +140,7 @@ def test_change_reads_tell_nothing_of_a_clustering() -> None:
     for number in range(3):
         table.bulk_insert(pa.table({"id": [f"k{number}"], "v": [number]}))
     first, last = (table.commits()[number][0] for number in (0, -1))
-    assert isinstance(table.services.clustering(force=True), Committed)
+    assert isinstance(table.services.clustering.run(force=True), Committed)
     table.upsert(pa.table({"id": ["k1"], "v": [9]}))
     told = table.incremental(first.completion, format="cdc").to_arrow().to_pylist()
     assert [(change["op"], change["before"], change["after"]) for change in told] == [
@@ -155,11 +155,11 @@ def test_change_reads_tell_nothing_of_a_clustering() -> None:
 
 def test_the_schema_that_writers_widened_meanwhile_stays() -> None:
     table = small_files()
-    planned = table.services.plan_clustering(force=True)
+    planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
     wider = batch([row("n", p="z", v="new")])
     table.insert(wider.append_column("extra", pa.array(["more"])))
-    table.services.clustering()
+    table.services.clustering.run()
     assert table.schema.names[-1] == "extra"
     assert {r["id"]: r["extra"] for r in data_rows(table)}.items() >= {"n": "more", "k00": None}.items()
 
@@ -170,23 +170,23 @@ def test_a_plan_is_not_made_and_run_beside_a_write_that_may_change_anything() ->
     heartbeat = Heartbeat(loaded.env, table.services.policies.transaction)
     write = loaded.store.request(loaded.timeline, Action.COMMIT, b"", announce=heartbeat.start)
     try:
-        assert isinstance(table.services.clustering(), NothingToDo), "none is due"
-        with pytest.raises(RetryableError, match=f"{write.requested} is in flight and has not said"):
-            table.services.clustering(force=True)
+        assert isinstance(table.services.clustering.run(), NothingToDo), "none is due"
+        with pytest.raises(RetryableError, match=f"{write.requested} is pending and has not recorded"):
+            table.services.clustering.run(force=True)
         assert not table.timeline.where(action=Action.CLUSTERING), "no other write is held back meanwhile"
-        planned = table.services.plan_clustering(force=True)
+        planned = table.services.clustering.schedule(force=True)
         assert isinstance(planned, Instant)
-        with pytest.raises(RetryableError, match=f"{write.requested} is in flight and has not said"):
-            table.services.clustering(instant=planned.requested)
+        with pytest.raises(RetryableError, match=f"{write.requested} is pending and has not recorded"):
+            table.services.clustering.run(instant=planned.requested)
         held = table.services.table.timeline
         stat = WriteStat(partition="a", file_id=load_slices(table.refresh())[0].file_id, path="", prev_commit="1")
         profile = CommitMetadata(operation="UPSERT", stats=(stat,))
         loaded.store.start(write, encode_inflight(profile, table_version=9))
-        outcome = table.services.clustering(instant=planned.requested)
+        outcome = table.services.clustering.run(instant=planned.requested)
         assert isinstance(outcome, NothingToDo) and f"{write.requested}, which is in flight" in outcome.reason
         assert held.find(planned.requested) and table.timeline.find(planned.requested) is None
-        rest = table.services.propose_clustering()
+        rest = table.services.clustering.plan(force=True)
         assert rest is not None and stat.file_id not in {piece.file_id for piece in rest.slices}
     finally:
         heartbeat.discard()
-    assert isinstance(table.services.clustering(force=True), Committed), "a dead writer is in nobody's way"
+    assert isinstance(table.services.clustering.run(force=True), Committed), "a dead writer is in nobody's way"

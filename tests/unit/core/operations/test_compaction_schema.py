@@ -11,6 +11,7 @@ import pytest
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.services import compaction
+from lakehouse.core.operations.services.service import ServiceRequest
 from lakehouse.core.table.table import Table
 from lakehouse.spec.options.policies import Policies
 from tests.support.tables import SCHEMA, Shape, batch, data_rows, make_env, row
@@ -56,9 +57,9 @@ def widened(**values: Any) -> pa.Table:
 
 
 def test_a_column_added_while_a_compaction_runs_stays(table: Table) -> None:
-    planned = table.services.plan_compaction(force=True)
+    planned = table.services.compaction.schedule(force=True)
     engine = Interrupting(lambda: table.upsert(widened(extra="new")))
-    outcome = compaction.run(table.refresh(), engine, Policies(), instant=planned.requested)
+    outcome = compaction.run(table.refresh(), engine, Policies(), ServiceRequest(instant=planned.requested))
     assert isinstance(outcome, Committed)
     assert "extra" in table.schema.names
     assert [(r["id"], r["v"], r["extra"]) for r in data_rows(table)] == [("a", "x", None), ("b", None, "new")]
@@ -67,8 +68,8 @@ def test_a_column_added_while_a_compaction_runs_stays(table: Table) -> None:
 def test_a_writer_that_adds_a_column_does_not_lose_to_a_compaction(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = table.services.plan_compaction(force=True)
-    engine = Interrupting(lambda: table.services.compaction(instant=planned.requested))
+    planned = table.services.compaction.schedule(force=True)
+    engine = Interrupting(lambda: table.services.compaction.run(instant=planned.requested))
     monkeypatch.setattr("lakehouse.core.engine.adapters.LocalEngine", lambda: engine)
     assert isinstance(table.upsert(widened(extra="new")), Committed)
     assert [i.action.value for i, _ in table.commits()] == ["deltacommit", "deltacommit", "commit", "deltacommit"]

@@ -14,15 +14,19 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_listing
 from lakehouse.core.operations.load.table import load_table
 from lakehouse.core.operations.read import damage
+from lakehouse.core.operations.services.plan_executor import ClaimedPlan
+from lakehouse.core.operations.services.planned_files import planned_files_exist
 from lakehouse.core.planning.damage import find_damage
 from lakehouse.core.state.file_system_view import Replaced, visible_timeline
 from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
+from lakehouse.core.timeline.heartbeat import Heartbeat
 from lakehouse.errors import CorruptTableError, RetryableError
 from lakehouse.model.commit import CommitMetadata, WriteStat
 from lakehouse.model.compaction import CompactionOperation
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
+from lakehouse.spec.options.policies import Policies
 from tests.support.tables import Shape, batch, data_rows, log_files, make_table, row
 
 LOGGED = Shape(type="MERGE_ON_READ", keys="non_partition", rows_per_file=1_000)
@@ -103,9 +107,9 @@ def test_damaged_file_is_refused_by_readers_writers_and_services(name: str, verb
     verbs: dict[str, Callable[[], object]] = {
         "read": partial(ids, table),
         "write": lambda: table.upsert(batch([row("k", v="newer", ts=3)])),
-        "compaction": lambda: table.services.compaction(force=True),
-        "log_compaction": eager.services.log_compaction,
-        "clustering": lambda: table.services.clustering(force=True),
+        "compaction": lambda: table.services.compaction.run(force=True),
+        "log_compaction": eager.services.log_compaction.run,
+        "clustering": lambda: table.services.clustering.run(force=True),
     }
     before = len(table.commits())
     with pytest.raises(CorruptTableError, match=r"lakehouse\.damaged\.files=skip") as raised:
@@ -127,7 +131,7 @@ def test_damage_can_be_skipped_explicitly_and_a_rewrite_ends_it(name: str) -> No
     skipping = Table.open(env.storage.root, env=env, options=SKIP)
     assert ids(skipping) == OLD
     if case.shape is LOGGED:
-        outcome = skipping.services.compaction(force=True)
+        outcome = skipping.services.compaction.run(force=True)
         gone = case.harm in (delete, empty)
         if not isinstance(outcome, Committed):
             assert case.harm is delete
@@ -151,11 +155,11 @@ def test_plan_made_before_the_damage_is_not_carried_out() -> None:
     table = make_table(LOGGED)
     table.insert(batch([row("k", v="old")]))
     table.upsert(batch([row("k", v="new", ts=2)]))
-    table.services.plan_compaction(force=True)
+    table.services.compaction.schedule(force=True)
     env = table.refresh().env
     empty(env.storage, newest_log(env.storage))
     with pytest.raises(CorruptTableError, match="has 0 bytes"):
-        Table.open(env.storage.root, env=env).services.compaction()
+        Table.open(env.storage.root, env=env).services.compaction.run()
 
 
 @pytest.mark.parametrize("newest", [newest_log, newest_base])
@@ -165,15 +169,15 @@ def test_plan_that_names_a_missing_file_is_refused_and_dropped_only_where_damage
     table = make_table(LOGGED)
     table.insert(batch([row("k", v="old")]))
     table.upsert(batch([row("k", v="new", ts=2)]))
-    table.services.plan_compaction(force=True)
+    table.services.compaction.schedule(force=True)
     env = table.refresh().env
     path = newest(env.storage)
     env.storage.delete(path)
     with pytest.raises(CorruptTableError, match=r"pending compaction .*lakehouse\.damaged\.files=skip") as raised:
-        Table.open(env.storage.root, env=env).services.compaction()
+        Table.open(env.storage.root, env=env).services.compaction.run()
     assert raised.value.facts["path"] == path
     skipping = Table.open(env.storage.root, env=env, options=SKIP)
-    assert isinstance(skipping.services.compaction(force=True), Committed) == (newest is newest_base)
+    assert isinstance(skipping.services.compaction.run(force=True), Committed) == (newest is newest_base)
     fresh = Table.open(env.storage.root, env=env)
     assert not fresh.refresh().timeline.where(action=Action.COMPACTION, pending=True)
     assert ids(skipping) == (OLD if newest is newest_log else NEW)
@@ -183,13 +187,13 @@ def test_clustering_plan_that_names_a_missing_file_is_refused_and_dropped_only_w
     table = make_table(COPIED)
     table.bulk_insert(batch([row("k", v="old")]))
     table.bulk_insert(batch([row("l", v="new")]))
-    table.services.plan_clustering(force=True)
+    table.services.clustering.schedule(force=True)
     env = table.refresh().env
     path = newest_base(env.storage)
     env.storage.delete(path)
     with pytest.raises(CorruptTableError, match=f"{path} is missing, and the pending clustering"):
-        Table.open(env.storage.root, env=env).services.clustering()
-    Table.open(env.storage.root, env=env, options=SKIP).services.clustering(force=True)
+        Table.open(env.storage.root, env=env).services.clustering.run()
+    Table.open(env.storage.root, env=env, options=SKIP).services.clustering.run(force=True)
     fresh = Table.open(env.storage.root, env=env)
     assert not fresh.refresh().timeline.where(action=Action.CLUSTERING, pending=True)
     assert ids(Table.open(env.storage.root, env=env, options=SKIP)) == [("k", "old")]
@@ -203,9 +207,12 @@ def test_plan_whose_files_were_cleaned_after_another_executor_dropped_it_is_trie
     path = newest_log(loaded.env.storage)
     operation = CompactionOperation.of(load_listing(loaded).slices[0], {})
     gone = Instant(requested="20990101000000000", action=Action.COMPACTION, state=State.INFLIGHT)
+    policies = Policies()
+    heartbeat = Heartbeat(loaded.env, policies.transaction)
+    claimed = ClaimedPlan(table=loaded, policies=policies, instant=gone, claim=1, heartbeat=heartbeat)
     with (
         pytest.raises(RetryableError),
-        damage.planned_files_exist(loaded, gone, 1, [operation], skips=False),
+        planned_files_exist(claimed, [operation]),
     ):
         loaded.env.storage.delete(path)
         loaded.env.storage.get(path)
@@ -220,7 +227,7 @@ def test_archived_commits_are_not_compared_and_old_versions_that_were_cleaned_ar
     table = make_table(Shape(keys="non_partition", options={"hoodie.clean.commits.retained": "1"}))
     for value in range(6):
         table.upsert(batch([row("k", v=str(value), ts=value + 1)]))
-    table.services.clean()
+    table.services.clean.run()
     env = table.refresh().env
     fresh = Table.open(env.storage.root, env=env)
     listing = load_listing(fresh.refresh())
@@ -236,7 +243,7 @@ def test_listing_that_is_older_than_the_timeline_is_repeated_and_no_damage() -> 
     before.store.commits(before.timeline.writes())
     for value in (2, 3, 4):
         table.upsert(batch([row("k", v=str(value), ts=value)]))
-    table.services.clean()
+    table.services.clean.run()
     listing = load_listing(before)
     assert listing.slices == ()
     with pytest.raises(RetryableError, match="was removed while the table was read"):

@@ -139,7 +139,7 @@ def test_services_tell_no_event_times(shape: Shape) -> None:
     upsert(table, ("b", "2025-03-02"), verb="bulk_insert")
     upsert(table, ("a", "2025-03-03"))
     services = table.services
-    outcome = services.compaction() if shape.is_merge_on_read else services.clustering(force=True)
+    outcome = services.compaction.run() if shape.is_merge_on_read else services.clustering.run(force=True)
     assert isinstance(outcome, Committed)
     assert told(outcome) is None
     found = table.version_at("2025-03-04")
@@ -276,7 +276,7 @@ def test_what_brings_no_events_belongs_to_the_version_before_it() -> None:
     table = tracked(Shape(type="MERGE_ON_READ", options={"hoodie.compact.inline.max.delta.commits": "1"}))
     upsert(table, ("a", "2025-03-01"), ("b", "2025-03-01"))
     upsert(table, ("a", "2025-03-02"))
-    compacted = table.with_options({"hoodie.compact.inline.max.delta.commits": "1"}).services.compaction()
+    compacted = table.with_options({"hoodie.compact.inline.max.delta.commits": "1"}).services.compaction.run()
     deleted = table.delete(["b"])
     assert isinstance(compacted, Committed) and isinstance(deleted, Committed)
     upsert(table, ("a", "2025-03-05"))
@@ -303,7 +303,7 @@ def test_archived_commits_count(shape: Shape) -> None:
         upsert(table, ("a", f"2025-03-0{day}"), (f"k{day}", f"2025-03-0{day}T12:00"))
     asked = ["2025-02-01", *(f"2025-03-0{day}" for day in range(1, 10)), "2025-03-03T06:00"]
     before = [table.version_at(time) for time in asked]
-    table.services.archive()
+    table.services.archive.run()
     assert len(table.archived()) >= 2
     assert [table.version_at(time) for time in asked] == before
     assert table.watermark().value == at("2025-03-07T12:00")
@@ -317,7 +317,7 @@ def test_the_archive_is_not_read_where_the_timeline_tells(monkeypatch: pytest.Mo
     table = tracked(**EAGERLY)
     for day in range(1, 8):
         upsert(table, ("a", f"2025-03-0{day}"))
-    table.services.archive()
+    table.services.archive.run()
     store = type(table.refresh().store)
     monkeypatch.setattr(store, "archived_commits", lambda *args, **kwargs: pytest.fail("the archive was read"))
     assert table.version_at("2025-03-07").is_clean
@@ -351,7 +351,7 @@ def test_a_version_whose_files_were_cleaned_is_refused() -> None:
     table = tracked(**{"hoodie.clean.commits.retained": "1"})
     for day in range(1, 5):
         upsert(table, ("a", f"2025-03-0{day}"))
-    table.services.clean()
+    table.services.clean.run()
     with pytest.raises(UserError, match="cannot be read as of"):
         data_rows(table, as_of_event_time="2025-03-02")
     assert data_rows(table, ["ts"], as_of_event_time="2025-03-05") == [{"ts": at("2025-03-04")}]

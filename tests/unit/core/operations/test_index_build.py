@@ -27,15 +27,15 @@ def test_files_without_a_filter_get_one_and_rows_stay(type: str) -> None:
     bare.insert(batch(ROWS))
     bare.upsert(batch([row("k1", p="b", v="new", ts=9)]))
     before = data_rows(table)
-    found = table.services.files_without_filter()
+    found = table.services.index.due().files
     assert found and all(path.endswith(".parquet") for path in found)
-    outcome = table.services.build_index()
+    outcome = table.services.index.run()
     assert isinstance(outcome, Committed)
     assert outcome.metadata.operation == "CLUSTER"
     assert len(outcome.metadata.stats) == len(found)
     assert data_rows(table) == before
-    assert table.services.files_without_filter() == ()
-    assert isinstance(table.services.build_index(), NothingToDo), "a second time there is nothing to do"
+    assert table.services.index.due().files == ()
+    assert isinstance(table.services.index.run(), NothingToDo), "a second time there is nothing to do"
     table.upsert(batch([row("k1", p="b", v="newer", ts=10)]))
     assert next(r["v"] for r in data_rows(table) if r["id"] == "k1") == "newer"
 
@@ -45,7 +45,7 @@ def test_files_that_have_one_are_left_alone() -> None:
     table.insert(batch(ROWS[:2]))
     kept = {stat.path for _, metadata in table.commits() for stat in metadata.stats}
     table.with_options(NO_FILTER).insert_overwrite(batch([row("z", p="c")]))
-    outcome = table.services.build_index()
+    outcome = table.services.index.run()
     assert isinstance(outcome, Committed)
     assert [stat.partition for stat in outcome.metadata.stats] == ["c"]
     assert all(table.refresh().env.storage.get(path) for path in kept)
@@ -54,11 +54,11 @@ def test_files_that_have_one_are_left_alone() -> None:
 def test_the_bucket_index_needs_none_and_where_none_are_written_none_are_built() -> None:
     buckets = make_table(Shape(index="BUCKET"), env=make_env()).with_options(NO_FILTER)
     buckets.upsert(batch(ROWS))
-    assert buckets.services.files_without_filter() == ()
+    assert buckets.services.index.due().files == ()
     table = make_table(Shape(), env=make_env()).with_options(NO_FILTER)
     table.insert(batch(ROWS))
-    with pytest.raises(UserError, match=r"filter\.enabled=false\), so none can be built"):
-        table.services.build_index()
+    with pytest.raises(UserError, match=r"no bloom filter can be built, because .*filter\.enabled=false"):
+        table.services.index.run()
 
 
 def test_the_command_tells_and_builds(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,7 +171,7 @@ def test_of_a_task_that_ran_twice_one_try_is_left(type: str, markers: str, monke
         again, watch = watched(table.refresh().env.storage, **{TYPE: markers})
         again.upsert(partitions(5, ts=2))
         if type == "MERGE_ON_READ":
-            again.services.compaction(force=True)
+            again.services.compaction.run(force=True)
     stats = [stat for _, metadata in again.commits()[1:] for stat in metadata.stats]
     assert {(write_token_of(stat.path) or "").rpartition("-")[2] for stat in stats} == {"7"}
     if markers == BATCHED:

@@ -160,7 +160,7 @@ def test_tables_merge_as_the_rule_says(rule: str, kind: str, seed: int) -> None:
         table.upsert(batch(rows))
         assert data_rows(table) == modelled(batches[: number + 1], decide), number
     if kind == "MERGE_ON_READ":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
         assert data_rows(table, read_optimized=True) == modelled(batches, decide)
 
 
@@ -273,9 +273,9 @@ def test_deletes_of_several_ordering_columns_survive_log_compaction() -> None:
     table.upsert(batch([row("c", a=5, b="a", op="d"), row("d", a=5, b=None, op="d")]))
     before = data_rows(table)
     assert [(r["id"], r["v"]) for r in before] == [("c", "new"), ("d", "new")]
-    table.services.log_compaction()
+    table.services.log_compaction.run()
     assert data_rows(table) == before
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert data_rows(table) == before
 
 
@@ -317,7 +317,7 @@ def test_a_merger_that_does_not_do_its_work_is_named(kind: str, fault: str) -> N
             table.scan().to_arrow()
         assert table.scan(["id"], read_optimized=True).count() == 2
         with pytest.raises(UserError, match=message):
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
         assert len(base_files(storage)) == files and len(table.commits()) == commits + 1
         return
     with pytest.raises(UserError, match=message):

@@ -48,7 +48,7 @@ def test_an_insert_after_a_delete_loses_to_the_base_row_until_a_compaction_remov
     # The insert took the delete's place, and what is left of the logs is older than the base row.
     assert ids(table) == [("k", "base")]
     table.delete(["k"])
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     table.insert(batch([row("k", v="late", ts=5)]))
     assert ids(table) == [("k", "late")]
 
@@ -60,7 +60,7 @@ def test_of_base_rows_with_one_key_only_the_first_meets_the_logs() -> None:
     assert ids(table) == [("k", "new"), ("k", "second"), ("m", "other")]
     table.delete(["k"])
     assert ids(table) == [("k", "second"), ("m", "other")]
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert ids(table) == ids(table, read_optimized=True) == [("k", "second"), ("m", "other")]
 
 
@@ -71,7 +71,7 @@ def test_a_group_of_logs_alone_is_read_and_its_first_compaction_gives_it_a_base_
     table.upsert(batch([row("k", v="new", ts=2), row("n", v="new")]))
     assert ids(table) == [("k", "new"), ("m", "old"), ("n", "new")]
     assert ids(table, read_optimized=True) == []
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert ids(table) == ids(table, read_optimized=True) == [("k", "new"), ("m", "old"), ("n", "new")]
 
 
@@ -79,9 +79,9 @@ def test_logs_that_complete_after_a_plan_stay_over_the_base_file_it_makes() -> N
     table = make_table(LOGGED)
     table.insert(batch([row("k", v="old"), row("m", v="old")]))
     table.upsert(batch([row("k", v="mid", ts=2)]))
-    planned = table.services.plan_compaction(force=True)
+    planned = table.services.compaction.schedule(force=True)
     table.upsert(batch([row("k", v="new", ts=3)]))
-    table.services.compaction(instant=planned.requested)
+    table.services.compaction.run(instant=planned.requested)
     assert ids(table, read_optimized=True) == [("k", "mid"), ("m", "old")]
     assert ids(table) == [("k", "new"), ("m", "old")]
     assert ids(table, as_of=planned.requested) == [("k", "mid"), ("m", "old")]
@@ -96,7 +96,7 @@ def test_log_compaction_of_damaged_logs_writes_nothing_where_damage_is_skipped()
     for log in log_files(storage):
         storage.put(log.path, storage.get(log.path)[:-1])
     assert ids(table) == [("k", "old")]
-    outcome = table.services.log_compaction()
+    outcome = table.services.log_compaction.run()
     assert isinstance(outcome, Committed) and outcome.metadata.stats == ()
     assert ids(table) == [("k", "old")]
 

@@ -67,7 +67,7 @@ def test_stitched_columns_are_there_after_compaction(table: Table, table_type: s
     stitched = data_rows(table)
     assert [(r["ts"], r["v"], r["amount"]) for r in stitched] == [(3, "x", 10.0), (3, "y", 20.0)]
     if table_type == "MERGE_ON_READ":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
         assert data_rows(table) == stitched == data_rows(table, read_optimized=True)
 
 

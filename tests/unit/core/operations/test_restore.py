@@ -23,11 +23,11 @@ def history(kind: str) -> tuple[Table, dict[str, list[dict[str, object]]]]:
     table.insert_overwrite(batch([row("o1", p="b", v="overwritten")]))
     if kind == "MERGE_ON_READ":
         table.upsert(batch([row("k1", ts=20, v="logged"), row("o1", p="b", ts=5, v="logged")]))
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
     table.upsert(batch([row("k1", ts=30, v="last"), row("z", p="new", v="last")]))
     table.delete(["o1"])
     if kind == "MERGE_ON_READ":
-        table.services.plan_compaction(force=True)
+        table.services.compaction.schedule(force=True)
     table.delete_partitions(["new"])
     return table, {requested: data_rows(table, as_of=requested) for requested in times(table)}
 
@@ -216,8 +216,8 @@ def test_writers_services_and_savepoints_wait_for_a_pending_restore() -> None:
         lambda: table.upsert(batch([row("x")])),
         lambda: lazy.upsert(batch([row("x")])),
         lambda: table.delete_partitions(["a"]),
-        lambda: table.services.compaction(force=True),
-        lambda: table.services.plan_compaction(force=True),
+        lambda: table.services.compaction.run(force=True),
+        lambda: table.services.compaction.schedule(force=True),
         lambda: table.rollback(last),
         table.rollback_failed,
         lambda: table.savepoint(last),
@@ -253,7 +253,7 @@ def test_a_table_of_logs_is_compacted_again_after_a_restore() -> None:
     table, rows = history("MERGE_ON_READ")
     to = times(table)[3]
     table.restore(to)
-    assert isinstance(table.services.compaction(force=True), Committed)
+    assert isinstance(table.services.compaction.run(force=True), Committed)
     assert data_rows(table) == rows[to]
     check_storage(table)
 

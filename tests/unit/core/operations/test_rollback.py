@@ -186,7 +186,7 @@ def test_a_completed_write_is_not_undone_under_a_pending_one() -> None:
 def test_a_completed_compaction_goes_back_to_its_plan_and_runs_again() -> None:
     table = filled("MERGE_ON_READ")
     rows = data_rows(table)
-    done = table.services.compaction(force=True)
+    done = table.services.compaction.run(force=True)
     assert isinstance(done, Committed)
     requested, files = done.instant.requested, [stat.path for stat in done.metadata.stats]
     assert undone(table.rollback(requested)) == sorted(files)
@@ -195,7 +195,7 @@ def test_a_completed_compaction_goes_back_to_its_plan_and_runs_again() -> None:
     assert data_rows(table) == rows and log_files(table.refresh().env.storage)
     outcome = table.rollback(requested)
     assert isinstance(outcome, NothingToDo) and "nobody is at the plan" in outcome.reason
-    again = table.services.compaction()
+    again = table.services.compaction.run()
     assert isinstance(again, Committed) and again.instant.requested == requested
     assert data_rows(table) == rows
     check_storage(table)
@@ -204,7 +204,7 @@ def test_a_completed_compaction_goes_back_to_its_plan_and_runs_again() -> None:
 def test_a_write_whose_logs_a_plan_holds_is_not_undone() -> None:
     table = filled("MERGE_ON_READ")
     last = times(table)[-1]
-    planned = table.services.plan_compaction(force=True)
+    planned = table.services.compaction.schedule(force=True)
     assert isinstance(planned, Instant)
     with pytest.raises(UserError, match=f"{planned.requested} is pending and builds on {last}"):
         table.rollback(last)
@@ -213,12 +213,12 @@ def test_a_write_whose_logs_a_plan_holds_is_not_undone() -> None:
 def test_a_write_that_came_after_a_plan_is_undone_beside_it() -> None:
     table = filled("MERGE_ON_READ")
     rows = data_rows(table)
-    planned = table.services.plan_compaction(force=True)
+    planned = table.services.compaction.schedule(force=True)
     assert isinstance(planned, Instant)
     table.upsert(batch([row("k1", ts=9, v="late")]))
     table.rollback(times(table)[-1])
     assert data_rows(table) == rows
-    assert isinstance(table.services.compaction(), Committed)
+    assert isinstance(table.services.compaction.run(), Committed)
     assert data_rows(table) == rows
     check_storage(table)
 
@@ -227,7 +227,7 @@ def test_a_write_that_came_after_a_plan_is_undone_beside_it() -> None:
 def test_a_write_whose_predecessors_were_cleaned_is_not_undone(kind: str) -> None:
     table = filled(kind)
     if kind == "MERGE_ON_READ":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
     newest, last = table.commits()[-1], times(table)[-1]
     storage = table.refresh().env.storage
     gone = sorted({base.path for base in base_files(storage)} - {stat.path for stat in newest[1].stats})

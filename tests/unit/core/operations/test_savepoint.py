@@ -18,7 +18,7 @@ from tests.unit.core.operations.test_rollback import TYPES, actions, filled, tim
 def test_a_savepoint_keeps_the_files_that_a_reader_of_its_instant_needs(kind: str) -> None:
     table = filled(kind)
     if kind == "MERGE_ON_READ":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
         table.upsert(batch([row("k1", ts=9, v="later")]))
     to = times(table)[1]
     rows = data_rows(table, as_of=to)

@@ -108,7 +108,7 @@ def test_delete_by_key_alone_counts_as_of_the_version_it_finds(type: str, index:
         shown = {r["id"]: r["v"] for r in data_rows(table, ["id", "v"])}
         assert len(shown) == 13 and (shown["k3"], shown["unknown"], "k4" in shown) == ("newer", None, False)
         if type == "MERGE_ON_READ":
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
     nothing = table.delete(["nobody"])
     assert isinstance(nothing, NothingToDo) and nothing.reason == "no stored row matches the batch"
 
@@ -137,11 +137,11 @@ def test_delete_is_remembered_across_compaction_clustering_and_archive() -> None
     table = remembering(type="MERGE_ON_READ")
     for number in range(6):
         table.upsert(batch([row("e", ts=11 + number)]))
-        table.services.compaction(force=True)
-    table.services.clustering(force=True)
+        table.services.compaction.run(force=True)
+    table.services.clustering.run(force=True)
     keeps = {"hoodie.keep.min.commits": "1", "hoodie.keep.max.commits": "2", "hoodie.clean.commits.retained": "1"}
-    table.with_options(keeps).services.clean(force=True)
-    table.with_options(keeps).services.archive(force=True)
+    table.with_options(keeps).services.clean.run(force=True)
+    table.with_options(keeps).services.archive.run(force=True)
     assert table.archived()
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
     assert ids(table) == ["e"]
@@ -153,8 +153,8 @@ def test_delete_is_found_in_the_archive_where_later_writers_did_not_tell_of_it()
     for number in range(6):
         table.upsert(batch([row("e", ts=11 + number)]), options=silent)
     keeps = {"hoodie.keep.min.commits": "1", "hoodie.keep.max.commits": "2", "hoodie.clean.commits.retained": "1"}
-    table.with_options(keeps).services.clean(force=True)
-    table.with_options(keeps).services.archive(force=True)
+    table.with_options(keeps).services.clean.run(force=True)
+    table.with_options(keeps).services.archive.run(force=True)
     assert all(TOMBSTONES_KEY not in metadata.extra for _, metadata in table.commits())
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
 
@@ -163,13 +163,13 @@ def test_delete_is_forgotten_after_the_retention_and_its_file_is_cleaned() -> No
     table = remembering()
     pass_time(table, WEEK_MS - HOUR_MS)
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
-    table.services.clean(force=True)
+    table.services.clean.run(force=True)
     assert len(files_of(table)) == 1
     pass_time(table, HOUR_MS)
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 0
     assert ids(table) == ["d", "e"]
     pass_time(table, HOUR_MS)
-    table.services.clean(force=True)
+    table.services.clean.run(force=True)
     assert files_of(table) == []
 
 
@@ -269,7 +269,7 @@ def test_every_kind_of_read_agrees_that_a_late_row_did_not_come(type: str) -> No
     assert [(change["op"], change["after"]["id"]) for change in changes] == [("u", "e")]
     assert table.incremental(before).to_arrow().column("id").to_pylist() == ["e"]
     if type == "MERGE_ON_READ":
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
     assert ids(table) == table.scan(read_optimized=True).to_arrow().column("id").to_pylist() == ["e"]
 
 
@@ -293,7 +293,7 @@ def test_partial_update_of_a_key_that_a_log_deletes_brings_a_whole_row_if_it_is_
         update = batch([row("d", ts=ts, v="part"), row("e", ts=ts, v="part")], schema).select(columns)
         table.upsert(update, options=PARTIAL)
         assert [(r["id"], r["amount"]) for r in data_rows(table, ["id", "amount"])] == shown
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     assert [(r["id"], r["amount"]) for r in data_rows(table, ["id", "amount"])] == [("d", None), ("e", 2.5)]
 
 

@@ -56,34 +56,34 @@ def committed(outcome: object) -> Committed:
 def test_a_run_is_one_replacecommit_and_a_second_finds_nothing(kind: str) -> None:
     made = table(type=kind, options={"lakehouse.ttl.partition.age": "10d"})
     services = made.services
-    assert (services.ttl_due().due, services.ttl_due().partitions) == (True, 4)
-    planned = services.ttl(dry_run=True)
+    assert (services.ttl.due().due, services.ttl.due().partitions) == (True, 4)
+    planned = services.ttl.plan()
     assert isinstance(planned, TtlPlan) and list(planned.partitions) == june(1, 2, 3, 4)
-    done = committed(services.ttl())
+    done = committed(services.ttl.run())
     assert (done.instant.action, done.metadata.operation) == (Action.REPLACECOMMIT, Operation.DELETE_PARTITION)
     assert sorted(done.metadata.replaced) == june(1, 2, 3, 4)
     assert json.loads(done.metadata.extra[RULES_KEY]) == {"table": 4}
     assert list(made.partitions()) == june(5, 6, 7)
     assert [r["id"] for r in data_rows(made)] == ["k5", "k6", "k7"]
-    assert isinstance(made.services.ttl(), NothingToDo) and made.services.ttl_due().due is False
+    assert isinstance(made.services.ttl.run(), NothingToDo) and made.services.ttl.due().due is False
 
 
 def test_a_dry_run_and_a_plan_write_nothing() -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "2"})
     storage = made.refresh().env.storage
     before = [(file.path, file.size_bytes) for file in storage.list("")]
-    planned = made.services.plan_ttl()
-    assert made.services.ttl(dry_run=True) == planned and len(planned.expired) == 5
+    planned = made.services.ttl.plan()
+    assert made.services.ttl.plan() == planned and len(planned.expired) == 5
     assert [(file.path, file.size_bytes) for file in storage.list("")] == before
 
 
 def test_files_go_with_the_next_clean() -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "3", "hoodie.clean.commits.retained": "1"})
-    committed(made.services.ttl())
+    committed(made.services.ttl.run())
     assert len({file.partition for file in base_files(made.refresh().env.storage)}) == 7
     for ts in (2, 3):
         made.upsert(rows([7], ts))
-    made.services.clean(force=True)
+    made.services.clean.run(force=True)
     assert sorted({file.partition for file in base_files(made.refresh().env.storage)}) == june(5, 6, 7)
 
 
@@ -91,27 +91,27 @@ def test_a_savepoint_keeps_the_files_of_what_expires() -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "3", "hoodie.clean.commits.retained": "1"})
     made.savepoint()
     kept = made.timeline.writes().by_completion()[-1].requested
-    committed(made.services.ttl())
+    committed(made.services.ttl.run())
     for ts in (2, 3):
         made.upsert(rows([7], ts))
-    made.services.clean(force=True)
+    made.services.clean.run(force=True)
     assert len(data_rows(made, as_of=kept)) == 7 and len(data_rows(made)) == 3
     made.restore(kept)
     # Back they are, and old as before.
     assert len(made.partitions()) == 7
-    assert list(made.services.plan_ttl().partitions) == june(1, 2, 3, 4)
+    assert list(made.services.ttl.plan().partitions) == june(1, 2, 3, 4)
 
 
 def test_rows_that_come_late_make_a_partition_anew() -> None:
     made = table(options={"lakehouse.ttl.creation.age": "2d"})
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
-    assert len(committed(made.services.ttl()).metadata.replaced) == 7
+    assert len(committed(made.services.ttl.run()).metadata.replaced) == 7
     made.upsert(rows([3], 2))
     assert list(made.partitions()) == june(3)
-    assert isinstance(made.services.ttl(), NothingToDo), "its first commit is that of the late rows"
+    assert isinstance(made.services.ttl.run(), NothingToDo), "its first commit is that of the late rows"
     by_value = other(made, **{"lakehouse.ttl.partition.age": "2d"})
-    assert list(by_value.services.plan_ttl().partitions) == june(3), "its value is as old as it was"
+    assert list(by_value.services.ttl.plan().partitions) == june(3), "its value is as old as it was"
 
 
 def test_hudis_strategies_go_by_the_last_and_by_the_first_commit() -> None:
@@ -121,9 +121,9 @@ def test_hudis_strategies_go_by_the_last_and_by_the_first_commit() -> None:
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
     made.upsert(rows([2, 5], 2))
-    assert list(other(made, **{days: "2"}).services.plan_ttl().partitions) == june(1)
+    assert list(other(made, **{days: "2"}).services.ttl.plan().partitions) == june(1)
     created = {days: "2", kind: "KEEP_BY_CREATION_TIME"}
-    assert list(other(made, **created).services.plan_ttl().partitions) == june(1, 2)
+    assert list(other(made, **created).services.ttl.plan().partitions) == june(1, 2)
 
 
 def test_rewrites_do_not_make_a_partition_younger() -> None:
@@ -131,8 +131,8 @@ def test_rewrites_do_not_make_a_partition_younger() -> None:
     made.upsert(rows([1, 2], 2))
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
-    committed(made.services.compaction(force=True))
-    assert len(made.services.plan_ttl().expired) == 2
+    committed(made.services.compaction.run(force=True))
+    assert len(made.services.ttl.plan().expired) == 2
 
 
 @pytest.mark.parametrize("encoded", [True, False])
@@ -141,19 +141,19 @@ def test_a_timestamp_generator_tells_how_values_are_read(encoded: bool) -> None:
     made = make_table(Shape(keys="timestamp", url_encode=encoded, options=options))
     now = made.refresh().env.clock.now_ms()
     made.insert(batch([row(f"k{n}", at=now - n * DAY_MS) for n in range(4)]))
-    paths = [path.replace("%2F", "/") for path in made.services.plan_ttl().partitions]
+    paths = [path.replace("%2F", "/") for path in made.services.ttl.plan().partitions]
     assert paths == ["2025/06/12", "2025/06/13"]
 
 
 def test_rules_are_set_listed_and_removed() -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "6"})
-    assert list(made.services.plan_ttl().partitions) == june(1)
+    assert list(made.services.ttl.plan().partitions) == june(1)
     made.services.set_ttl("p=2025-06-0*", rule_id="days", max_partitions=2)
     made.services.set_ttl("p=2025-06-03", partition_age="1000d")
     assert [rule.id for rule in other(made).services.ttl_rules()] == ["days", "p=2025-06-03"]
-    assert list(made.services.plan_ttl().partitions) == june(1, 2, 4, 5)
+    assert list(made.services.ttl.plan().partitions) == june(1, 2, 4, 5)
     made.services.remove_ttl("p=2025-06-03")
-    assert list(made.services.plan_ttl().partitions) == june(1, 2, 3, 4, 5)
+    assert list(made.services.ttl.plan().partitions) == june(1, 2, 3, 4, 5)
     with pytest.raises(UserError, match="no year"):
         made.services.set_ttl("*", partition_age="3d", format="dd")
     with pytest.raises(UserError, match="Atlantis"):
@@ -162,15 +162,15 @@ def test_rules_are_set_listed_and_removed() -> None:
 
 def test_without_a_limit_nothing_is_due_and_without_partitions_it_is_refused() -> None:
     made = table()
-    assert "no rule has a limit" in made.services.ttl_due().reason
-    assert isinstance(made.services.ttl(), NothingToDo)
+    assert "no rule has a limit" in made.services.ttl.due().reason
+    assert isinstance(made.services.ttl.run(), NothingToDo)
     assert STATISTICS not in [file.path for file in made.refresh().env.storage.list(".hoodie")]
     flat = make_table(Shape(keys="non_partition"))
-    assert flat.services.ttl_due().due is False
+    assert flat.services.ttl.due().due is False
     for ask in (
-        flat.services.ttl,
-        flat.services.plan_ttl,
-        other(flat, **{"lakehouse.ttl.max.partitions": "1"}).services.ttl_due,
+        flat.services.ttl.run,
+        flat.services.ttl.plan,
+        other(flat, **{"lakehouse.ttl.max.partitions": "1"}).services.ttl.due,
     ):
         with pytest.raises(UserError, match="has no partitions"):
             ask()
@@ -179,10 +179,10 @@ def test_without_a_limit_nothing_is_due_and_without_partitions_it_is_refused() -
 def test_pins_and_the_bound_of_a_run_keep_partitions() -> None:
     bound = "hoodie.partition.ttl.strategy.max.delete.partitions"
     limited = other(table(), **{"lakehouse.ttl.max.partitions": "1", bound: "2"})
-    done = committed(limited.services.ttl(pinned=["p=2025-06-02/"]))
+    done = committed(limited.services.ttl.run(pinned=["p=2025-06-02/"]))
     assert sorted(done.metadata.replaced) == june(1, 3)
-    assert limited.services.ttl_due().partitions == 2
-    assert isinstance(limited.services.ttl(pinned=june(*range(1, 8))), NothingToDo)
+    assert limited.services.ttl.due().partitions == 2
+    assert isinstance(limited.services.ttl.run(pinned=june(*range(1, 8))), NothingToDo)
 
 
 def intruding(monkeypatch: pytest.MonkeyPatch, *intruders: Callable[[], object]) -> None:
@@ -219,7 +219,7 @@ def test_a_commit_after_the_plan_wins_and_the_plan_is_made_anew(
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
     intruding(monkeypatch, lambda: other(made).upsert(rows([2], 2)))
-    done = committed(made.services.ttl())
+    done = committed(made.services.ttl.run())
     assert sorted(done.metadata.replaced) == june(1, 3, 4, 5, 6, 7)
     assert [r["ts"] for r in data_rows(made)] == [2]
 
@@ -229,7 +229,7 @@ def test_a_commit_beside_the_run_wins_over_it(monkeypatch: pytest.MonkeyPatch) -
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
     begin_late(monkeypatch, lambda: other(made, **MANY).insert(batch([row("new", p="2025-06-02", ts=5)])))
-    done = committed(made.services.ttl())
+    done = committed(made.services.ttl.run())
     assert sorted(done.metadata.replaced) == june(1, 3, 4, 5, 6, 7)
     assert [r["id"] for r in data_rows(made)] == ["k2", "new"]
     assert not made.timeline.where(pending=True)
@@ -246,11 +246,11 @@ def test_beside_writers_that_never_wait_no_row_is_lost(first: str, monkeypatch: 
     clock.now += 3 * DAY_MS
     if first == "the run":
         # What the writer says to be at is left, and what it begins anew there is not in the way.
-        begin_late(monkeypatch, lambda: committed(runs.services.ttl(pinned=june(1))))
+        begin_late(monkeypatch, lambda: committed(runs.services.ttl.run(pinned=june(1))))
         writes.upsert(rows([2], 2))
     else:
         begin_late(monkeypatch, lambda: writes.upsert(rows([2], 2)))
-        committed(runs.services.ttl(pinned=june(1)))
+        committed(runs.services.ttl.run(pinned=june(1)))
     assert [(r["id"], r["ts"]) for r in data_rows(made)] == [("k1", 1), ("k2", 2)]
 
 
@@ -259,7 +259,7 @@ def test_a_run_that_loses_again_and_again_deletes_nothing(monkeypatch: pytest.Mo
     intruders = [lambda ts=ts: other(made).upsert(rows([2], ts)) for ts in range(2, 9)]
     intruding(monkeypatch, *intruders)
     with pytest.raises(RetryableError, match=r"wrote to 'p=2025-06-02' since.*run ttl again"):
-        made.services.ttl()
+        made.services.ttl.run()
     assert len(made.partitions()) == 7
 
 
@@ -267,20 +267,20 @@ def test_a_partition_with_a_write_in_flight_is_left(monkeypatch: pytest.MonkeyPa
     options = {"lakehouse.ttl.max.partitions": "3", **MANY}
     made = table(options=options)
     seen: list[TtlPlan] = []
-    begin_late(monkeypatch, lambda: seen.append(other(made, **options).services.plan_ttl()))
+    begin_late(monkeypatch, lambda: seen.append(other(made, **options).services.ttl.plan()))
     made.upsert(rows([2], 2))
     assert list(seen[0].partitions) == june(1, 3, 4)
-    assert [kept.partition for kept in seen[0].kept] == june(2) and "in flight" in seen[0].kept[0].reason
+    assert [kept.partition for kept in seen[0].kept] == june(2) and "is pending" in seen[0].kept[0].reason
 
 
 def test_a_partition_in_a_pending_plan_is_left_until_it_is_carried_out() -> None:
     made = table([1, 2, 3], type="MERGE_ON_READ", options={"lakehouse.ttl.max.partitions": "1"})
     made.upsert(rows([1], 2))
-    made.services.plan_compaction(force=True)
-    planned = made.services.plan_ttl()
+    made.services.compaction.schedule(force=True)
+    planned = made.services.ttl.plan()
     assert list(planned.partitions) == june(2) and "compaction" in planned.kept[0].reason
-    committed(made.services.compaction())
-    assert list(made.services.plan_ttl().partitions) == june(1, 2)
+    committed(made.services.compaction.run())
+    assert list(made.services.ttl.plan().partitions) == june(1, 2)
 
 
 def test_a_living_writer_refuses_the_run_of_a_single_writer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +292,7 @@ def test_a_living_writer_refuses_the_run_of_a_single_writer(monkeypatch: pytest.
 
 def refused(made: Table) -> None:
     with pytest.raises(RetryableError, match="its writer is alive"):
-        made.services.ttl()
+        made.services.ttl.run()
 
 
 def test_a_run_reads_few_objects_however_many_partitions_there_are() -> None:
@@ -301,16 +301,16 @@ def test_a_run_reads_few_objects_however_many_partitions_there_are() -> None:
     listed = [row(f"k{n}", p=f"{2000 + n // 28}-02-{n % 28 + 1:02d}") for n in range(56)]
     made.bulk_insert(batch(listed))
     rules = other(made, **{"lakehouse.ttl.max.partitions": "50"})
-    rules.services.ttl_due()
+    rules.services.ttl.due()
     services = rules.services
     counting.reset()
-    assert services.ttl_due().partitions == 6
+    assert services.ttl.due().partitions == 6
     # Base and end of the policy log, statistics; the timeline was loaded before.
     assert {verb: number for verb, number in counting.counts().items() if number} == {"GET": 3}
 
 
 def test_metadata_of_the_commit_names_its_partitions_only() -> None:
     made = table([1, 2, 3], options={"lakehouse.ttl.max.partitions": "2"})
-    metadata: CommitMetadata = committed(made.services.ttl()).metadata
+    metadata: CommitMetadata = committed(made.services.ttl.run()).metadata
     assert (metadata.stats, sorted(metadata.replaced)) == ((), june(1))
     assert WriteRequest(operation=Operation.DELETE_PARTITION).precondition is None

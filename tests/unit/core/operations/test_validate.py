@@ -62,7 +62,7 @@ def due_for_archive(kind: str) -> Storage:
     table = eager(open_as(storage, 1))
     for number in range(4):
         table.upsert(batch({("a", "a1"): 4 + number}))
-        table.services.clean(force=True)
+        table.services.clean.run(force=True)
     return storage
 
 
@@ -70,7 +70,7 @@ def due_for_archive(kind: str) -> Storage:
 def archived(kind: str) -> Storage:
     storage = copy_of(due_for_archive(kind))
     table = eager(open_as(storage, 1))
-    table.services.archive(force=True)
+    table.services.archive.run(force=True)
     assert table.archived()
     return storage
 
@@ -158,7 +158,7 @@ def name_in_savepoint(storage: Storage) -> None:
 def plan(storage: Storage) -> Instant:
     """Plan a compaction, of a table without logs a clustering."""
     services = open_as(storage, 1, **{"hoodie.clustering.plan.strategy.sort.columns": "v"}).services
-    planned = services.plan_compaction(force=True) if logs(storage) else services.plan_clustering(force=True)
+    planned = services.compaction.schedule(force=True) if logs(storage) else services.clustering.schedule(force=True)
     assert isinstance(planned, Instant), planned
     return planned
 
@@ -411,14 +411,14 @@ def test_files_that_cleans_took_are_not_missed() -> None:
     storage = copy_of(built("SIMPLE"))
     table = Table.open(storage.root, options={"hoodie.clean.commits.retained": "1"}, env=Env(storage=storage))
     table.upsert(batch({("a", "a1"): 7}))
-    assert table.services.clean(force=True)
+    assert table.services.clean.run(force=True)
     assert report(storage, deep=True).findings == ()
 
 
 def test_files_are_not_missed_whose_clean_is_archived_before_their_commit() -> None:
     storage = copy_of(due_for_archive("SIMPLE"))
     before = {path: storage.get(path) for path in timeline(storage, "commit", ".inflight")}
-    eager(open_as(storage, 1)).services.archive(force=True)
+    eager(open_as(storage, 1)).services.archive.run(force=True)
     actions = open_as(storage, 1).refresh().store.archived_actions(Action.CLEAN, "")
     assert actions and report(storage).findings == ()
     youngest = max(action.instant.requested for action in actions)
@@ -449,7 +449,7 @@ def test_what_happens_during_a_validation_is_no_finding() -> None:
 
     def meanwhile() -> None:
         table.upsert(batch({("a", "a1"): 8, ("new", "n1"): 8}))
-        table.services.clean(force=True)
+        table.services.clean.run(force=True)
 
     storage.turn = meanwhile
     assert report(storage, deep=True).corrupt == ()

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.core.planning.compaction import Due, compaction_due, metrics_of, plan_compaction, plan_log_compaction
+from lakehouse.core.planning.compaction import (
+    CompactionDue,
+    compaction_due,
+    metrics_of,
+    plan_compaction,
+    plan_log_compaction,
+)
 from lakehouse.errors import CorruptTableError, UserError
 from lakehouse.model.compaction import CompactionPlan
 from lakehouse.model.files import BaseFile, FileSlice, LogFile
@@ -34,7 +40,7 @@ def planned(requested: int) -> Instant:
     return Instant(requested=at(requested), action=Action.COMPACTION, state=State.REQUESTED)
 
 
-def due(instants: list[Instant], now: str = NOW, **policy: object) -> Due:
+def due(instants: list[Instant], now: str = NOW, **policy: object) -> CompactionDue:
     return compaction_due(Timeline(tuple(instants)), CompactionPolicy(**policy), now)  # type: ignore[arg-type]
 
 
@@ -61,7 +67,7 @@ def taken(plan: CompactionPlan | None) -> list[str]:
 def test_so_many_delta_commits_make_a_compaction_due() -> None:
     deltas = [delta(i, i + 1) for i in range(0, 8, 2)]
     answer = due(deltas)
-    assert answer == Due(
+    assert answer == CompactionDue(
         due=False,
         reason=f"4 delta commits and 3600 s since the first delta commit {at(0)}; it takes 5 delta commits",
         delta_commits=4,
@@ -108,7 +114,7 @@ def test_triggers_go_by_commits_by_time_or_by_both(trigger: str, many: bool, lat
 def test_without_new_delta_commits_nothing_is_due_however_late() -> None:
     assert due([], trigger="TIME_ELAPSED").reason == "no delta commit, so there is nothing to compact"
     idle = due([delta(0, 1), compacted(2, 3)], trigger="TIME_ELAPSED", max_delta_seconds=1)
-    assert idle == Due(
+    assert idle == CompactionDue(
         due=False,
         reason=f"no delta commit since compaction {at(2)}, so there is nothing to compact",
         delta_commits=0,

@@ -93,7 +93,7 @@ def test_write_that_needs_a_merger_of_the_table_is_refused_with_the_ways_to_allo
         with pytest.raises(UnsupportedError, match="'planted:merge', which the table names"):
             table.scan().to_arrow()
         with pytest.raises(UnsupportedError, match="'planted:merge', which the table names"):
-            table.services.compaction(force=True)
+            table.services.compaction.run(force=True)
     assert not (cwd_first / "planted.ran").exists()
 
 

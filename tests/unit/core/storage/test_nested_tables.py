@@ -108,7 +108,7 @@ def test_services_leave_files_of_tables_inside_alone(lake: str) -> None:
     assert outer.services.orphans(remove=True) == ()
     outer.upsert(batch([row("k1", p="a", ts=2)]))
     clean = outer.with_options({"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"})
-    clean.with_options({"hoodie.clean.fileversions.retained": "1"}).services.clean(force=True)
+    clean.with_options({"hoodie.clean.fileversions.retained": "1"}).services.clean.run(force=True)
     ttl = outer.with_options({"lakehouse.ttl.creation.age": "1d"}).services
     expired = ttl.plan_ttl(force=True).partitions
     assert set(expired) <= {"a", "b"} and expired

@@ -136,8 +136,8 @@ def test_logs_cost_no_listing_more_and_a_compaction_lists_each_partition_once_to
         counts = price(storage, lambda count=touched: table.upsert(batch(PARTITIONS[:count], 2)))
         assert (counts["LIST"] <= touched + WRITE_LISTS + (options is BUCKET), counts["HEAD"]) == (True, 0)
     assert price(storage, lambda: table.scan().to_arrow())["LIST"] <= READ_LISTS + len(PARTITIONS)
-    counts = price(storage, lambda: table.services.plan_compaction(force=True))
+    counts = price(storage, lambda: table.services.compaction.schedule(force=True))
     assert counts["LIST"] <= len(PARTITIONS) + 4
-    counts = price(storage, table.services.compaction)
+    counts = price(storage, table.services.compaction.run)
     assert (counts["LIST"] <= 12, counts["HEAD"]) == (True, 0)
-    assert table.services.compaction_due().delta_commits == 0
+    assert table.services.compaction.due().delta_commits == 0

@@ -303,11 +303,12 @@ def merge_on_read(**declared: Any) -> Table:
     return Table.create(env.storage.root, name="events", record_key=["id"], partition_by=["p"], env=env, **settings)
 
 
-@pytest.mark.parametrize("call", ["compaction_due", "plan_compaction", "propose_compaction", "compaction"])
+@pytest.mark.parametrize("call", ["due", "plan", "schedule", "run", "cost"])
 def test_a_table_without_logs_has_nothing_to_compact(call: str) -> None:
     table = make_table()
     table.upsert(GOOD)
-    unchanged_after(getattr(table.services, call), table, "is a copy-on-write table: it has no logs", UnsupportedError)
+    verb = getattr(table.services.compaction, call)
+    unchanged_after(verb, table, "is a copy-on-write table: it has no logs", UnsupportedError)
 
 
 def test_a_compaction_that_is_not_planned_is_named_with_those_that_are() -> None:
@@ -315,23 +316,23 @@ def test_a_compaction_that_is_not_planned_is_named_with_those_that_are() -> None
     table.upsert(GOOD)
     table.upsert(GOOD)
     with pytest.raises(UserError, match="compaction 20200101000000000 does not exist; pending plans: none"):
-        table.services.compaction(instant="20200101000000000")
-    planned = table.services.plan_compaction(force=True)
+        table.services.compaction.run(instant="20200101000000000")
+    planned = table.services.compaction.schedule(force=True)
     assert isinstance(planned, Instant)
     with pytest.raises(UserError, match=f"does not exist; pending plans: {planned.requested}"):
-        table.services.compaction(instant="20200101000000000")
+        table.services.compaction.run(instant="20200101000000000")
     with pytest.raises(UserError, match=f"logcompaction {planned.requested}"):
-        table.services.log_compaction(instant=planned.requested)
-    table.services.compaction(instant=planned.requested)
+        table.services.log_compaction.run(instant=planned.requested)
+    table.services.compaction.run(instant=planned.requested)
     with pytest.raises(UserError, match=f"{planned.requested} is completed"):
-        table.services.compaction(instant=planned.requested)
+        table.services.compaction.run(instant=planned.requested)
 
 
 def test_tables_of_version_six_are_compacted_by_hudi_alone(tmp_path: Path) -> None:
     fixture = next(table for table in load_fixture_tables() if table.name == "mor_v6_nonpartitioned")
     table = Table.open(str(fixture.unpack(tmp_path)))
     with pytest.raises(UnsupportedError, match="version 6 are read only here"):
-        table.services.compaction(force=True)
+        table.services.compaction.run(force=True)
     with pytest.raises(UnsupportedError, match="version 6 can be read but not written"):
         table.upsert(table.scan().to_arrow())
 
@@ -380,7 +381,7 @@ def test_logs_merged_by_what_cannot_be_run_here_are_refused_and_base_files_read(
     for refused in (
         lambda: opened.scan().to_arrow(),
         lambda: opened.upsert(GOOD),
-        lambda: opened.services.compaction(force=True),
+        lambda: opened.services.compaction.run(force=True),
     ):
         unchanged_after_refusal(refused, opened, named)
 

@@ -43,13 +43,13 @@ def test_partitions_tell_groups_bytes_logs_and_plans() -> None:
 def test_pending_plans_are_told_until_they_are_carried_out() -> None:
     table = logged()
     assert table.describe()["pending plans"] == []
-    planned = table.services.plan_compaction(force=True)
+    planned = table.services.compaction.schedule(force=True)
     told = table.describe()
     assert told["pending plans"] == [
         {"instant": planned.requested, "action": "compaction", "state": "requested", "file groups": 1}
     ]
     assert [partition["planned groups"] for partition in told["partitions"]] == [1, 0]
-    table.services.compaction(instant=planned.requested)
+    table.services.compaction.run(instant=planned.requested)
     told = table.describe()
     assert told["pending plans"] == []
     assert [(p["log files"], p["planned groups"]) for p in told["partitions"]] == [(0, 0), (0, 0)]
@@ -57,7 +57,7 @@ def test_pending_plans_are_told_until_they_are_carried_out() -> None:
 
 def test_head_and_commits_say_what_the_table_is_and_what_was_done() -> None:
     table = logged()
-    table.services.compaction(force=True)
+    table.services.compaction.run(force=True)
     told = table.describe()
     assert told["table"] == "events"
     assert told["type"] == "MERGE_ON_READ, version 9, EVENT_TIME_ORDERING"

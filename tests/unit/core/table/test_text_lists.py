@@ -15,7 +15,7 @@ import lakehouse.platform.publish.status as publish_status
 from lakehouse.core.engine.local import LocalEngine
 from lakehouse.core.operations.create.declare import TableDeclaration, declared_properties
 from lakehouse.core.storage.memory import MemoryStorage
-from lakehouse.core.table.services import TableServices
+from lakehouse.core.table.services import TableService, TableServices
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.keys import TimestampFormat
@@ -114,24 +114,24 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
         "day",
         ("day",),
     ),
-    "TableServices.plan_clean pinned": (
-        lambda v: type(make().services.plan_clean(pinned=v)).__name__,
+    "TableService.schedule pinned": (
+        lambda v: type(make().services.clean.schedule(pinned=v)).__name__,
         "20250615150640021",
         "NothingToDo",
     ),
-    "TableServices.clean pinned": (
-        lambda v: type(make().services.clean(pinned=v)).__name__,
+    "TableService.run pinned": (
+        lambda v: type(make().services.clean.run(pinned=v)).__name__,
         "20250615150640021",
         "NothingToDo",
     ),
-    "TableServices.ttl_due pinned": (expiring(lambda s, v: s.ttl_due(pinned=v).due), DAY, True),
-    "TableServices.plan_ttl pinned": (
-        expiring(lambda s, v: s.plan_ttl(pinned=v).partitions),
+    "TableService.due pinned": (expiring(lambda s, v: s.ttl.due(pinned=v).due), DAY, True),
+    "TableService.plan pinned": (
+        expiring(lambda s, v: s.ttl.plan(pinned=v).partitions),
         DAY,
         ("day=2",),
     ),
-    "TableServices.ttl pinned": (
-        expiring(lambda s, v: s.ttl(dry_run=True, pinned=v).partitions),  # type: ignore[union-attr]
+    "TableService.run pinned, ttl": (
+        expiring(lambda s, v: tuple(s.ttl.run(pinned=v).metadata.replaced)),
         DAY,
         ("day=2",),
     ),
@@ -236,6 +236,7 @@ def test_every_public_parameter_that_is_a_list_of_texts_takes_a_text() -> None:
     public = [
         Table,
         TableServices,
+        TableService,
         Catalog,
         RunHistory,
         publish_run.signal,

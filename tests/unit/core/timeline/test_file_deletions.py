@@ -165,7 +165,7 @@ def test_a_clean_plan_deletes_nothing_when_it_names_what_is_no_data_file(forged:
     plan = CleanPlan(policy="KEEP_LATEST_COMMITS", earliest=None, last_completed="", files=files)
     clean = pending(table, Action.CLEAN, encode_clean_plan(plan, base_path=table.location))
     before = paths(table.refresh().env.storage)
-    for call in (table.services.clean, lambda: table.services.plan_clean(dry_run=True)):
+    for call in (table.services.clean.run, table.services.clean.plan):
         with pytest.raises(CorruptTableError):
             call()
         assert paths(table.refresh().env.storage) == before
@@ -181,7 +181,7 @@ def test_a_clean_plan_deletes_no_partition_that_is_none(partition: str) -> None:
     pending(table, Action.CLEAN, encode_clean_plan(plan, base_path=table.location))
     before = paths(table.refresh().env.storage)
     with pytest.raises(CorruptTableError, match="names the partition"):
-        table.services.clean()
+        table.services.clean.run()
     assert paths(table.refresh().env.storage) == before
 
 
@@ -265,7 +265,7 @@ def test_no_plan_deletes_files_behind_a_symbolic_link(linked: tuple[Table, Table
     plan = CleanPlan(policy="KEEP_LATEST_COMMITS", earliest=None, last_completed="", files=files)
     pending(mine, Action.CLEAN, encode_clean_plan(plan, base_path=mine.location))
     with pytest.raises(CorruptTableError, match="symbolic link"):
-        mine.services.clean()
+        mine.services.clean.run()
     loaded, dead = dead_write(mine)
     leave_markers(loaded.env.storage, dead.requested, f"b/theirs-0_0-1-1_{dead.requested}.parquet")
     with pytest.raises(CorruptTableError, match="symbolic link"):

@@ -44,7 +44,7 @@ def rows_at(day: int) -> dict[str, int]:
 
 def archive(job: PublishJob) -> None:
     """Archive until two commits are on the timeline."""
-    job.table.services.archive(force=True)
+    job.table.services.archive.run(force=True)
     assert len(job.table.refresh().timeline.writes()) == 2
 
 
@@ -99,7 +99,7 @@ def test_stored_range_of_events_spares_reading_archived_commits_again(monkeypatc
 
 def test_lost_days_are_named_once_as_failure_and_then_reported_by_each_run() -> None:
     job = daily_job(5)
-    job.table.services.clean(force=True)
+    job.table.services.clean.run(force=True)
     archive(job)
     with pytest.raises(UserError, match=r"dt=2025-03-01, dt=2025-03-02, .* was cleaned or undone before") as failed:
         run(job)
@@ -121,7 +121,7 @@ def test_lost_days_are_named_once_as_failure_and_then_reported_by_each_run() -> 
 
 def test_lost_partition_keeps_its_state_through_the_stored_publication() -> None:
     job = daily_job(4)
-    job.table.services.clean(force=True)
+    job.table.services.clean.run(force=True)
     with pytest.raises(UserError):
         run(job)
     stored = read_publications(job.table.refresh().env)["sales.orders"].partitions["dt=2025-03-01"]
@@ -162,7 +162,7 @@ def test_versions_found_backwards_are_those_of_the_definition(seed: int) -> None
         table.upsert(rows_of(*((f"k{n}", f"2025-03-{day:02}T10:00:00", 1) for n, day in enumerate(days))))
     loaded = table.refresh()
     known = [event_commit(i, m) for i, m in loaded.store.commits(loaded.timeline.writes().by_completion())]
-    table.services.archive(force=True)
+    table.services.archive.run(force=True)
     versions = EventVersions(table.refresh())
     for day in range(1, 12):
         at_ms = 1_740_787_200_000 + (day - 1) * 86_400_000

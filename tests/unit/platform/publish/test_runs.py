@@ -239,7 +239,7 @@ def test_a_version_that_was_cleaned_before_it_was_published_is_refused_with_the_
         rows_of(("a", "2025-03-02T06:00:00", 5)),
     ):
         job.table.upsert(rows)
-    job.table.services.clean(force=True)
+    job.table.services.clean.run(force=True)
     with pytest.raises(UserError, match="cleaned or undone before it was published; publish with --newest"):
         run(job)
     assert shown(job) == {}
@@ -270,13 +270,13 @@ def test_a_clean_keeps_what_is_published_and_takes_it_when_it_is_withdrawn() -> 
     run(job)
     for value in range(4, 9):
         job.table.upsert(rows_of(("a", f"2025-03-02T0{value}:00:00", value)))
-    job.table.services.clean(force=True)
+    job.table.services.clean.run(force=True)
     assert shown(job) == DAY_ONE
     before = len(job.table.refresh().env.storage.list(""))
     withdraw(job, ["2025-03-01"])
     run(job)
     job.table.upsert(rows_of(("a", "2025-03-02T09:30:00", 9)))
-    job.table.services.clean(force=True)
+    job.table.services.clean.run(force=True)
     publication = read_publications(job.table.refresh().env)["sales.orders"]
     assert publication.partitions["dt=2025-03-01"].stage is Stage.WITHDRAWN
     assert not publication.manifests

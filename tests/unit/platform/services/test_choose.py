@@ -5,14 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.platform.services.assess import Assessment, Cost
-from lakehouse.platform.services.choose import HOLDS_FILE_GROUPS, Candidate, Limits, Load, batches, choose
+from lakehouse.core.operations.services.service import ServiceCost
+from lakehouse.platform.services.assess import Assessment
+from lakehouse.platform.services.choose import Candidate, Limits, Load, batches, choose
+from lakehouse.spec.services import service_spec
 
 NOW = 1_000_000
 
 
 def candidate(table: str, service: str = "clean", **more: object) -> Candidate:
-    cost = Cost(files=10, bytes=int(str(more.pop("bytes", 100))), benefit=float(str(more.pop("benefit", 10))))
+    cost = ServiceCost(files=10, bytes=int(str(more.pop("bytes", 100))), benefit=float(str(more.pop("benefit", 10))))
     due = bool(more.pop("due", True))
     assessment = Assessment(due=due, reason="12 commits", cost=cost)
     return Candidate(table=table, service=service, assessment=assessment, **{"seconds": 10.0, **more})  # type: ignore[arg-type]
@@ -119,7 +121,8 @@ def test_whatever_is_due_no_rule_is_broken(found: list[Candidate], runs: int, bu
             or (sum(c.assessment.cost.bytes for c in mine[1:]) == 0 or mine[0].assessment.cost.bytes == 0)
         )
     for table in {c.table for c in taken}:
-        assert len({c.service for c in taken if c.table == table} & HOLDS_FILE_GROUPS) <= 1
+        services = {c.service for c in taken if c.table == table}
+        assert sum(service_spec(service).holds_file_groups for service in services) <= 1
     assert all(c.wanted or (c.assessment.due and c.enabled) for c in taken)
     assert all(choice.reason for choice in choices)
     assert choose(found[::-1], limits, Load(), now_ms=NOW)[: len(taken)] == choices[: len(taken)], "planning twice"

@@ -17,10 +17,10 @@ from lakehouse.model.instant import Action, State
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.run_history import RunState
 from lakehouse.platform.services.choose import Choice
-from lakehouse.platform.services.partition_selection import days_of, narrowing
+from lakehouse.platform.services.partition_filter import partitions_in, selected_partitions
 from lakehouse.platform.services.run import Runner, run_tables
-from lakehouse.platform.services.runners import runner
 from lakehouse.platform.services.schedule import decide
+from lakehouse.platform.services.service_run import runner
 from lakehouse.spec.contracts.decisions import DecisionReason
 from lakehouse.spec.contracts.job import JobCommand, JobReport, JobStatus
 from lakehouse.spec.services import SERVICES
@@ -201,9 +201,9 @@ def test_compaction_of_a_long_interval_names_all_its_partitions(tmp_path: Path) 
     hours = [f"2026-{month:02d}-{day:02d}-{hour:02d}" for month in (1, 2) for day in (1, 2, 3) for hour in range(24)]
     table.upsert(pa.table({"id": hours, "hour": [f"region=north-west/{hour}" for hour in hours]}))
     command = JobCommand(verb="compaction", action="run", table="t", partitions=tuple(table.partitions()))
-    chosen = narrowing("compaction", table, command)
-    assert isinstance(chosen, dict)
-    assert table.with_options(chosen).services.policies.compaction.selected_partitions == tuple(table.partitions())
+    assert selected_partitions("compaction", table, command) == tuple(table.partitions())
+    one = JobCommand(verb="compaction", action="run", table="t", partitions=(table.partitions()[0],))
+    assert selected_partitions("compaction", table, one) == (table.partitions()[0],)
 
 
 @pytest.mark.parametrize(
@@ -223,9 +223,9 @@ def test_days_are_read_from_paths(partitions: list[str], expected: list[str]) ->
         verb="clustering", action="run", table="t", interval_start="2026-03-01", interval_end="2026-04-01"
     ).interval
     assert march is not None
-    assert days_of(partitions, march) == expected
-    with pytest.raises(UserError, match="no partition names a day"):
-        days_of(["region=eu"], march)
+    assert partitions_in(partitions, march) == expected
+    with pytest.raises(UserError, match="no partition path contains a date"):
+        partitions_in(["region=eu"], march)
 
 
 def test_a_deadline_counts_from_when_the_service_became_due(catalog: Catalog) -> None:

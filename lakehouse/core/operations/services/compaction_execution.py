@@ -1,0 +1,206 @@
+"""How compaction and log compaction are scheduled and executed; they differ in a CompactionKind.
+
+Writers continue during both. A log that completes after the requested time <t> of a plan belongs to the slice that
+begins with <t>. Therefore a plan must hold every log of its groups that completed before <t>, and it is made under the
+lock, where no write can complete.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.compactor import CompactionContext
+from lakehouse.core.files.markers import compaction_markers
+from lakehouse.core.format.timeline.compaction import decode_compaction_plan, encode_compaction_plan
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.schema import table_schema
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.scan import slice_context
+from lakehouse.core.operations.services.plan_executor import (
+    ClaimedPlan,
+    attempt_under_claim,
+    execute_plan,
+    pending_plan,
+    planned_attempt,
+    plans_without_executor,
+)
+from lakehouse.core.operations.services.planned_files import planned_files_exist, with_committed_log_sizes
+from lakehouse.core.operations.services.rewrite import RewrittenFiles, announce_markers, complete_rewrite
+from lakehouse.core.operations.services.service import ServiceCost, ServiceRequest
+from lakehouse.core.operations.write.prepare import maintenance_context
+from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
+from lakehouse.core.timeline.table_lock import TableLock, table_lock
+from lakehouse.errors import UnsupportedError, UserError
+from lakehouse.model.attempt import Attempt
+from lakehouse.model.commit import CommitMetadata, Operation, WriteStat
+from lakehouse.model.compaction import CompactionOperation, CompactionPlan
+from lakehouse.model.instant import Action, Instant, State
+from lakehouse.spec.options.policies import Policies
+
+logger = logging.getLogger(__name__)
+
+_MB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionKind:
+    """The differences between compaction and log compaction.
+
+    `task` rewrites one file group. `plan` makes the plan of a table, None if no file group qualifies; `no_groups` is
+    the reason that is returned in this case.
+    """
+
+    action: Action
+    operation: Operation
+    task: Callable[[CompactionContext, Attempt, CompactionOperation], list[WriteStat]]
+    plan: Callable[[LoadedTable, Policies, ServiceRequest], CompactionPlan | None]
+    no_groups: str
+
+    @property
+    def merges_logs_only(self) -> bool:
+        """Whether the result of a task is a log file, not a base file."""
+        return self.action is Action.LOGCOMPACTION
+
+
+def schedule_compaction(
+    table: LoadedTable, policies: Policies, kind: CompactionKind, request: ServiceRequest
+) -> Instant | NothingToDo:
+    """Put a plan on the timeline, made of the table as it is under the lock."""
+    # Listing takes long and the lock should be short: list before, and again only if the timeline changed since.
+    planned = kind.plan(table, policies, request)
+    with table_lock(table.env, policies.transaction) as lock:
+        now = table.reload()
+        if now.timeline != table.timeline:
+            planned = kind.plan(now, policies, request)
+        if planned is None:
+            return NothingToDo(reason=kind.no_groups)
+        lock.check()
+        data = encode_compaction_plan(planned, log_compaction=kind.merges_logs_only)
+        instant = table.store.request(now.timeline, kind.action, data)
+    logger.info("%s: planned %s %s", table.env.storage.root, kind.action, instant.requested)
+    return instant
+
+
+def run_compaction(
+    table: LoadedTable,
+    policies: Policies,
+    execution: CompactionExecution,
+    request: ServiceRequest,
+    schedule: Callable[[LoadedTable, Policies, ServiceRequest], Instant | NothingToDo],
+) -> Committed | NothingToDo:
+    """Execute the requested plan, else the oldest one without executor, else a plan that `schedule` makes."""
+    require_merge_on_read(table)
+    table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
+    action = execution.kind.action
+    if request.instant is not None:
+        return execute_plan(table, policies, pending_plan(table, action, request.instant), execution)
+    for pending in plans_without_executor(table, policies.transaction, action):
+        outcome = execute_plan(table.reload(), policies, pending, execution)
+        if isinstance(outcome, Committed):
+            return outcome
+    planned = schedule(table, policies, request)
+    if isinstance(planned, NothingToDo):
+        return planned
+    return execute_plan(table.reload(), policies, planned, execution)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionExecution:
+    """The execution of one plan of compaction or log compaction on an engine."""
+
+    kind: CompactionKind
+    engine: Engine
+    writes_files: bool = True
+
+    def start(self, table: LoadedTable, pending: Instant, lock: TableLock) -> None:
+        """Create the inflight file; it is empty, as Hudi's."""
+        if pending.state is State.REQUESTED:
+            lock.check()
+            table.store.start(pending, b"")
+
+    def load(self, claimed: ClaimedPlan) -> CompactionPlan | None:
+        """Read the plan from the requested file."""
+        data = claimed.table.store.read(claimed.instant, State.REQUESTED)
+        return decode_compaction_plan(data) if data else None
+
+    def partitions(self, plan: CompactionPlan) -> Collection[str]:
+        """Return the partitions of the planned file groups."""
+        return {operation.partition for operation in plan.operations}
+
+    def execute(self, claimed: ClaimedPlan, plan: CompactionPlan) -> RewrittenFiles:
+        """Rewrite the planned file groups, the largest ones first."""
+        kind, table, policies = self.kind, claimed.table, claimed.policies
+        requested, schema = claimed.instant.requested, table_schema(table)
+        if schema is None:
+            raise UserError(f"{table.env.storage.root}: the {kind.action} {requested} is of a table without schema")
+        operations = sorted(
+            with_committed_log_sizes(table, plan.operations),
+            key=lambda op: -op.metrics.get("TOTAL_IO_MB", float(len(op.log_files))),
+        )
+        write = maintenance_context(table, policies, schema, requested)
+        # A task merges a slice while it writes the next base file, so merging may use half of the memory.
+        budget = policies.write.memory_budget_bytes // 2
+        read = slice_context(table, schema, budget=budget, skips_damage=policies.write.skips_damage)
+        context = CompactionContext(write=write, read=read)
+        attempts = [planned_attempt(task, claimed.claim) for task in range(len(operations))]
+        logs = kind.merges_logs_only
+        markers = announce_markers(
+            claimed,
+            [compaction_markers(write, a, op, logs=logs) for a, op in zip(attempts, operations, strict=True)],
+        )
+        with planned_files_exist(claimed, operations):
+            stats = self._run_tasks(context, claimed.claim, operations)
+        metadata = CommitMetadata(
+            operation=kind.operation.value,
+            stats=tuple(sorted(stats, key=lambda s: (s.partition, s.file_id))),
+            compacted=not logs,
+            extra={"schema": write.avro_schema, RANGES_KEY: encode_ranges(stats)},
+        )
+        return RewrittenFiles(metadata=metadata, markers=markers)
+
+    def _run_tasks(
+        self, context: CompactionContext, claim: int, operations: Sequence[CompactionOperation]
+    ) -> list[WriteStat]:
+        written = self.engine.run(partial(_task, self.kind, context, claim), operations)
+        return [stat for of_task in written for stat in of_task]
+
+    def complete(
+        self, claimed: ClaimedPlan, work: RewrittenFiles, now: LoadedTable, lock: TableLock
+    ) -> tuple[Committed, list[str]]:
+        """Commit the new files."""
+        return complete_rewrite(claimed, work, now, lock)
+
+
+def compaction_cost(plan: CompactionPlan | None, *, logs_only: bool = False) -> ServiceCost:
+    """Return the cost of a plan; the benefit is the number of log files that readers no longer open."""
+    if plan is None:
+        return ServiceCost()
+    logs = sum(len(operation.log_files) for operation in plan.operations)
+    io_mb = sum(operation.metrics.get("TOTAL_IO_MB", 0.0) for operation in plan.operations)
+    new_logs = len(plan.operations) if logs_only else 0
+    bases = sum(operation.data_file is not None for operation in plan.operations)
+    return ServiceCost(files=logs + bases, bytes=round(io_mb * _MB), benefit=logs - new_logs)
+
+
+def require_merge_on_read(table: LoadedTable) -> None:
+    """Raise UnsupportedError for a copy-on-write table, and for versions that this package does not compact."""
+    if not table.config.is_merge_on_read:
+        raise UnsupportedError(
+            f"{table.env.storage.root} is a copy-on-write table: it has no logs, so there is nothing to compact"
+        )
+    if table.config.version < 8:
+        raise UnsupportedError(
+            f"{table.env.storage.root}: tables of version {table.config.version} are read only here; upgrade with Hudi"
+        )
+
+
+def _task(
+    kind: CompactionKind, context: CompactionContext, claim: int, attempt: Attempt, operation: CompactionOperation
+) -> list[WriteStat]:
+    """Run one task under a write token that no other executor of the plan has, so that no file is overwritten."""
+    return kind.task(context, attempt_under_claim(attempt, claim), operation)

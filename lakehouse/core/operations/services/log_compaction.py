@@ -1,0 +1,113 @@
+"""Log compaction: several log files of a file group become one log file (TL-6.4, TL-9.1).
+
+due        from the timeline: enough delta commits for a file group to reach the threshold of log files
+schedule   under the lock: the logs of groups with many of them           <t>.logcompaction.requested
+run        claim the plan, one task per group, under the lock             <t>_<c>.deltacommit
+
+Only the plan shows which file groups have enough log files, so `schedule` and `run` do not ask whether it is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.files.log_compactor import compact_logs
+from lakehouse.core.operations.commit.results import Committed, NothingToDo
+from lakehouse.core.operations.load.pending import log_compactions
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.read.damage import checked_slices
+from lakehouse.core.operations.services import compaction
+from lakehouse.core.operations.services.compaction_execution import (
+    CompactionExecution,
+    CompactionKind,
+    compaction_cost,
+    require_merge_on_read,
+    run_compaction,
+    schedule_compaction,
+)
+from lakehouse.core.operations.services.rewrite import planned_groups
+from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
+from lakehouse.core.planning.compaction import LogCompactionDue, log_compaction_due, plan_log_compaction
+from lakehouse.core.state.table_config import require_mergeable
+from lakehouse.model.commit import Operation
+from lakehouse.model.compaction import CompactionPlan
+from lakehouse.model.files import FileSlice
+from lakehouse.model.instant import Action, Instant
+from lakehouse.spec.options.policies import Policies
+
+
+def due(table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST) -> LogCompactionDue:
+    """Return whether a log compaction is worth a plan; reads the timeline only."""
+    return log_compaction_due(compaction.due(table, policies, request), policies.compaction)
+
+
+def plan(
+    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> CompactionPlan | NothingToDo:
+    """Return the plan that would be scheduled now; writes nothing."""
+    require_merge_on_read(table)
+    return _plan(table, policies, request) or NothingToDo(reason=LOG_COMPACTION.no_groups)
+
+
+def schedule(
+    table: LoadedTable, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> Instant | NothingToDo:
+    """Put a plan on the timeline if file groups have enough log files; any process may execute it later."""
+    require_merge_on_read(table)
+    require_mergeable(table.config)
+    table = table.reload()
+    table.store.refuse_during_restore(table.timeline)
+    return schedule_compaction(table, policies, LOG_COMPACTION, request)
+
+
+def run(
+    table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = DEFAULT_REQUEST
+) -> Committed | NothingToDo:
+    """Execute the plan of `request.instant`, else the oldest pending one without executor, else a new one.
+
+    Raises as `compaction.run` does.
+    """
+    return run_compaction(table, policies, CompactionExecution(kind=LOG_COMPACTION, engine=engine), request, schedule)
+
+
+def cost(table: LoadedTable, policies: Policies) -> ServiceCost:
+    """Return the cost of a log compaction of the table as loaded."""
+    require_merge_on_read(table)
+    return compaction_cost(_plan(table, policies, DEFAULT_REQUEST), logs_only=True)
+
+
+def _plan(table: LoadedTable, policies: Policies, request: ServiceRequest) -> CompactionPlan | None:
+    del request  # neither forced nor limited to partitions
+    held, slices = planned_groups(table), checked_slices(table, policies.write)
+    return plan_log_compaction(
+        _before_pending_writes(table, slices),
+        held,
+        policies.compaction,
+        log_compactions=log_compactions(table),
+        max_file_bytes=policies.write.max_file_bytes,
+    )
+
+
+def _before_pending_writes(table: LoadedTable, slices: Sequence[FileSlice]) -> tuple[FileSlice, ...]:
+    """Return slices with only those logs that precede the requests of all pending writes.
+
+        t1 (all columns)   t2 (pending, writes x)   t3 (writes y)      t1 and t3, merged, stand at t3: x is lost
+
+    Logs are ordered by the requested times of their writes, and a merged log has the position of its newest part. So a
+    log of a pending write must never lie between the parts of a merged log.
+    """
+    pending = min((i.requested for i in table.timeline.where(action=Action.DELTACOMMIT, pending=True)), default=None)
+    if pending is None:
+        return tuple(slices)
+    return tuple(replace(s, logs=tuple(log for log in s.logs if log.instant < pending)) for s in slices)
+
+
+LOG_COMPACTION = CompactionKind(
+    action=Action.LOGCOMPACTION,
+    operation=Operation.LOG_COMPACT,
+    task=compact_logs,
+    plan=_plan,
+    no_groups="no file group has enough log files, without another plan holding it",
+)

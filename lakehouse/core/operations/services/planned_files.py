@@ -1,0 +1,77 @@
+"""The files that a pending plan names: their committed sizes, and missing ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from lakehouse.core.files.log_reader import GO_ON
+from lakehouse.core.format.file_names import parse_log_file
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.services.plan_executor import ClaimedPlan, UnusablePlanError, check_executor
+from lakehouse.core.storage.protocol import NotFoundError
+from lakehouse.errors import CorruptTableError
+from lakehouse.model.clustering import ClusteredSlice
+from lakehouse.model.compaction import CompactionOperation
+
+PlannedSlice = TypeVar("PlannedSlice", CompactionOperation, ClusteredSlice)
+
+
+def with_committed_log_sizes(table: LoadedTable, planned: Iterable[PlannedSlice]) -> list[PlannedSlice]:
+    """Return the planned slices with the sizes of their log files, as commits on the timeline state them.
+
+    A plan may be executed long after it was made, by another process. Its tasks compare the logs that they open with
+    these sizes, which takes no request. A log without a commit on the timeline gets size 0, which is not compared.
+    """
+    pieces = list(planned)
+    logs = {
+        (piece.partition, name): parse_log_file(name, piece.partition, 0)
+        for piece in pieces
+        for name in piece.log_files
+    }
+    instants = {log.instant for log in logs.values() if log is not None}
+    commits = table.store.commits([i for i in table.timeline.writes() if i.requested in instants])
+    sizes = {stat.path: stat.size_bytes for _, metadata in commits for stat in metadata.stats}
+
+    def size(partition: str, name: str) -> int:
+        log = logs[(partition, name)]
+        return 0 if log is None else sizes.get(log.path, 0)
+
+    return [
+        replace(piece, log_sizes=tuple(size(piece.partition, name) for name in piece.log_files)) for piece in pieces
+    ]
+
+
+@contextmanager
+def planned_files_exist(
+    claimed: ClaimedPlan, planned: Sequence[CompactionOperation] | Sequence[ClusteredSlice]
+) -> Iterator[None]:
+    """Explain a missing file of a plan during its execution.
+
+    Raises RetryableError if another executor completed or dropped the plan, because a clean may have deleted its files.
+    Otherwise raises CorruptTableError. If the options skip damaged files it raises UnusablePlanError instead: the next
+    plan does not name the file.
+    """
+    try:
+        yield
+    except NotFoundError as error:
+        path = error.facts.get("path")
+        names = {
+            f"{piece.partition}/{name}" if piece.partition else name
+            for piece in planned
+            for name in (piece.data_file, *piece.log_files)
+        }
+        if path not in names:
+            raise
+        now, instant = claimed.table.reload(), claimed.instant
+        check_executor(claimed, now.timeline)
+        if claimed.policies.write.skips_damage:
+            raise UnusablePlanError(f"{path} is missing") from error
+        raise CorruptTableError(
+            f"{now.env.storage.root}: {path} is missing, and the pending {instant.action} {instant.requested} names "
+            f"it: rows that were committed are lost. {GO_ON}, which also drops the plan",
+            path=path,
+            instant=instant.requested,
+        ) from error

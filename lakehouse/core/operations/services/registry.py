@@ -1,0 +1,19 @@
+"""The implementation of each table service, by the name of its ServiceSpec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakehouse.core.operations.services import archive, clean, clustering, compaction, log_compaction, ttl
+from lakehouse.core.operations.services.service import Service
+
+#: One module per service; tests compare the names with `lakehouse.spec.services.SERVICE_SPECS`.
+IMPLEMENTATIONS: Mapping[str, Service[Any, Any, Any]] = {
+    "compaction": compaction,
+    "logcompaction": log_compaction,
+    "clustering": clustering,
+    "ttl": ttl,
+    "clean": clean,
+    "archive": archive,
+}

@@ -1,0 +1,71 @@
+"""The commit of services that rewrite file groups: compaction, log compaction and clustering."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.core.format.timeline.commit_metadata import encode_commit
+from lakehouse.core.operations.commit.cleanup import delete_unreported
+from lakehouse.core.operations.commit.markers import WriteMarkers
+from lakehouse.core.operations.commit.results import Committed
+from lakehouse.core.operations.load.commits import latest_extra
+from lakehouse.core.operations.load.pending import pending_clustering, pending_compactions
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.core.operations.services.plan_executor import ClaimedPlan, claim_of
+from lakehouse.core.state.file_system_view import Group
+from lakehouse.core.timeline.table_lock import TableLock
+from lakehouse.model.commit import CommitMetadata
+from lakehouse.model.instant import Action, Instant, State
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenFiles:
+    """The result of an executed plan: the metadata of its commit, and the markers of its files."""
+
+    metadata: CommitMetadata
+    markers: WriteMarkers
+
+
+def planned_groups(table: LoadedTable) -> frozenset[Group]:
+    """Return the file groups that pending plans of compaction and clustering hold."""
+    return frozenset(pending_compactions(table)) | frozenset(pending_clustering(table))
+
+
+def announce_markers(claimed: ClaimedPlan, names: Iterable[Sequence[str]]) -> WriteMarkers:
+    """Create the markers of all planned tasks before the first task creates a file."""
+    markers = WriteMarkers(claimed.table, claimed.instant.requested, claimed.policies.write)
+    markers.announce([name for of_task in names for name in of_task])
+    return markers
+
+
+def complete_rewrite(
+    claimed: ClaimedPlan, rewritten: RewrittenFiles, now: LoadedTable, lock: TableLock
+) -> tuple[Committed, list[str]]:
+    """Commit the rewritten files, under the lock; return the commit and the markers to delete.
+
+    Files without a WriteStat are deleted first: tasks may have run twice.
+    """
+    table, instant, metadata = claimed.table, claimed.instant, rewritten.metadata
+    # Files of newer claims are kept: if this executor was suspended and taken over, they belong to its successor.
+    markers = delete_unreported(
+        table,
+        instant.requested,
+        metadata.stats,
+        ours=lambda path: claim_of(path) <= claimed.claim,
+        known=rewritten.markers.known,
+    )
+    # The newest commit declares the schema of the table, so columns that writers added since must stay.
+    schema = latest_extra(now, "schema") or metadata.extra["schema"]
+    metadata = replace(metadata, extra={**metadata.extra, "schema": schema})
+    lock.check()
+    started = Instant(requested=instant.requested, action=instant.action, state=State.INFLIGHT)
+    replaces = instant.action is Action.CLUSTERING
+    data = encode_commit(metadata, table_version=table.config.version, replace=replaces)
+    completed = table.store.complete(started, now.timeline, data, lock)
+    root = table.env.storage.root
+    logger.info("%s: completed %s %s, %d files", root, instant.action, instant.requested, len(metadata.stats))
+    return Committed(instant=completed, metadata=metadata), markers

@@ -1,0 +1,115 @@
+"""The protocol of a table service, and the values that its functions take and return.
+
+    due        is the trigger condition true now?                reads the timeline, writes nothing to the table
+    plan       what would a run do now?                          pure: never writes
+    schedule   put the plan on the timeline                      any process may execute it later
+    run        resume pending plans, else schedule and execute   commits
+    cost       what would a run read, write or delete?           for the scheduler
+
+Each service is one module with these five functions; `registry` maps the names of services to the modules. A service
+without plans on the timeline (archive, ttl) plans and executes in one run: its `schedule` returns NothingToDo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from lakehouse.core.engine.protocol import Engine
+from lakehouse.core.operations.commit.results import NothingToDo, Totals
+from lakehouse.core.operations.load.table import LoadedTable
+from lakehouse.model.instant import Instant
+from lakehouse.spec.options.policies import Policies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRequest:
+    """The parameters of one call of a service.
+
+    Attributes:
+        force: Plan although the service is not due. ttl has no such condition: it rebuilds its statistics instead.
+        instant: Requested time of the pending plan to execute; None for the oldest one, or a new one.
+        partitions: Relative paths of the partitions to which a new plan is limited; empty for the option's value.
+        pinned: What has to be kept: requested times of instants for clean, partition paths for ttl.
+    """
+
+    force: bool = False
+    instant: str | None = None
+    partitions: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
+
+
+#: A call without any parameter.
+DEFAULT_REQUEST = ServiceRequest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceCost:
+    """The predicted cost of a run: files and bytes that it reads, writes or removes, and its benefit.
+
+    `benefit` is the number of objects that readers and planners no longer have to open or list. All services have this
+    unit, so the scheduler can compare them.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    benefit: float = 0.0
+
+
+class ServiceDue(Protocol):
+    """The answer of `due`; every service adds the numbers from which it follows."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the trigger condition holds."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why the service is due or not, as a sentence with numbers."""
+        ...
+
+
+class ServiceOutcome(Protocol):
+    """The result of a run that completed an instant."""
+
+    @property
+    def instant(self) -> Instant:
+        """The completed instant; for archive the newest instant that was archived."""
+        ...
+
+    @property
+    def totals(self) -> Totals:
+        """The records, files and bytes of the run."""
+        ...
+
+
+DueT_co = TypeVar("DueT_co", bound=ServiceDue, covariant=True)
+PlanT_co = TypeVar("PlanT_co", covariant=True)
+OutcomeT_co = TypeVar("OutcomeT_co", bound=ServiceOutcome, covariant=True)
+
+
+class Service(Protocol[DueT_co, PlanT_co, OutcomeT_co]):
+    """One table service. All functions raise UnsupportedError or UserError for a table that cannot have the service."""
+
+    def due(self, table: LoadedTable, policies: Policies, request: ServiceRequest = ...) -> DueT_co:
+        """Return whether the service is due, and why."""
+        ...
+
+    def plan(self, table: LoadedTable, policies: Policies, request: ServiceRequest = ...) -> PlanT_co | NothingToDo:
+        """Return the plan that `schedule` or `run` would make of the loaded table."""
+        ...
+
+    def schedule(self, table: LoadedTable, policies: Policies, request: ServiceRequest = ...) -> Instant | NothingToDo:
+        """Put a plan on the timeline, and return its requested instant."""
+        ...
+
+    def run(
+        self, table: LoadedTable, engine: Engine, policies: Policies, request: ServiceRequest = ...
+    ) -> OutcomeT_co | NothingToDo:
+        """Execute pending plans, or a new one if the service is due."""
+        ...
+
+    def cost(self, table: LoadedTable, policies: Policies) -> ServiceCost:
+        """Return the cost of a run, from a plan that is made whether the service is due or not."""
+        ...

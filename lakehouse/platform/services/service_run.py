@@ -1,0 +1,55 @@
+"""One run of a service as a job: an open table and a command become a report."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from lakehouse.core.operations.commit.results import NothingToDo
+from lakehouse.core.operations.services.service import ServiceOutcome
+from lakehouse.core.table.table import Table
+from lakehouse.platform.services.partition_filter import NoPartition, selected_partitions
+from lakehouse.platform.services.run import Runner
+from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
+
+
+def run_service(service: str, table: Table, command: JobCommand, spark: Any = None) -> JobReport:
+    """Run one service of one table and report; raises the errors of the service."""
+    started = time.perf_counter()
+    selected = selected_partitions(service, table, command)
+    if isinstance(selected, NoPartition):
+        return JobReport(
+            status=JobStatus.NOTHING_TO_DO,
+            table=table.name,
+            reason=selected.reason,
+            code=JobReason.NO_MATCHING_PARTITION,
+            seconds=time.perf_counter() - started,
+        )
+    outcome = table.services.named(service).run(
+        instant=command.instant, force=command.force, partitions=selected, spark=spark
+    )
+    return _report(table.name, outcome, time.perf_counter() - started)
+
+
+def runner(service: str) -> Runner:
+    """Return `run_service` of one service."""
+    return lambda table, command, spark: run_service(service, table, command, spark)
+
+
+def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -> JobReport:
+    if isinstance(outcome, NothingToDo):
+        return JobReport(
+            status=JobStatus.NOTHING_TO_DO,
+            table=table,
+            reason=outcome.reason,
+            code=JobReason.NOT_DUE,
+            seconds=seconds,
+        )
+    return JobReport(
+        status=JobStatus.COMMITTED,
+        table=table,
+        instant=outcome.instant.requested,
+        seconds=seconds,
+        **asdict(outcome.totals),
+    )
