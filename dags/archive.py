@@ -1,7 +1,7 @@
-"""Archive: the oldest instants leave the active timeline for the archive, so that it stays short.
+"""Archive: moves the oldest instants from the active timeline to the archived timeline.
 
-Readers still find the times of what was archived. What is due, and why, is in the log of `due` and in `lakehouse
-services explain namespace.table`. Trigger it with a form: tables, partitions, dry run, force.
+Readers still find the times of archived commits. The log of the task `due` and `lakehouse services explain
+namespace.table` show which tables are due, and why. The trigger form has tables, partitions, dry run and force.
 """
 
 from __future__ import annotations

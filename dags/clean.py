@@ -1,7 +1,8 @@
-"""Clean: files that no retained version needs are removed.
+"""Clean: removes files that no retained version needs.
 
-Savepoints, pins and readers within the retention keep what they need. What is due, and why, is in the log of `due`
-and in `lakehouse services explain namespace.table`. Trigger it with a form: tables, partitions, dry run, force.
+Files of savepoints, of pinned versions and of versions within the retention stay. The log of the task `due` and
+`lakehouse services explain namespace.table` show which tables are due, and why. The trigger form has tables,
+partitions, dry run and force.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Clustering: small files become large ones, and rows are laid out so that queries skip files.
+"""Clustering: merges small files into large ones and sorts rows, so that queries skip files.
 
-A backfill reclusters the partitions of its days, those of March for example: `airflow backfill create --dag-id
-services.clustering --from-date 2026-03-01 --to-date 2026-03-31`. What is due, and why, is in the log of `due` and in
-`lakehouse services explain namespace.table`. Trigger it with a form: tables, partitions, dry run, force.
+A backfill clusters the partitions of its days again. Example for March: `airflow backfill create --dag-id
+services.clustering --from-date 2026-03-01 --to-date 2026-03-31`. The log of the task `due` and `lakehouse services
+explain namespace.table` show which tables are due, and why. The trigger form has tables, partitions, dry run and force.
 """
 
 from __future__ import annotations

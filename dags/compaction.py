@@ -1,9 +1,9 @@
-"""Compaction: the logs of merge-on-read tables become base files, so that readers have less to merge.
+"""Compaction: merges the log files of merge-on-read tables into base files, so that readers have less to merge.
 
-A plan is made and run beside live writers; a run that died is resumed by the next one. Between two compactions, a log
-compaction makes one log of the many of a file group without reading or writing base files. What is due, and why, is
-in the log of `due` and in `lakehouse services explain namespace.table`. Trigger it with a form: tables, partitions,
-dry run, force.
+A run plans and executes while writers are active. The next run resumes the plan of a failed run. Between two
+compactions, a log compaction merges the log files of a file group into one, without base files. The log of the task
+`due` and `lakehouse services explain namespace.table` show which tables are due, and why. The trigger form has tables,
+partitions, dry run and force.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""One DAG per table spec that declares `ingest`: each run is one spark-submit, its commit one event of the asset.
+"""One DAG per table spec with a section `ingest`: each run is one spark-submit, its commit one asset event.
 
-A run ingests its data interval where the path of the spec asks for one, and else what no commit has ingested yet. Both
-may be repeated: what a commit holds already is not ingested again. Backfills work for every table with a schedule.
+A run ingests the files of its data interval if the spec's path contains `{start:...}` or `{end:...}`. Otherwise it
+ingests all files that no commit contains. A run can be repeated: files in a commit are not ingested again. Backfills
+work for every table with a schedule.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from lakehouse_airflow.specs import load_specs, spec_directories, timetable
 
 DATE = {"type": ["null", "string"], "format": "date-time"}
 PARAMS = {
-    "interval_start": Param(None, **DATE, title="Interval start", description="Instead of the run's own; UTC."),
+    "interval_start": Param(None, **DATE, title="Interval start", description="Replaces the run's own interval; UTC."),
     "interval_end": Param(None, **DATE, title="Interval end", description="The first moment after the interval; UTC."),
     "full_refresh": Param(
-        False, type="boolean", title="Full refresh", description="Read again what earlier commits hold already."
+        False, type="boolean", title="Full refresh", description="Ingest again what earlier commits contain."
     ),
     "options": Param({}, type="object", title="Options", description="hoodie.* options of this run only."),
 }
@@ -49,7 +50,7 @@ def ingest_dag(spec: TableSpec, ingest: IngestSpec) -> DAG:
             by_interval=ingest.is_by_interval,
             conf=dict(ingest.spark),
             outlets=[table_asset(spec)],
-            # One run of a table at a time: backfills do not heed max_active_runs.
+            # One run of a table at a time: backfills ignore max_active_runs.
             max_active_tis_per_dag=1,
             pool=ingest.pool,
             retries=ingest.retries,
@@ -62,7 +63,7 @@ def ingest_dag(spec: TableSpec, ingest: IngestSpec) -> DAG:
 
 
 # A task needs its own DAG only.
-wanted = get_parsing_context().dag_id
+parsed_dag = get_parsing_context().dag_id
 for spec in load_specs(spec_directories(Path(__file__).parent)).good:
-    if spec.ingest is not None and wanted in (None, f"ingest.{spec.table}"):
+    if spec.ingest is not None and parsed_dag in (None, f"ingest.{spec.table}"):
         ingest_dag(spec, spec.ingest)

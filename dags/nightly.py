@@ -1,7 +1,7 @@
-"""An example of a DAG of one's own: at night, yesterday's trips are laid out for their readers, then old files go.
+"""Example of a custom DAG: every night it clusters the trips of yesterday, then it cleans the table.
 
-Operators and task functions of `lakehouse_airflow` are ordinary Airflow: chain them, give them callbacks, deadlines and
-pools. This one waits for nobody to unpause it; copy it and change the names.
+Operators and task functions of `lakehouse_airflow` are ordinary Airflow tasks with dependencies, callbacks, deadlines
+and pools. Copy this file and change the names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TABLE = "default.ride_trips"
 
 with DAG(
     dag_id="nightly.ride_trips",
-    description="Lay yesterday's trips out by zone, then remove old files",
+    description="Cluster yesterday's trips by zone, then clean",
     doc_md=__doc__,
     schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
@@ -32,7 +32,7 @@ with DAG(
     ),
     tags=["lakehouse", "example"],
 ) as dag:
-    laid_out = ServiceOperator(
+    clustered = ServiceOperator(
         task_id="lay_out",
         service="clustering",
         table=TABLE,
@@ -44,4 +44,4 @@ with DAG(
         },
     )
     cleaned = ServiceOperator(task_id="clean", service="clean", table=TABLE)
-    laid_out >> cleaned
+    clustered >> cleaned

@@ -1,9 +1,10 @@
-"""One DAG per table spec that declares `services.publish`: its partitions appear in a Hive Metastore when ready.
+"""One DAG per table spec with a section `services.publish`: it publishes ready partitions in a Hive Metastore.
 
-It runs by the clock and whenever the table's asset has an event. An event with `partitions` in its extra is a signal:
-these are ready. Pointers need no Spark; partitions that are old enough are copied into files of their own by a
-spark-submit. Each partition that appears is an event of the asset `hive://database/table`. A backfill publishes the
-partitions of its range again. Trigger it with a form: partitions, interval, force, newest version, dry run.
+The DAG runs by its schedule and after each event of the table's asset. An event with `partitions` in its extra is a
+signal that these partitions are ready. Pointers need no Spark; a spark-submit copies partitions older than
+`archive_after` into files of their own. Each partition that becomes visible is an event of the asset
+`hive://database/table`. A backfill publishes the partitions of its range again. The trigger form has partitions,
+interval, force, newest version and dry run.
 """
 
 from __future__ import annotations
@@ -30,13 +31,18 @@ DATE = {"type": ["null", "string"], "format": "date-time"}
 FLAG = {"type": "boolean"}
 PARAMS = {
     "partitions": Param(
-        [], type="array", items={"type": "string"}, title="Partitions", description="Such as dt=2026-03-01; only these."
+        [], type="array", items={"type": "string"}, title="Partitions", description="Only these, such as dt=2026-03-01."
     ),
-    "interval_start": Param(None, **DATE, title="Interval start", description="Partitions that end in here; UTC."),
+    "interval_start": Param(None, **DATE, title="Interval start", description="Partitions within the interval; UTC."),
     "interval_end": Param(None, **DATE, title="Interval end", description="The first moment after the interval; UTC."),
-    "force": Param(False, **FLAG, title="Force", description="Publish these again, or before they are ready."),
-    "newest": Param(False, **FLAG, title="Newest version", description="Instead of the version of the event time."),
-    "dry_run": Param(False, **FLAG, title="Dry run", description="Log what would be done, and do nothing."),
+    "force": Param(False, **FLAG, title="Force", description="Publish again, or before the partitions are ready."),
+    "newest": Param(
+        False,
+        **FLAG,
+        title="Newest version",
+        description="Publish the newest version instead of the version by event time.",
+    ),
+    "dry_run": Param(False, **FLAG, title="Dry run", description="Log the plan and change nothing."),
 }
 
 
@@ -50,10 +56,10 @@ def publish_dag(spec: TableSpec, publish: PublishSpec) -> DAG:
     soon = {"retries": 3, "retry_delay": timedelta(seconds=30)}
     with DAG(
         dag_id=f"publish.{spec.table}",
-        description=f"Partitions of {spec.table} appear as {publish.target} in the metastore",
+        description=f"Publish partitions of {spec.table} as {publish.target} in the metastore",
         doc_md=__doc__,
         schedule=schedule,
-        # The past may be published again by a backfill.
+        # Backfills can publish partitions since this date again.
         start_date=datetime(2015, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
@@ -67,7 +73,7 @@ def publish_dag(spec: TableSpec, publish: PublishSpec) -> DAG:
             signals="signal" in publish.ready,
             periods=publish,
             outlets=outlets,
-            # Backfills do not heed max_active_runs.
+            # Backfills ignore max_active_runs.
             max_active_tis_per_dag=1,
             **soon,
         )
@@ -88,8 +94,8 @@ def publish_dag(spec: TableSpec, publish: PublishSpec) -> DAG:
 
 
 # A task needs its own DAG only.
-wanted = get_parsing_context().dag_id
+parsed_dag = get_parsing_context().dag_id
 for spec in load_specs(spec_directories(Path(__file__).parent)).good:
     declared = spec.publication()
-    if declared is not None and wanted in (None, f"publish.{spec.table}"):
+    if declared is not None and parsed_dag in (None, f"publish.{spec.table}"):
         publish_dag(spec, declared)

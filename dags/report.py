@@ -1,7 +1,7 @@
-"""An example of a DAG of one's own: a report of yesterday's orders, as soon as the day is published.
+"""Example of custom DAGs: a report of yesterday's orders, as soon as the day is published.
 
-The first waits for its day without holding a slot: the sensor defers. The second has one run per partition, started by
-its event, in whatever order they appear. Copy them and change the names.
+The first DAG waits for its day without a slot, because the sensor defers. The second one has one run per published
+partition, started by its asset event, in the order of publication. Copy this file and change the names.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from typing import Any
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, PartitionedAssetTimetable, task
 
+from lakehouse.spec.contracts.publication import PartitionEvent
 from lakehouse_airflow.assets import partitions_asset
 from lakehouse_airflow.publish_sensor import PartitionReadySensor
 
-# A table of the catalog whose spec has services.publish, or the path of such a spec; and what it is published as.
+# A table of the catalog whose spec has services.publish, or the path of such a spec; and its published name.
 TABLE, PUBLISHED = "sales.orders", "shop.orders"
 
 
 @task
 def report(seen: dict[str, Any]) -> str:
-    """Say what would be read: one partition, at the version that all its readers see."""
-    return f"{PUBLISHED}, {seen['partition']}, version {seen['instant']}"
+    """Return a text with the partition and the version that its readers see; `seen` is a PartitionEvent."""
+    event = PartitionEvent.from_mapping(seen)
+    return f"{PUBLISHED}, {event.partition}, version {event.instant}"
 
 
 @task
 def report_of_key(**context: Any) -> str:
-    """Say the same of the partition whose event started the run; by hand there is none."""
+    """Return the partition whose event started the run; a manual run has none."""
     return str(context["dag_run"].partition_key or "no partition was named")
 
 
@@ -46,7 +48,7 @@ with DAG(
 
 with DAG(
     dag_id="report.partitions",
-    description="One run for each partition that appears",
+    description="One run for each published partition",
     doc_md=__doc__,
     schedule=PartitionedAssetTimetable(assets=partitions_asset(PUBLISHED)),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),

@@ -1,6 +1,6 @@
-"""No DAG: raises for the table specs that cannot be used, so that Airflow shows this file as broken, with the reasons.
+"""Report wrong table specs: this file has no DAG and raises their errors, so that Airflow shows it as broken.
 
-The DAGs of the other specs stand: Airflow stops all DAGs of a file with an import error, and they live in other files.
+Airflow removes all DAGs of a file with an import error. The DAGs of the valid specs are in other files and stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""TTL: partitions expire by age, count or size; their files go with the next clean.
+"""TTL: partitions expire by age, count or size; the next clean removes their files.
 
-Rules are edited with `lakehouse ttl policy`. What is due, and why, is in the log of `due` and in `lakehouse services
-explain namespace.table`. Trigger it with a form: tables, partitions, dry run, force.
+`lakehouse ttl policy` edits the rules. The log of the task `due` and `lakehouse services explain namespace.table` show
+which tables are due, and why. The trigger form has tables, partitions, dry run and force.
 """
 
 from __future__ import annotations

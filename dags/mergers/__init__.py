@@ -1,10 +1,10 @@
-"""Mergers of one's own: each module is a plain Python file that a table spec names as `mergers.module:function`.
+"""Custom mergers: each module is a plain Python file that a table spec names as `mergers.module:function`.
 
-The folder above must be importable where the table is opened and in Spark's workers. For jobs of Airflow it is: the
-folder of the DAGs, or those in LAKEHOUSE_MODULES, go on their PYTHONPATH. By hand say `PYTHONPATH=dags`; where workers
-run elsewhere, an archive goes with the job:
+The parent folder must be importable in the process that opens the table and in Spark's workers. The PYTHONPATH of
+Airflow's jobs contains it: the folder of the DAGs, or the folders in LAKEHOUSE_MODULES. In a shell, set
+`PYTHONPATH=dags`. Workers on other machines get an archive:
 
     cd dags && zip -r mergers.zip mergers && spark-submit --py-files mergers.zip ...
 
-A spec says the same of its ingest runs: `spark: {spark.submit.pyFiles: /path/mergers.zip}`.
+The same for ingestion, in a spec: `spark: {spark.submit.pyFiles: /path/mergers.zip}`.
 """

@@ -1,20 +1,21 @@
-"""Retention tags: on which of the days after a day a user came back, one bit a day, kept up to date by appends alone.
+"""Retention bitmaps: one bit per day after a day on which a user was active, maintained by appends only.
 
     day         user   active          bit n: active n days after `day`
     2026-01-01  ada    1011            active on the 1st, 2nd and 4th
     2026-01-04  ada    1               so today, the 4th, sets bit 3 of the 1st, bit 2 of the 2nd, ..., bit 0 of its own
 
-A user who is active today is one row in each of the last N partitions, with the one bit that today is in that
-partition. No stored row is read for it: the table is merge-on-read with a bucket index, so these rows go to logs, and
-readers and compactions OR them into what is there. OR does not ask for order and may be done twice, so late and
-repeated days do no harm.
+The activity of a user today is one row in each of the last N partitions. Its bitmap has the one bit of today in that
+partition. Writes read no stored rows: the table is merge-on-read with a bucket index, so the rows go to log files.
+Readers and compactions combine them with the stored bitmap by OR. OR is commutative and idempotent, so late and
+repeated days have no effect.
 
     SELECT day, count_if(active & 1 > 0) AS users,
            count_if(active & 1 > 0 AND active & 2 > 0) / users AS back_after_1_day
     FROM retention GROUP BY day
 
-retention.yaml declares such a table. A merger is any function of this shape: tables of pairs in, a table of merged rows
-out; it works on columns, never row by row (lakehouse.core.rows.custom_merger says what it must keep).
+retention.yaml declares such a table. A merger is a function with this signature: two tables with the older and newer
+rows of the same keys, and a table of merged rows as the result. It works on columns, never row by row. See
+lakehouse.core.rows.custom_merger for the rules.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ def _or_integers(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.ChunkedA
 
 
 def _or_bytes(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.Array:
-    """Bit n is bit n % 8 of byte n // 8; the shorter bitmap counts as if zeros followed."""
+    """Return the OR of binary bitmaps. Bit n is bit n % 8 of byte n // 8; a shorter bitmap is padded with zeros."""
     sides = [_bytes_of(first), _bytes_of(second)]
     sizes = np.maximum(*(lengths for _, lengths in sides))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     united = np.zeros(offsets[-1], np.uint8)
     for data, lengths in sides:
-        # Each byte moves by as much as its row begins later in the result.
+        # The offset of a byte in the result, minus its offset in the input.
         shift = np.repeat(offsets[:-1] - (np.cumsum(lengths) - lengths), lengths)
         united[np.arange(len(data)) + shift] |= data
     return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(united)])
 
 
 def _bytes_of(bitmaps: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of all bitmaps one after the other, and the length of each; null is empty."""
+    """Return the concatenated bytes of all bitmaps and the length of each; null is an empty bitmap."""
     whole = pa.concat_arrays([*pc.fill_null(bitmaps, b"").chunks, pa.array([], pa.binary())])
     lengths = pc.binary_length(whole).to_numpy().astype(np.int64)
     offsets = np.frombuffer(whole.buffers()[1], np.int32)[whole.offset : whole.offset + len(whole) + 1]

@@ -1,8 +1,10 @@
-"""The command line: noun, verb, flags. Text for people, `--output json` for programs, an exit code per error kind."""
+"""Entry point of the command line: nouns, verbs, flags, exit codes.
+
+Commands print text for people, and contracts of `lakehouse.spec.contracts` with `--output json`.
+"""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
@@ -53,11 +55,12 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
 `lakehouse <noun> <verb> --help` tells the rest.
 """
 
-#: Module and function of each noun, below `lakehouse.cli`.
-#: Control characters that messages of our own hold.
+#: Control characters that messages of lakehouse contain.
 _LINES = "\n\t"
+#: Module and function of each noun below `lakehouse.cli`. A command is imported when it runs: Spark and Arrow are slow.
 _COMMANDS = {
     "ingest": "ingest:ingest",
+    "options": "options:options_command",
     "demo": "demo:demo",
     "compaction": "compaction:compaction_command",
     "logcompaction": "compaction:compaction_command",
@@ -87,17 +90,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     for handler in logging.getLogger().handlers:
         if not any(isinstance(known, _NoSecrets) for known in handler.filters):
             handler.addFilter(_NoSecrets())
-    # Whoever opens an embedded catalog is not interested in its migrations.
+    # Users of an embedded catalog do not need the log of its migrations.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     sys.excepthook = _show
     try:
         return _dispatch(words)
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough.
+        # The reading process, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        # Of files of this machine that no store knows: reports, job files, output. Others are the platform's own.
+        # Files outside of a store, such as reports and output. An error without a name is not about a file.
         if error.filename is None:
             raise
         failure = translate(error, str(error.filename), writing=True)
@@ -109,14 +112,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _NoSecrets(logging.Filter):
-    """Passwords are hidden, and control characters shown, in every line of the log, those of libraries included."""
+    """Log filter that hides passwords and escapes control characters, also in the log lines of libraries."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let the record through, without passwords."""
+        """Redact the record and keep it."""
         try:
             message = record.getMessage()
         except (TypeError, ValueError):
-            # The handler says what is wrong with the record.
+            # The handler reports the wrong record.
             return True
         redacted = printable(redact_text(message), keep=_LINES)
         if redacted != message:
@@ -135,16 +138,16 @@ class _NoSecrets(logging.Filter):
 def _without_secrets(
     kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """Return an exception of the same name with a message without passwords.
+    """Return an exception with the same name whose message has no passwords.
 
-    Formatters that ignore the text of the traceback, such as the JSON one that pyspark sets, read the exception itself.
+    Some formatters read the exception instead of the text of its traceback, such as pyspark's JSON formatter.
     """
     named: type[BaseException] = type(kind.__name__ if kind else "Exception", (Exception,), {})
     return named, named(redact_text(str(error))), trace
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an unexpected error with its traceback, without passwords."""
+    """Print an unexpected error and its traceback without passwords."""
     sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
 
 
@@ -156,26 +159,10 @@ def _dispatch(words: list[str]) -> int:
     if noun == "--version":
         print(__version__)
         return 0
-    if noun == "options":
-        return _options(words[1:])
     if words[:2] == ["table", "validate"]:
         noun = "table validate"
     if noun not in _COMMANDS:
         raise UserError(f"unknown command {noun!r}\n\n{_HELP}")
-    # What a command needs is imported when it is run: Spark and Arrow take their time.
     module, _, function = _COMMANDS[noun].partition(":")
     command: Callable[[Sequence[str]], int] = getattr(import_module(f"lakehouse.cli.{module}"), function)
     return command(words)
-
-
-def _options(words: list[str]) -> int:
-    from lakehouse.spec.options.declarations import declarations, options_markdown
-
-    parser = argparse.ArgumentParser(prog="lakehouse options")
-    parser.add_argument("--markdown", action="store_true", help="print the table of docs/reference/options.md")
-    if parser.parse_args(words).markdown:
-        print(options_markdown())
-        return 0
-    for declared in declarations():
-        print(f"{declared['key']} = {declared['default']}\n    {declared['text']}")
-    return 0

@@ -1,1 +1,1 @@
-"""What Airflow needs to run lakehouse jobs: the operator, the assets and the table specs. Light: parsing imports it."""
+"""Airflow operators, sensors, assets and DAG builders of lakehouse; light imports, because DAG parsing needs them."""

@@ -1,4 +1,4 @@
-"""Callbacks for alerts: a task that failed, a run that is late. They log; put the notifiers of your house here."""
+"""Callbacks for alerts: a failed task, a missed deadline. They write log lines; replace them by your notifiers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ log = logging.getLogger(__name__)
 
 
 def task_failed(context: Mapping[str, Any]) -> None:
-    """Say which task of which run failed, and why: for `on_failure_callback`."""
+    """Log the task, the run and the exception: for `on_failure_callback`."""
     log.error("%s of %s failed: %s", context["ti"].task_id, context["run_id"], context.get("exception"))
 
 
 async def deadline_missed(what: str, **kwargs: Any) -> None:
-    """Say which run is late: for the callback of a DeadlineAlert, which the triggerer runs."""
+    """Log the late run: for the callback of a DeadlineAlert, which the triggerer calls."""
     log.error("%s is late: %s", what, kwargs.get("context"))

@@ -1,4 +1,4 @@
-"""Which data interval a run is about."""
+"""The data interval of a run: from its params, or from Airflow."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lakehouse.errors import UserError
 
 START, END = "interval_start", "interval_end"
 _REMEDY = (
-    "Airflow 3 takes a cron string as CronTriggerTimetable, which has no data interval: write "
+    "Airflow 3 converts a cron string to CronTriggerTimetable, which has no data interval: write "
     "schedule=CronDataIntervalTimetable('@daily', timezone='UTC'), from airflow.sdk."
 )
 
 
 def params_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the interval of the run's params in ISO 8601, UTC; None if they give none.
+    """Return the interval in the run's params in ISO 8601, UTC; None if they have none.
 
-    Raises UserError if they give one bound only.
+    Raises UserError for one bound only.
     """
     params = context.get("params") or {}
     start, end = params.get(START), params.get(END)
@@ -39,8 +39,8 @@ def params_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
 def run_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the run's own data interval in ISO 8601, UTC.
 
-    None if the run has none, because an asset event started it, or somebody without a date. Raises UserError for an
-    empty one: the schedule is a cron string, or nothing has an interval.
+    The result is None if an asset event or a manual trigger without a date started the run. Raises UserError for an
+    empty interval: runs of a schedule such as a cron string have one.
     """
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None:
@@ -55,35 +55,35 @@ def run_interval(context: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def required_interval(context: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the interval that a run is about: that of the params, else the run's own; raise UserError for none."""
+    """Return the interval in the params, or else the run's own; raise UserError if there is none."""
     interval = params_interval(context) or run_interval(context)
     if interval is None:
         raise UserError(
-            f"this run works by data interval and has none. Give the params {START} and {END}, or trigger it with a "
+            f"this run needs a data interval and has none. Give the params {START} and {END}, or trigger it with a "
             "logical date"
         )
     return interval
 
 
 def data_interval(context: Mapping[str, Any], *, by_interval: bool) -> tuple[str, str] | None:
-    """Return the interval that a run is about, None for a job that takes none.
+    """Return the data interval of a run if its job needs one (`by_interval`), else None.
 
-    Raises UserError if it takes one and there is none, and for params that give one to a job that takes none.
+    Raises UserError for a missing interval, and for an interval in the params that the job does not use.
     """
     if by_interval:
         return required_interval(context)
     if params_interval(context) is not None:
         raise UserError(
             "the run's params give a data interval, but the table's ingest.path has no {start:...} or {end:...}: "
-            "it is read by checkpoint, which needs no interval"
+            "the table is ingested by checkpoint, which needs no interval"
         )
     return None
 
 
 def check_timetable(dag: DAG | None, *, by_interval: bool, what: str) -> None:
-    """Raise UserError if runs of the DAG's schedule have empty data intervals, and `what` works by interval.
+    """Raise UserError if `what` needs data intervals and those of the DAG's schedule are empty.
 
-    So it is a DAG import error, and not a run that works on the whole table.
+    The error is a DAG import error. Otherwise a run would work on the whole table.
     """
     if by_interval and dag is not None and has_empty_intervals(dag.timetable):
         raise UserError(
@@ -93,7 +93,7 @@ def check_timetable(dag: DAG | None, *, by_interval: bool, what: str) -> None:
 
 
 class IntervalMixin(BaseOperator):
-    """An operator with `by_interval` that refuses schedules without data intervals, however it comes to its DAG."""
+    """Operator with `by_interval` that refuses schedules without data intervals when it is assigned to a DAG."""
 
     by_interval: bool = False
 
@@ -112,7 +112,7 @@ class IntervalMixin(BaseOperator):
 
     @classmethod
     def partial(cls, **kwargs: Any) -> Any:
-        """Return the operator with some of its arguments, to be mapped over the others."""
+        """Return the operator with some of its arguments, for mapping over the others."""
         made = super().partial(**kwargs)
         dag = made.kwargs.get("dag")
         check_timetable(dag, by_interval=bool(kwargs.get("by_interval")), what=f"task {kwargs.get('task_id')!r}")
@@ -120,7 +120,7 @@ class IntervalMixin(BaseOperator):
 
 
 def has_empty_intervals(timetable: Any) -> bool:
-    """Tell whether a timetable starts runs by the clock whose data interval is empty, or that have none."""
+    """Return whether a timetable starts scheduled runs with an empty data interval or none."""
     if isinstance(timetable, AssetOrTimeSchedule):
         return has_empty_intervals(timetable.timetable)
     if isinstance(timetable, MultipleCronTriggerTimetable):
@@ -129,19 +129,19 @@ def has_empty_intervals(timetable: Any) -> bool:
 
 
 def is_backfill(context: Mapping[str, Any]) -> bool:
-    """Whether the run is one of a backfill."""
+    """Return whether the run belongs to a backfill."""
     run_type = str(getattr(context.get("dag_run"), "run_type", ""))
     return run_type.rpartition(".")[2].lower() in ("backfill", "backfill_job")
 
 
 def is_asset_triggered(context: Mapping[str, Any]) -> bool:
-    """Whether asset events started the run, which therefore has no data interval."""
+    """Return whether asset events started the run; such a run has no data interval."""
     run_type = str(getattr(context.get("dag_run"), "run_type", ""))
     return run_type.rpartition(".")[2].lower() == "asset_triggered"
 
 
 def whole_days(start: str, end: str) -> tuple[str, str]:
-    """Return the interval from the day of `start` up to the day of `end`, UTC; at least the day of `start`."""
+    """Return the interval from the day of `start` to the day of `end`, exclusive, in UTC; at least one day."""
     first, last = (datetime.fromisoformat(bound).astimezone(UTC) for bound in (start, end))
     first, last = (moment.replace(hour=0, minute=0, second=0, microsecond=0) for moment in (first, last))
     return first.isoformat(), max(last, first + timedelta(days=1)).isoformat()
@@ -151,5 +151,5 @@ def _utc(name: str, moment: str | datetime) -> str:
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError:
-        raise UserError(f"the run's params give {name}={moment!r}, which is no time in ISO 8601") from None
+        raise UserError(f"the run's params give {name}={moment!r}, which is not a time in ISO 8601") from None
     return (parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)).isoformat()

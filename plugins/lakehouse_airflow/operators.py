@@ -1,15 +1,15 @@
-"""Run one lakehouse job as one spark-submit.
+"""Operator that runs one lakehouse job as one spark-submit.
 
-The operator speaks to the job through `JobCommand` (its arguments) and `JobReport` (the file it leaves).
-How a try ends:
+The contract with the job is `JobCommand` (its arguments) and `JobReport` (a file that it writes).
+Outcomes of a try:
 
-    committed                        success; the report is the XCom, its instant is in the event of the table's asset
-    nothing to do, but an instant    success and the event again: the commit of this very run, made by an earlier try
-    nothing to do, no instant        success without an event, so that no DAG starts that waits for data; skipped with
+    committed                        success; the report is the XCom value, its instant is in the table's asset event
+    nothing to do, with instant      success with the same event: an earlier try of this run made the commit
+    nothing to do, without instant   success without an event, so that no DAG waiting for data starts; skipped with
                                      `skip_if_nothing_to_do`
-    another run is at the table      up for reschedule: it waits for its turn, which is no try
-    data is missing, `missing: wait` up for reschedule until `wait_for` is over, then failed
-    exit code of a final error       failed, no retry: user, unsupported, corrupt table, commit state unknown
+    error code `table_busy`          rescheduled without using a try, until the other run ends
+    data is missing, `missing: wait` rescheduled until `wait_for` is over, then failed
+    exit code of a final error       failed without retry: user, unsupported, corrupt table, commit state unknown
     any other exit code              failed, retried
 """
 
@@ -33,9 +33,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from lakehouse.errors import CommitStateUnknownError, CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.job import ErrorCode, JobCommand, JobReport, JobStatus
+from lakehouse.spec.contracts.table_event import TableEvent
 from lakehouse.spec.private_files import own_folder, private_folder, read_own_file
 from lakehouse.spec.table import load_spec
-from lakehouse_airflow.assets import drop_events, event_extra
+from lakehouse_airflow.assets import drop_events
 from lakehouse_airflow.data_intervals import IntervalMixin, data_interval
 from lakehouse_airflow.job_environment import catalog_variables, connection_variables, spec_variables
 from lakehouse_airflow.processes import JOB, end_job
@@ -50,18 +51,25 @@ _CONF = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
 
 
 class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
-    """Run `lakehouse <verb> <action> --table <table>` in Spark's environment and return its report.
+    """Run `lakehouse <verb> <action> --table <table>` in Spark's environment; return its JobReport as a mapping.
 
-    `table` is a table spec, a table's location or its name in the catalog; table services take a list of names, too.
-    With `by_interval` the job gets the run's data interval; a schedule with empty intervals is refused when the DAG is
-    parsed, and a run without an interval fails. A job without work succeeds with the status `nothing_to_do`; with
-    `skip_if_nothing_to_do` the task is skipped, and so are those that follow it.
-    The run's params `interval_start`, `interval_end`, `full_refresh` and `options` come first, where the DAG has them.
-    Where Spark is comes from the environment (see `spark_environment`); the master, from the Airflow connection
-    `conn_id`. The report is a local file, so the driver must run where the task runs: client mode.
+    The run's params `interval_start`, `interval_end`, `full_refresh` and `options` replace the arguments. The Spark
+    installation comes from the environment (see `spark_environment`), the master from the Airflow connection `conn_id`.
+    The report is a local file, so the driver must run where the task runs: client mode.
+
+    Args:
+        verb: Noun of the command line, such as `ingest`.
+        action: Verb of the command line, such as `run`.
+        table: Table spec, location of a table, or its name in the catalog. Table services accept a list of names.
+        by_interval: The job gets the run's data interval. Parsing the DAG fails for a schedule with empty intervals; a
+            run without an interval fails.
+        options: Options of this run only.
+        skip_if_nothing_to_do: Skip the task, and those that follow it, if the job had nothing to do. By default it
+            succeeds with the status `nothing_to_do`.
+        kwargs: Arguments of SparkSubmitOperator.
     """
 
-    # Fields of the Spark operator that are filled while the task runs.
+    # Fields of the Spark operator that are set while the task runs.
     application: str
     application_args: list[str] | None
     env_vars: dict[str, Any] | None
@@ -70,6 +78,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "table", "options")
 
+    # parameters: the arguments of an Airflow operator
     def __init__(
         self,
         *,
@@ -96,7 +105,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         self._check_schedule(self._dag)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Submit the job, wait for it, and turn its report into the state of the task."""
+        """Submit the job, wait for its end, and derive the state of the task from its report."""
         try:
             command = self._command(context)
             self._prepare(command)
@@ -109,7 +118,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         except AirflowException as failure:
             raise self._failure(context, failure, _read_report(report_path)) from failure
         finally:
-            # Whatever happened, nothing of this try goes on behind Airflow's back.
+            # No process of this try continues after the task has ended.
             end_job(str(self._job_id))
             submit = self._submit()
             if submit is not None and submit.stdout is not None:
@@ -117,7 +126,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         return self._success(context, command, _read_report(report_path), report_path)
 
     def on_kill(self) -> None:
-        """End the whole process tree of the job: Airflow's own operator kills the JVM and orphans the driver."""
+        """End all processes of the job. Airflow's own operator kills the JVM only, and the driver continues."""
         if self._job_id is None:
             return
         submit = self._submit()
@@ -126,16 +135,16 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             super().on_kill()
 
     def _submit(self) -> Popen[str] | None:
-        """Return the process of spark-submit, once there is one."""
+        """Return the process of spark-submit, None before its start."""
         submit: Popen[str] | None = self._hook._submit_sp if self._hook is not None else None
         return submit
 
     def interval(self, context: Context) -> tuple[str, str] | None:
-        """Return the data interval that the job is about, None for none."""
+        """Return the data interval of the job, None for none."""
         return data_interval(context, by_interval=self.by_interval)
 
     def _command(self, context: Context) -> JobCommand:
-        """Build the job's command from the rendered fields and the run. The run id is the same for every try."""
+        """Build the job's command from the rendered fields and the run. Every try of a run has the same run id."""
         instance, params = context["ti"], context.get("params") or {}
         interval = self.interval(context) or (None, None)
         tables = text_list(self.table, "table")
@@ -146,9 +155,9 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         mapped = "" if instance.map_index in (None, -1) else f".{instance.map_index}"
         run_id = f"{instance.dag_id}/{instance.run_id}/{instance.task_id}{mapped}"
         report = _reports() / Path(*map(_folder_name, run_id.split("/"))) / "report.json"
-        given = params.get("options") or {}
-        if not isinstance(given, Mapping):
-            raise UserError(f"the run's params give options={given!r}: expected a mapping of option to value")
+        options = params.get("options") or {}
+        if not isinstance(options, Mapping):
+            raise UserError(f"the run's params give options={options!r}: expected a mapping of option to value")
         return JobCommand(
             verb=self.verb,
             action=self.action,
@@ -161,11 +170,11 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             run_id=run_id,
             report=str(report),
             full_refresh=bool(params.get("full_refresh")),
-            options={key: _text(value) for key, value in {**self.options, **given}.items()},
+            options={key: _text(value) for key, value in {**self.options, **options}.items()},
         )
 
     def _prepare(self, command: JobCommand) -> None:
-        """Fill the fields of the Spark operator; make room for the report; end what an earlier try left running."""
+        """Set the fields of the Spark operator, delete an old report, and end processes of an earlier try."""
         report = Path(str(command.report))
         _make_reports(report)
         report.unlink(missing_ok=True)
@@ -180,7 +189,7 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
             variables |= spark.variables
         self.env_vars = {**variables, **spec_variables(os.environ), **(self.env_vars or {})}
         references = [*command.options.values(), *_declared_options(command.table)]
-        # Not among `env_vars`: of a job on YARN or Kubernetes those are arguments of spark-submit.
+        # Secrets are not in `env_vars`, because these become arguments of spark-submit on YARN and Kubernetes.
         self._secrets = {**catalog_variables(os.environ), **connection_variables(os.environ, references)}
         self.application_args = list(command.to_argv())
         if not _has_connection(self._conn_id):
@@ -197,18 +206,18 @@ class LakehouseOperator(IntervalMixin, SparkSubmitOperator):
         self.log.info("Report: %s", report.to_json())
         if report.status is JobStatus.NOTHING_TO_DO and report.instant is None:
             if self.skip_if_nothing_to_do:
-                # A skipped task returns nothing, so its report is pushed by hand.
+                # Airflow stores no return value of a skipped task.
                 context["ti"].xcom_push(key="return_value", value=result)
                 raise AirflowSkipException(f"nothing to do for {command.table}: {report.reason or 'see the log'}")
             drop_events(self)
             return result
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra = event_extra(command, report)
+                context["outlet_events"][outlet].extra = TableEvent.of(command, report).to_mapping()
         return result
 
     def _failure(self, context: Context, failure: AirflowException, report: JobReport | None) -> AirflowException:
-        """Return what to raise: the job's own error where it left one, final if a retry cannot help."""
+        """Return the exception to raise: the error of the report, if there is one; final if a retry cannot help."""
         submit = self._submit()
         final = submit is not None and submit.returncode in FINAL_EXIT_CODES
         if report is not None and report.error is not None:
@@ -242,28 +251,28 @@ def _reports() -> Path:
 
 
 def _folder_name(part: str) -> str:
-    """Return the folder that a part of a job's id has; `..` is a legal id of a run."""
+    """Return a folder name for a part of a job's id. `..` is a legal id of a run."""
     return re.sub(r"[^\w.:+@-]|^\.+$", "_", part)
 
 
 def _make_reports(report: Path) -> None:
-    """Make the folder of a report, for this user alone; raise UserError if another user was there first."""
+    """Create the folder of a report for this user only; raise UserError if it belongs to another user."""
     root = _reports()
     if not os.environ.get(REPORTS):
-        # Everybody knows its name, and everybody may make folders beside it.
+        # The name is predictable, and every user can create folders in the parent.
         own_folder(root)
     private_folder(root, *report.parent.relative_to(root).parts)
 
 
 def _declared_options(table: str) -> list[str]:
-    """Return the values of the options in a table spec; none of a table that is named otherwise."""
+    """Return the values of the options in a table spec; an empty list if `table` is not a spec."""
     path = Path(table)
     return [*load_spec(path).options.values()] if path.suffix in (".yaml", ".yml") and path.is_file() else []
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the time of a block; processes that are started in it inherit them."""
+    """Set environment variables in a block; processes that it starts inherit them."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -285,7 +294,7 @@ def _has_connection(connection_id: str) -> bool:
 
 
 def _refuse_kubernetes_without_provider(connection_id: str) -> None:
-    """Raise UserError for a master on Kubernetes without the client; Spark's provider would fail by a NameError."""
+    """Raise UserError for a master on Kubernetes without the client; Spark's provider would raise a NameError."""
     host = BaseHook.get_connection(connection_id).host or ""
     if host.startswith("k8s") and find_spec("airflow.providers.cncf") is None:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The entry through which Airflow lists lakehouse among its plugins; everything else is imported by DAGs."""
+"""Airflow plugin that lists lakehouse among the installed plugins. DAGs import the other modules themselves."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from airflow.plugins_manager import AirflowPlugin
 
 
 class LakehousePlugin(AirflowPlugin):
-    """Lakehouse in Airflow's list of plugins."""
+    """Entry of Airflow's list of plugins."""
 
     name = "lakehouse"

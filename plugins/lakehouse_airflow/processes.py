@@ -1,8 +1,8 @@
-"""End a Spark job with all its processes.
+"""End all processes of a Spark job.
 
-spark-submit is a tree: a JVM, below it the Python driver, below that Python workers. Killing the JVM alone orphans the
-driver, which then runs on, to the commit. An orphan is no longer found through its parents, so the processes of a job
-are also known by an environment variable, which all of them inherit.
+spark-submit starts a tree of processes: a JVM, its child the Python driver, and the driver's Python workers. A driver
+whose JVM is killed continues and can still commit. Such a driver is not a descendant of spark-submit any more.
+Therefore all processes of a job also inherit an environment variable with the job's id.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _POLL_S = 0.05
 
 
 def end_job(job_id: str, pid: int | None = None, *, grace_s: float = 3.0) -> int:
-    """End the processes of a job on this machine: those below and including `pid`, and those marked with `job_id`.
+    """End the processes of a job on this machine and return their number.
 
-    Ask first, and kill what still lives after `grace_s` seconds (Airflow kills a task 5 s after it asked). Returns how
-    many processes there were.
+    These are the process `pid`, its descendants, and all processes whose environment has the `job_id`. They get
+    SIGTERM, and SIGKILL after `grace_s` seconds: Airflow kills a task 5 s after SIGTERM.
     """
     found = _find(job_id, pid)
     for process in found:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    if _living(found, grace_s):
-        # Those asked may have started others meanwhile, and whoever is not theirs bears the mark.
-        remaining = _find(job_id, pid) | _living(found, 0)
+    if _running(found, grace_s):
+        # The processes may have started others meanwhile.
+        remaining = _find(job_id, pid) | _running(found, 0)
         for process in remaining:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        for process in _living(remaining, grace_s):
+        for process in _running(remaining, grace_s):
             log.error("process %s of job %s is still there after SIGKILL", process.pid, job_id)
     if found:
         log.info("ended %s processes of job %s", len(found), job_id)
@@ -51,25 +51,25 @@ def _find(job_id: str, pid: int | None) -> set[psutil.Process]:
             root = psutil.Process(pid)
             found |= {root, *root.children(recursive=True)}
     for process in psutil.process_iter():
-        # Processes of others do not show their environment; ours do.
+        # The environment of processes of other users is not readable.
         with suppress(psutil.Error):
             if process.environ().get(JOB) == job_id:
                 found.add(process)
-    return {process for process in found if _lives(process)}
+    return {process for process in found if _is_running(process)}
 
 
-def _living(processes: Iterable[psutil.Process], timeout_s: float) -> set[psutil.Process]:
-    """Wait until all are gone or the time is over; return those that live."""
+def _running(processes: Iterable[psutil.Process], timeout_s: float) -> set[psutil.Process]:
+    """Wait until all processes have ended, at most `timeout_s` seconds; return those that are running."""
     deadline = monotonic() + timeout_s
-    alive = {process for process in processes if _lives(process)}
+    alive = {process for process in processes if _is_running(process)}
     while alive and monotonic() < deadline:
         sleep(_POLL_S)
-        alive = {process for process in alive if _lives(process)}
+        alive = {process for process in alive if _is_running(process)}
     return alive
 
 
-def _lives(process: psutil.Process) -> bool:
-    # A zombie is over; its parent reaps it. Waiting for it here would take its exit code away from the parent.
+def _is_running(process: psutil.Process) -> bool:
+    # A zombie has ended. Waiting for it here would take its exit code from its parent.
     with suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False

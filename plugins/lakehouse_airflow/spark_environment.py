@@ -1,7 +1,7 @@
-"""Where Spark lives.
+"""The Spark environment of jobs.
 
-Airflow's environment has no pyspark: the Spark provider and pyspark overwrite each other's files. Jobs run in a second
-virtual environment, named by `LAKEHOUSE_SPARK_HOME`, which has `lakehouse[spark]`.
+Airflow's environment has no pyspark, because the Spark provider and pyspark overwrite each other's files. Jobs run in a
+second virtual environment with `lakehouse[spark]`; its path is in `LAKEHOUSE_SPARK_HOME`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPORTS = "LAKEHOUSE_REPORTS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkEnvironment:
-    """The spark-submit to call, the script to give it, and the environment variables it needs."""
+    """Path of spark-submit, the script that it runs, and the environment variables of the job."""
 
     binary: str
     application: str
@@ -30,11 +30,11 @@ class SparkEnvironment:
 
 
 def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
-    """Find the Spark environment; raise UserError saying what to set if it is not there.
+    """Return the Spark environment; raise UserError if it is missing or incomplete.
 
-    The script is `lakehouse/__main__.py` as installed there; for an editable installation it is the one of the source
-    tree, which then goes on PYTHONPATH. So do the folders of modules that specs name, mergers of one's own above all:
-    those in `LAKEHOUSE_MODULES` (separated by colons), or else the folder of the DAGs.
+    The script is `lakehouse/__main__.py` of the Spark environment, or of the source tree for an editable installation.
+    PYTHONPATH gets the source tree and the folders of modules that specs name, such as custom mergers. These folders
+    are in `LAKEHOUSE_MODULES` (separated by colons); the default is the folder of the DAGs.
     """
     named = environ.get(SPARK_HOME)
     if not named:
@@ -44,8 +44,8 @@ def spark_environment(environ: Mapping[str, str]) -> SparkEnvironment:
     for path in (python, binary):
         if not path.exists():
             raise UserError(f"{SPARK_HOME}={named}: {path} is missing; install lakehouse[spark] there", path=str(path))
-    # spark-submit asks this Python where Spark is. Without a safe path, the script's own folder would come first on
-    # sys.path, and rooms such as lakehouse/core/files would be found under bare names.
+    # spark-submit asks this Python for the location of Spark. Without a safe path, the script's folder would be first
+    # on sys.path, and packages of lakehouse could hide others with the same name.
     variables = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONSAFEPATH": "1"}
     search = [*_module_folders(environ), *filter(None, [environ.get("PYTHONPATH")])]
     installed = next(iter(sorted(home.glob("lib/python*/site-packages/lakehouse/__main__.py"))), None)
@@ -72,9 +72,9 @@ def _module_folders(environ: Mapping[str, str]) -> list[str]:
 
 
 def provide_connection(connection_id: str, environ: MutableMapping[str, str]) -> None:
-    """Make the missing Spark connection from `LAKEHOUSE_SPARK_MASTER`, or raise UserError saying what to set.
+    """Define a missing Spark connection by `LAKEHOUSE_SPARK_MASTER`; raise UserError if that is not set.
 
-    Without this the provider would silently submit to YARN.
+    Without the connection the provider would silently submit to YARN.
     """
     master, variable = environ.get(SPARK_MASTER), f"AIRFLOW_CONN_{connection_id.upper()}"
     if not master:

@@ -1,8 +1,8 @@
-"""Find the table specs that DAGs are made of.
+"""Load the table specs from which DAGs are built.
 
-A spec that does not parse must not take the DAGs of the others away, and must still be seen. Airflow stops every DAG of
-a file that has an import error, so `dags/ingest.py` skips bad specs, and `dags/spec_errors.py`, a file without DAGs,
-raises for them: it shows as broken in the UI, with the reasons.
+A wrong spec must be reported without stopping the DAGs of other specs. Airflow removes every DAG of a file with an
+import error. Therefore `dags/ingest.py` skips wrong specs, and `dags/spec_errors.py`, a file without DAGs, raises their
+errors: the UI shows it as broken, with the reasons.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from lakehouse.spec.folder import spec_paths
 from lakehouse.spec.publish import PublishSpec
 from lakehouse.spec.table import TableSpec, load_spec
 
-#: Directories with specs, separated like PATH; without it, `tables` beside the DAG files.
+#: Directories of specs, separated like PATH; default: `tables` beside the DAG files.
 DIRECTORIES = "LAKEHOUSE_SPECS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specs:
-    """The specs that can be used, by path, and what is wrong with the others."""
+    """Valid specs in the order of their paths, and the errors of the others."""
 
     good: tuple[TableSpec, ...]
     errors: tuple[UserError, ...]
 
     def check(self) -> None:
-        """Raise UserError with all that is wrong, one line per spec."""
+        """Raise UserError with all errors, one line per spec."""
         if self.errors:
             lines = "\n".join(error.message for error in self.errors)
             raise UserError(f"{len(self.errors)} table spec(s) cannot be used:\n{lines}")
 
 
 def spec_directories(dags: Path, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the directories to look for specs in; `dags` is the directory of the DAG files."""
+    """Return the directories of specs; `dags` is the directory of the DAG files."""
     named = tuple(Path(text) for text in environ.get(DIRECTORIES, "").split(os.pathsep) if text)
     return named or (dags / "tables",)
 
 
 def dags_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the DAGs: as Airflow is configured, else that beside the plugins."""
+    """Return the folder of the DAGs from Airflow's configuration, or else the one beside the plugins."""
     return Path(environ.get("AIRFLOW__CORE__DAGS_FOLDER") or Path(__file__).parents[2] / "dags")
 
 
@@ -56,13 +56,15 @@ def load_specs(directories: tuple[Path, ...]) -> Specs:
     errors: list[UserError] = []
     for directory in directories:
         if not directory.is_dir():
-            errors.append(UserError(f"{directory} is no directory of table specs: create it, or set {DIRECTORIES}"))
+            errors.append(UserError(f"{directory} is not a directory: create it for table specs, or set {DIRECTORIES}"))
     for path in spec_paths(directories):
         try:
             spec = load_spec(path)
             _check_schedules(spec)
             if spec.table in good:
-                raise UserError(f"{path}: table {spec.table!r} is declared in {good[spec.table].source} already.")
+                raise UserError(
+                    f"{path}: table {spec.table!r} is declared in {good[spec.table].source} already; remove one"
+                )
         except UserError as error:
             errors.append(error)
         else:
@@ -71,19 +73,19 @@ def load_specs(directories: tuple[Path, ...]) -> Specs:
 
 
 def timetable(spec: TableSpec) -> CronDataIntervalTimetable | None:
-    """Return when a table is ingested: at the end of each interval of its cron expression, UTC; None for never."""
+    """Return the timetable of ingestion: the end of each interval of the cron expression in UTC; None without one."""
     if spec.ingest is None or spec.ingest.schedule is None:
         return None
     return CronDataIntervalTimetable(spec.ingest.schedule, timezone="UTC")
 
 
 def publish_timetable(publish: PublishSpec) -> CronDataIntervalTimetable | None:
-    """Return when a publication runs by the clock: by its cron expression in its own time zone; None for never."""
+    """Return the timetable of a publication: its cron expression in its time zone; None without one."""
     return CronDataIntervalTimetable(publish.schedule, timezone=publish.timezone) if publish.schedule else None
 
 
 def _check_schedules(spec: TableSpec) -> None:
-    # Airflow itself would find a bad cron expression too late: while it stores the DAGs, for all of the file.
+    # Airflow would find a wrong cron expression later, while it stores the DAGs, and drop all DAGs of the file.
     publish = spec.publication()
     for setting, schedule in (
         ("ingest.schedule", spec.ingest and spec.ingest.schedule),
@@ -92,14 +94,14 @@ def _check_schedules(spec: TableSpec) -> None:
         problem = _problem(schedule) if schedule else None
         if problem is not None:
             raise UserError(
-                f"{spec.source}: {setting}: {schedule!r} is no cron expression, such as '0 * * * *' or '@hourly': "
+                f"{spec.source}: {setting}: {schedule!r} is not a cron expression such as '0 * * * *' or '@hourly': "
                 f"{problem}"
             )
 
 
 @lru_cache
 def _problem(schedule: str) -> str | None:
-    """Return what is wrong with a cron expression. A look takes as long as a spec, and many share one."""
+    """Return the error of a cron expression, None if it is valid. Cached, because validation is slow."""
     try:
         CronDataIntervalTimetable(schedule, timezone="UTC").validate()
     except AirflowTimetableInvalid as error:

@@ -108,7 +108,7 @@ def test_a_spec_without_ingest_has_no_dag_and_one_without_schedule_waits_for_peo
     [
         ("table: broken\nlocation: x\nrecord_kye: id\n", "bad.yaml:3: unknown name 'record_kye'"),
         ("table: broken\nlocation: [\n", "bad.yaml:3: not valid YAML"),
-        (minimal("broken", "{path: x, schedule: every day}"), "'every day' is no cron expression"),
+        (minimal("broken", "{path: x, schedule: every day}"), "'every day' is not a cron expression"),
         (minimal("good"), "table 'good' is declared in"),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_bad_spec_leaves_the_others_standing_and_shows_as_an_import_error(
 def test_a_missing_folder_of_specs_shows_as_an_import_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LAKEHOUSE_SPECS", str(tmp_path / "nowhere"))
     (shown,) = DagBag(DAGS).import_errors.values()
-    assert "nowhere is no directory of table specs" in shown
+    assert "nowhere is not a directory: create it for table specs" in shown
 
 
 def test_dags_are_the_same_at_every_parse(write_specs: WriteSpecs) -> None:

@@ -262,7 +262,8 @@ def test_each_publication_has_a_dag_with_a_form_slots_and_a_clock(
     bag = DagBag(DAGS)
     assert sorted(d for d in bag.dags if d.startswith("publish.")) == ["publish.sales.asked", "publish.sales.daily"]
     ((file, shown),) = bag.import_errors.items()
-    assert Path(file).name == "spec_errors.py" and "services.publish.schedule: 'often' is no cron expression" in shown
+    assert Path(file).name == "spec_errors.py"
+    assert "services.publish.schedule: 'often' is not a cron expression" in shown
     daily, asked = bag.dags["publish.sales.daily"], bag.dags["publish.sales.asked"]
     assert isinstance(daily.timetable, AssetOrTimeSchedule) and daily.max_active_runs == 1
     assert str(daily.timetable.timetable.timezone) == "Europe/Berlin"

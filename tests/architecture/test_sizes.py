@@ -64,9 +64,6 @@ MANY_PARAMETERS: frozenset[str] = frozenset(
         "lakehouse/platform/services/schedule.py:decide",
         "lakehouse/spec/interval_path.py:_check_partial",
         "lakehouse/spec/option.py:option",
-        "plugins/lakehouse_airflow/operators.py:__init__",
-        "plugins/lakehouse_airflow/publish.py:__init__",
-        "plugins/lakehouse_airflow/services.py:service_dag",
     }
 )
 

@@ -1,0 +1,53 @@
+"""Asset event of a commit to a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.model.drift import ColumnDrift
+from lakehouse.spec.contracts.document import Document
+from lakehouse.spec.contracts.job import JobCommand, JobReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEvent(Document):
+    """The `extra` of an event of a table's asset: the instant and the numbers of one commit.
+
+    `missing` is the number of folders of the source that had no data. The bounds of the data interval are in ISO 8601,
+    None if the run has no interval. See JobReport for the other fields.
+    """
+
+    instant: str | None
+    rows: int = 0
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    files: int = 0
+    bytes: int = 0
+    bad_records: int = 0
+    late_rows_dropped: int = 0
+    seconds: float = 0.0
+    drift: tuple[ColumnDrift, ...] = ()
+    missing: int = 0
+    interval_start: str | None = None
+    interval_end: str | None = None
+
+    @classmethod
+    def of(cls, command: JobCommand, report: JobReport) -> TableEvent:
+        """Return the event of a job that committed."""
+        return cls(
+            instant=report.instant,
+            rows=report.rows,
+            inserts=report.inserts,
+            updates=report.updates,
+            deletes=report.deletes,
+            files=report.files,
+            bytes=report.bytes,
+            bad_records=report.bad_records,
+            late_rows_dropped=report.late_rows_dropped,
+            seconds=report.seconds,
+            drift=report.drift,
+            missing=len(report.missing),
+            interval_start=command.interval_start,
+            interval_end=command.interval_end,
+        )
