@@ -19,6 +19,7 @@ from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
+from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse_airflow import operators
 from lakehouse_airflow.services import ServiceOperator
 from tests.airflow.test_operators import run_context
@@ -135,7 +136,7 @@ def test_the_connection_says_which_cluster_a_job_goes_to(
     submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], expected: list[str]
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **connection}))
-    submit.plan(report=json.dumps({"status": "committed", "table": "a.b", "instant": "20260101000000001"}))
+    submit.plan(report=JobReport(status=JobStatus.COMMITTED, table="a.b", instant="20260101000000001").to_json())
     task = service_task(conf={"spark.executor.memory": "4g"})
     task.execute(run_context(task))
     words = submit.argv
@@ -167,7 +168,7 @@ def test_a_job_goes_to_kubernetes_where_the_provider_is(submit: FakeSubmit, monk
     monkeypatch.setattr(operators, "find_spec", lambda name: name)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(KUBERNETES))
     submit.plan(
-        report=json.dumps({"status": "committed", "table": "a.b", "instant": "20260101000000001"}),
+        report=JobReport(status=JobStatus.COMMITTED, table="a.b", instant="20260101000000001").to_json(),
         output="container status: exit code: 0",
     )
     conf = {"spark.kubernetes.namespace": "lake", "spark.kubernetes.container.image": "lakehouse-airflow"}

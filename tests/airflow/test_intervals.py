@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +24,7 @@ from airflow.sdk import (
 from airflow.sdk.exceptions import AirflowFailException
 
 from lakehouse.errors import UserError
+from lakehouse.spec.contracts.publication import PublicationDue, PublicationStatus
 from lakehouse_airflow import publish
 from lakehouse_airflow.operators import LakehouseOperator
 from lakehouse_airflow.publish import PublishPartitionsOperator
@@ -119,11 +119,11 @@ def test_a_backfill_without_an_interval_does_not_run_on_the_whole_table() -> Non
 def commands_of(monkeypatch: pytest.MonkeyPatch, **context: Any) -> tuple[dict[str, Any], list[list[str]]]:
     """Return the result of a publication by interval, and the `publish run` commands that it gave."""
     words: list[list[str]] = []
-    found = {"table": "shop.orders", "waiting": [], "lost": [], "expired": 0}
+    answers = {"due": PublicationDue(target="shop.orders"), "status": PublicationStatus(target="shop.orders")}
 
     def run_command(command: list[str], **_: Any) -> str:
         words.append(command)
-        return {"due": json.dumps(found), "status": "[]"}.get(command[1], "")
+        return answers[command[1]].to_json() if command[1] in answers else ""
 
     monkeypatch.setattr(publish, "run_command", run_command)
     task = PublishPartitionsOperator(task_id="publish", table="sales.orders", by_interval=True)
@@ -143,7 +143,7 @@ def test_a_publication_shows_its_interval_needs_one_by_the_clock_and_none_by_an_
     assert ["--interval-start" in command for command in commands] == [True, False]
     result, commands = commands_of(monkeypatch, run_type="asset_triggered")
     assert (result["interval"], ["--interval-start" in command for command in commands]) == (None, [False])
-    with pytest.raises(AirflowFailException, match="works by data interval and has none"):
+    with pytest.raises(AirflowFailException, match="needs a data interval and has none"):
         commands_of(monkeypatch, run_type="manual")
     empty = {**bounds, "data_interval_end": bounds["data_interval_start"]}
     with pytest.raises(AirflowFailException, match="is empty"):

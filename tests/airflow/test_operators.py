@@ -32,6 +32,7 @@ from lakehouse.errors import (
     UserError,
 )
 from lakehouse.model.drift import ColumnDrift, Drift
+from lakehouse.spec.contracts.decisions import DueServices
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
 from lakehouse_airflow.job_environment import spec_variables
 from lakehouse_airflow.operators import FINAL_EXIT_CODES, LakehouseOperator
@@ -231,7 +232,7 @@ def test_params_come_before_the_data_interval_and_a_checkpoint_needs_none(
 
 @pytest.mark.parametrize(
     ("hours", "words"),
-    [(None, "works by data interval and has none"), (0, r"is empty: it starts and ends at 2026-01-01T00:00:00\+00:00")],
+    [(None, "needs a data interval and has none"), (0, r"is empty: it starts and ends at 2026-01-01T00:00:00\+00:00")],
 )
 def test_a_run_without_the_interval_that_it_works_by_fails_before_spark_starts(
     submit: FakeSubmit, hours: int | None, words: str
@@ -497,7 +498,7 @@ def test_due_tables_take_a_table_of_the_form_as_a_list_of_one(monkeypatch: pytes
 
     def told(words: list[str]) -> str:
         asked.append(words)
-        return json.dumps({"decisions": [], "batches": {"clean": []}})
+        return DueServices(batches={"clean": ()}).to_json()
 
     monkeypatch.setattr("lakehouse_airflow.services.run_command", told)
     due_tables("clean", {"params": {"tables": "sales.orders"}}, arguments="--quick")

@@ -16,6 +16,7 @@ from airflow.sdk import AssetOrTimeSchedule, Connection
 from airflow.serialization.serialized_objects import DagSerialization
 
 from lakehouse.spec.contracts.decisions import TableExplanation
+from lakehouse.spec.contracts.job import JobReport, JobStatus
 from lakehouse_airflow.job_environment import catalog_url
 from lakehouse_airflow.services import POOL, ServiceOperator, service_interval
 from tests.support.fake_submit import FakeSubmit
@@ -75,7 +76,7 @@ def test_a_backfill_narrows_what_can_be_narrowed_and_other_runs_see_whole_tables
 
 
 def test_one_job_serves_all_tables_of_a_batch(submit: FakeSubmit) -> None:
-    submit.plan(report=json.dumps({"status": "committed", "table": "a.b, a.c", "instant": "20260101000000001"}))
+    submit.plan(report=JobReport(status=JobStatus.COMMITTED, table="a.b, a.c", instant="20260101000000001").to_json())
     task = ServiceOperator(task_id="run", service="clustering", table=["a.b", "a.c"], pool="default_pool")
     instance = SimpleNamespace(
         task=task, dag_id="d", task_id="run", run_id="r", map_index=3, xcom_push=lambda key, value: None

@@ -56,20 +56,22 @@ class Document:
         """
         title = _title(cls)
         if not isinstance(mapping, Mapping):
-            raise UserError(f"not a {title}: expected an object with {_names(cls)}, not {_excerpt(mapping)}")
+            raise UserError(f"not a {title} document: expected an object with {_names(cls)}, not {_excerpt(mapping)}")
         version = mapping.get(_VERSION)
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise UserError(f"not a {title}: its version is {version!r}, not a positive number: {_excerpt(mapping)}")
+            raise UserError(
+                f"not a {title} document: its version is {version!r}, not a positive number: {_excerpt(mapping)}"
+            )
         if version > cls.VERSION:
             raise UserError(
-                f"a {title} of version {version} was written by a newer lakehouse; this one reads versions up to "
-                f"{cls.VERSION}. Install the same version of lakehouse in both environments",
+                f"a {title} document of version {version} was written by a newer lakehouse; this one reads versions up "
+                f"to {cls.VERSION}. Install the same version of lakehouse in both environments",
                 version=version,
             )
         try:
             decoded: Self = _decode_dataclass(cls, mapping)
         except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"not a {title}: {error}; expected {_names(cls)}: {_excerpt(mapping)}") from error
+            raise UserError(f"not a {title} document: {error}; expected {_names(cls)}: {_excerpt(mapping)}") from error
         return decoded
 
     @classmethod
@@ -79,7 +81,7 @@ class Document:
             mapping = parse_json(text)
         except ValueError as error:
             raise UserError(
-                f"not a {_title(cls)}: {error}; expected JSON with {_names(cls)}: {text[:200]!r}"
+                f"not a {_title(cls)} document: {error}; expected JSON with {_names(cls)}: {text[:200]!r}"
             ) from error
         return cls.from_mapping(mapping)
 

@@ -62,7 +62,7 @@ def test_document_round_trips_through_json_with_snake_case_keys() -> None:
 
 
 def test_newer_version_is_refused_with_both_versions_and_the_remedy() -> None:
-    with pytest.raises(UserError, match=r"sample report of version 3 .* up to 2\. Install the same version"):
+    with pytest.raises(UserError, match=r"sample report document of version 3 .* up to 2\. Install the same version"):
         SampleReport.from_mapping({"version": 3, "color": "red"})
 
 
@@ -94,7 +94,7 @@ def test_unknown_field_is_ignored_so_that_fields_can_be_added() -> None:
     ],
 )
 def test_wrong_value_is_refused_with_the_field_and_the_value(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=f"not a sample report: .*{message}"):
+    with pytest.raises(UserError, match=f"not a sample report document: .*{message}"):
         SampleReport.from_mapping({"version": 2, "color": "red", **changes})
 
 
