@@ -57,7 +57,6 @@ PENDING: tuple[str, ...] = (
     "lakehouse/core/table",
     "lakehouse/core/timeline",
     "lakehouse/model",
-    "lakehouse/platform/catalog",
     "lakehouse/platform/ingest",
     "lakehouse/platform/metastore",
     "lakehouse/platform/publish",

@@ -52,7 +52,6 @@ MANY_PARAMETERS: frozenset[str] = frozenset(
         "lakehouse/core/table/table.py:create",
         "lakehouse/core/timeline/locks/lease.py:__init__",
         "lakehouse/model/instant.py:where",
-        "lakehouse/platform/catalog/run_history.py:end",
         "lakehouse/platform/ingest/sample_data.py:_order_events",
         "lakehouse/platform/ingest/sample_data.py:_trip_events",
         "lakehouse/platform/ingest/sample_data.py:generate",

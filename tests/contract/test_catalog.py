@@ -1,4 +1,4 @@
-"""What a catalog does on every database: names, specs, policies, leases, and the scheduler's memory."""
+"""Contract of the catalog on SQLite and PostgreSQL: tables, specs, policies, leases and the history of runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
-from lakehouse.platform.catalog.run_history import Decision, RunState
+from lakehouse.platform.catalog.run_history import Decision, RunOutcome, RunState
 from lakehouse.platform.catalog.spec_sync import SpecState, synchronise
 from lakehouse.spec.folder import read_specs
 from lakehouse.spec.table import TableSpec, parse_spec
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.ms = 1_760_000_000_000
@@ -41,7 +41,7 @@ class Clock:
 
 @pytest.fixture(params=("sqlite", "postgresql"))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database of each kind."""
+    """The URL of an empty database of each kind."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/catalog.db"
         return
@@ -84,7 +84,7 @@ def spec(location: Path, name: str = "sales.orders", **more: object) -> TableSpe
 ROWS = pa.table({"id": ["a", "b"], "day": ["1", "2"], "ts": [1, 1], "v": [10, 20]})
 
 
-def test_a_table_is_created_listed_loaded_and_dropped(catalog: Catalog, tmp_path: Path) -> None:
+def test_table_can_be_created_listed_loaded_and_dropped(catalog: Catalog, tmp_path: Path) -> None:
     table = catalog.create_table(spec(tmp_path / "orders"))
     table.upsert(ROWS)
     assert catalog.list_namespaces() == ("sales",)
@@ -98,7 +98,7 @@ def test_a_table_is_created_listed_loaded_and_dropped(catalog: Catalog, tmp_path
     assert not (tmp_path / "orders").exists() or not list((tmp_path / "orders").rglob("*.parquet"))
 
 
-def test_what_exists_is_registered_with_a_spec_made_of_its_properties(catalog: Catalog, tmp_path: Path) -> None:
+def test_existing_table_is_registered_with_a_spec_from_its_properties(catalog: Catalog, tmp_path: Path) -> None:
     options = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
     Table.create(
         str(tmp_path / "t"),
@@ -113,57 +113,57 @@ def test_what_exists_is_registered_with_a_spec_made_of_its_properties(catalog: C
     found = catalog.entry("t").spec
     assert found.record_key == ("id",) and found.ordering == ("ts",) and found.type == "MERGE_ON_READ"
     assert found.index is not None and found.index.buckets == 3
-    with pytest.raises(UserError, match=r"is in this catalog already, as default\.t"):
+    with pytest.raises(UserError, match=r"is already in this catalog, as default\.t"):
         catalog.register_table("default.other", str(tmp_path / "t"))
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already"):
         catalog.register_table("default.t", str(tmp_path / "u"))
 
 
-def test_a_name_that_nobody_knows_is_an_error_with_the_nearest_one(catalog: Catalog, tmp_path: Path) -> None:
+def test_unknown_and_invalid_names_raise_user_error_with_the_nearest_name(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table(spec(tmp_path / "orders"))
     with pytest.raises(UserError, match=r"no table sales\.order in this catalog\. Did you mean 'sales\.orders'"):
         catalog.load_table("sales.order")
-    with pytest.raises(UserError, match="drop them"):
+    with pytest.raises(UserError, match="drop them first"):
         catalog.drop_namespace("sales")
     with pytest.raises(UserError, match="letters, digits"):
         catalog.create_namespace("a b")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="already"):
         catalog.create_namespace("sales")
 
 
-def test_versions_of_a_spec_are_kept_and_the_last_one_is_in_force(catalog: Catalog, tmp_path: Path) -> None:
+def test_update_spec_keeps_all_versions_and_puts_the_last_in_force(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table(spec(tmp_path / "orders"))
     changed = spec(tmp_path / "orders", services="{compaction: {max_delta_commits: 3}}")
     assert catalog.update_spec(changed, author="ada") == 2
     assert catalog.update_spec(changed) == 2
     assert [version for version, _ in catalog.specs("sales.orders")] == [1, 2]
     assert catalog.settings("sales.orders", "compaction").options == {"hoodie.compact.inline.max.delta.commits": "3"}
-    with pytest.raises(UserError, match="lies at"):
+    with pytest.raises(UserError, match="is at"):
         catalog.update_spec(spec(tmp_path / "elsewhere"))
     with pytest.raises(UserError, match="record_key"):
         catalog.update_spec(parse_spec(f"table: sales.orders\nlocation: {tmp_path}/orders\nrecord_key: ts", source="x"))
 
 
-def test_many_enter_one_table_at_once(catalog: Catalog, tmp_path: Path) -> None:
+def test_concurrent_registrations_create_one_entry(catalog: Catalog, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        entered = list(pool.map(lambda _: catalog.ensure_table(spec(tmp_path / "orders")), range(4)))
-    assert len({entry.id for entry in entered}) == 1
+        entries = list(pool.map(lambda _: catalog.ensure_table(spec(tmp_path / "orders")), range(4)))
+    assert len({entry.id for entry in entries}) == 1
     assert catalog.ensure_table(spec(tmp_path / "orders", type="COPY_ON_WRITE")).spec_version == 1
     changed = spec(tmp_path / "orders", services="{compaction: {max_delta_commits: 3}}")
     assert catalog.ensure_table(changed).spec_version == 2
 
 
-def test_policies_are_inherited_from_namespace_to_table_to_partitions(catalog: Catalog, tmp_path: Path) -> None:
+def test_settings_are_inherited_from_namespace_to_table_to_partitions(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table(spec(tmp_path / "orders"))
     catalog.set_policy("sales", "compaction", {"max_delta_commits": 9, "trigger": "NUM_OR_TIME"})
     catalog.set_policy("sales.orders", "compaction", {"max_delta_commits": 4})
     catalog.set_policy("sales.orders", "compaction", {"priority": 5}, pattern="day=2026-.*")
-    told = catalog.settings("sales.orders", "compaction")
-    assert told.options == {
+    settings = catalog.settings("sales.orders", "compaction")
+    assert settings.options == {
         "hoodie.compact.inline.max.delta.commits": "4",
         "hoodie.compact.inline.trigger.strategy": "NUM_OR_TIME",
     }
-    assert told.priority == 1.0
+    assert settings.priority == 1.0
     assert catalog.settings("sales.orders", "compaction", partition="day=2026-01-31").priority == 5.0
     assert catalog.settings("sales.orders", "compaction", partition="day=2025-01-31").priority == 1.0
     assert catalog.remove_policy("sales.orders", "compaction")
@@ -183,22 +183,24 @@ def test_policies_are_inherited_from_namespace_to_table_to_partitions(catalog: C
         ({"max_delta_commits": "many"}, "many"),
     ],
 )
-def test_a_setting_that_no_policy_has_is_refused(catalog: Catalog, settings: dict[str, object], message: str) -> None:
+def test_policy_with_an_unknown_setting_or_scope_is_refused(
+    catalog: Catalog, settings: dict[str, object], message: str
+) -> None:
     catalog.create_namespace("sales")
     with pytest.raises(UserError, match=message):
         catalog.set_policy("sales", "compaction", settings)
     with pytest.raises(UserError, match="neither a namespace nor"):
         catalog.set_policy("sale", "compaction", {})
-    with pytest.raises(UserError, match="only the partitions of one table"):
+    with pytest.raises(UserError, match="needs a table"):
         catalog.set_policy("sales", "compaction", {}, pattern="a")
 
 
-def test_one_of_many_has_a_lease_and_tokens_only_grow(catalog: Catalog, clock: Clock) -> None:
+def test_lease_has_one_holder_and_fencing_tokens_grow(catalog: Catalog, clock: Clock) -> None:
     leases = catalog.leases
     with ThreadPoolExecutor(8) as pool:
-        taken = [lease for lease in pool.map(lambda n: leases.acquire("k", f"run{n}", 1000), range(8)) if lease]
-    assert len(taken) == 1
-    (first,) = taken
+        acquired = [lease for lease in pool.map(lambda n: leases.acquire("k", f"run{n}", 1000), range(8)) if lease]
+    assert len(acquired) == 1
+    (first,) = acquired
     clock.ms += 900
     assert leases.renew(first, 1000).expires_ms == clock.ms + 1000
     clock.ms += 999
@@ -206,38 +208,39 @@ def test_one_of_many_has_a_lease_and_tokens_only_grow(catalog: Catalog, clock: C
     clock.ms += 1
     second = leases.acquire("k", "other", 1000)
     assert second is not None and second.token > first.token
-    with pytest.raises(RetryableError, match="went to other"):
+    with pytest.raises(RetryableError, match="other took over the lease"):
         leases.renew(first, 1000)
     leases.release(first)
     assert leases.holder("k") == second
     again = leases.acquire("k", "other", 1000)
-    assert again is not None and again.token > second.token, "a retry of the same run goes on, with a number of its own"
+    assert again is not None and again.token > second.token, "a retry of the same run acquires it with a new token"
     leases.release(again)
     assert leases.holder("k") is None
     third = leases.acquire("k", "third", 1000)
     assert third is not None and third.token > again.token
 
 
-def test_requests_are_taken_by_a_run_and_open_again_if_it_fails(catalog: Catalog, tmp_path: Path) -> None:
+def test_requests_are_taken_by_a_run_and_reopened_if_it_fails(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table(spec(tmp_path / "orders"))
     table, history = catalog.entry("sales.orders").id, catalog.history
     history.request(table, "clustering", {"partitions": ["1"]}, requested_by="ada")
-    (wish,) = history.open_requests(table, "clustering")
-    assert wish.parameters == {"partitions": ["1"]} and wish.requested_by == "ada"
+    (request,) = history.open_requests(table, "clustering")
+    assert request.parameters == {"partitions": ["1"]} and request.requested_by == "ada"
     assert history.start("run-1", table, "clustering", {"bytes": 100}) == 1
     assert history.open_requests(table, "clustering") == ()
     assert history.running("clustering") == ((table, "clustering"),)
-    history.end("run-1", table, "clustering", RunState.FAILED, error="disk full")
+    history.end("run-1", table, "clustering", RunOutcome(state=RunState.FAILED, error="disk full"))
     assert len(history.open_requests(table, "clustering")) == 1
     assert history.start("run-1", table, "clustering", {"bytes": 100}) == 2
-    history.end("run-1", table, "clustering", RunState.COMMITTED, instant="20260101", actual={"bytes": 90})
+    committed = RunOutcome(state=RunState.COMMITTED, instant="20260101", actual={"bytes": 90})
+    history.end("run-1", table, "clustering", committed)
     (run,) = history.runs(table, "clustering")
     assert (run.state, run.tries, run.actual, run.predicted) == (RunState.COMMITTED, 2, {"bytes": 90}, {"bytes": 100})
     assert history.open_requests(table, "clustering") == () and history.running() == ()
     assert history.bytes_since(["clustering", "clean"], 0) == {"clustering": 90, "clean": 0}
 
 
-def test_the_newest_decisions_are_kept(catalog: Catalog, tmp_path: Path) -> None:
+def test_history_keeps_the_newest_decisions(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table(spec(tmp_path / "orders"))
     table = catalog.entry("sales.orders").id
     for number in range(60):
@@ -248,7 +251,7 @@ def test_the_newest_decisions_are_kept(catalog: Catalog, tmp_path: Path) -> None
     assert found[0].inputs == {"n": 59} and found[0].due
 
 
-def test_many_edit_one_policy_and_nothing_is_lost(catalog: Catalog) -> None:
+def test_concurrent_edits_of_one_policy_are_all_kept(catalog: Catalog) -> None:
     catalog.create_namespace("sales")
     names = ("max_delta_commits", "max_delta_seconds", "target_io_mb", "target_partitions")
     catalog.set_policy("sales", "compaction", {"priority": 2})
@@ -262,7 +265,7 @@ def test_many_edit_one_policy_and_nothing_is_lost(catalog: Catalog) -> None:
         assert name in str(stored.settings)
 
 
-def test_two_synchronisations_at_once_make_one_version(catalog: Catalog, tmp_path: Path) -> None:
+def test_concurrent_synchronisations_make_one_version(catalog: Catalog, tmp_path: Path) -> None:
     path = tmp_path / "orders.yaml"
     text = f"table: sales.orders\nlocation: {tmp_path}/orders\nrecord_key: id\nservices: {{clean: {{priority: %s}}}}\n"
     for number, rounds in enumerate((SpecState.ENTERED, SpecState.CHANGED), 1):
@@ -279,7 +282,7 @@ def test_two_synchronisations_at_once_make_one_version(catalog: Catalog, tmp_pat
     ]
 
 
-def test_the_schema_is_that_of_the_models(catalog: Catalog) -> None:
+def test_migrated_schema_equals_the_models(catalog: Catalog) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 

@@ -29,7 +29,7 @@ from lakehouse.core.storage.protocol import TEMPORARY_SUFFIX
 from lakehouse.model.commit import Operation
 from lakehouse.platform.catalog import connect
 from lakehouse.platform.catalog.catalog import Catalog
-from lakehouse.platform.catalog.run_history import Run, RunState
+from lakehouse.platform.catalog.run_history import Run, RunOutcome, RunState
 from lakehouse.platform.services import run as runs
 from tests.support.killed import leftovers
 from tests.support.postgresql import Server, server
@@ -327,7 +327,9 @@ def test_a_run_that_died_is_shown_as_such_and_what_was_asked_of_it_is_asked_agai
         assert dead is not None and dead.state is RunState.DIED
         assert not catalog.history.running()
         # A run that was only suspended tells how it ended.
-        catalog.history.end("dead", table_id, "compaction", RunState.FAILED, error="lost", tries=1)
+        catalog.history.end(
+            "dead", table_id, "compaction", RunOutcome(state=RunState.FAILED, error="lost"), try_number=1
+        )
         late = catalog.history.run("dead", table_id, "compaction")
         assert late is not None and (late.state, late.error) == (RunState.FAILED, "lost")
 

@@ -282,7 +282,7 @@ def test_what_contradicts_the_table_is_refused(ingestion: Ingestion) -> None:
         replace(good, delete_field="name", delete_marker="gone"),
     ):
         ingestion.spec = changed
-        with pytest.raises(UserError, match=r"but the table at .* was made with"):
+        with pytest.raises(UserError, match=r"but the table at .* was created with"):
             ingestion.run()
     ingestion.spec = replace(good, options={"hoodie.parquet.max.file.sise": "1"})
     with pytest.raises(UserError, match=r"hoodie\.parquet\.max\.file\.size"):

@@ -1,11 +1,11 @@
-"""Tables by name: namespaces, tables, the versions of their specs, and the policies of their services.
+"""Catalog of tables: namespaces, tables, versions of specs, and policies of services, in one database.
 
     catalog = load_catalog("prod")
     catalog.register_table("sales.orders", "s3://lake/sales/orders")
     catalog.load_table("sales.orders").scan(where="day = '2026-01-31'")
 
-What a service is told comes from the widest to the narrowest, each name by itself: the namespace's policy, the spec's
-`services:` section, the table's policy, the policy of the partitions that match a pattern.
+The settings of a service are merged in this order, and a later one overrides an earlier one setting by setting: the
+namespace's policy, the spec's `services:` section, the table's policy, the policies of partitions that match a pattern.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from lakehouse.spec.services import ServiceSettings, service_settings, setting_o
 from lakehouse.spec.table import TableSpec, parse_spec
 
 _NAMESPACE = "default"
-_KEPT_SPECS = 10_000
-#: More tables than these are cheaper found among all.
+_CACHED_SPECS = 10_000
+#: Up to this many tables are loaded one by one; for more, all tables are loaded with one query.
 _FEW = 20
 _LONGEST_AUTHOR, _LONGEST_SOURCE = 512, 1000
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -64,9 +64,9 @@ _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
-    """A table that the catalog knows; `spec` is the version in force.
+    """A registered table with the version of its spec that is in force.
 
-    `author` put it in force at `changed_ms`; `source` is the file that it came from.
+    `author` put this version in force at `changed_ms` (UTC milliseconds). `source` is the path of its file.
     """
 
     id: int
@@ -81,13 +81,13 @@ class TableEntry:
 
     @property
     def identifier(self) -> str:
-        """The table's full name."""
+        """Return the full name, `namespace.table`."""
         return f"{self.namespace}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecVersion:
-    """One version of a table's spec: who put it in force, when (UTC milliseconds), and from which file."""
+    """One version of a table's spec with its author, creation time (UTC milliseconds) and source file."""
 
     version: int
     spec: TableSpec
@@ -97,14 +97,14 @@ class SpecVersion:
 
 
 def full_name(identifier: str) -> str:
-    """Return `namespace.table`; raise UserError for what cannot be the name of a table."""
+    """Return the full name `namespace.table`; raise UserError for an invalid name."""
     return ".".join(_parse(identifier))
 
 
 def document_of(spec: TableSpec) -> dict[str, Any]:
-    """Return a spec as the catalog keeps it: as it is written, with `${VAR}` unresolved.
+    """Return the document that the catalog stores for a spec, with `${VAR}` unresolved.
 
-    Raises UserError for a spec made in Python that holds a secret; specs in files are refused when they are read.
+    Raises UserError if the spec contains a secret. Specs in files are checked when they are read.
     """
     refuse_secrets({**spec.options, **(spec.ingest.source.options if spec.ingest else {})}, f"the spec of {spec.table}")
     return spec.to_mapping()
@@ -113,19 +113,19 @@ def document_of(spec: TableSpec) -> dict[str, Any]:
 def load_catalog(name: str = DEFAULT, *, clock: Clock | None = None) -> Catalog:
     """Open a catalog by its name or URL (see `lakehouse.platform.catalog.connect`).
 
-    Raises UserError naming the variable or the command that is missing, RetryableError if the database does not answer.
+    Raises UserError if no URL is configured or the schema is outdated, RetryableError if the database does not answer.
     """
     return Catalog(Database(catalog_url(name, os.environ)), clock or SystemClock())
 
 
 def open_table(entry: TableEntry, policies: ServicePolicies, options: Mapping[str, str] | None = None) -> Table:
-    """Open a table with the options of its spec and policies, and `options` on top; nothing is asked of the catalog."""
-    told = policies.options(entry.namespace, entry.name, entry.spec)
-    return Table.open(entry.location, options={**told, **(options or {})}, allowed_functions=entry.spec.functions)
+    """Open a table with the options of its spec and policies, overridden by `options`; does not query the catalog."""
+    declared = policies.options(entry.namespace, entry.name, entry.spec)
+    return Table.open(entry.location, options={**declared, **(options or {})}, allowed_functions=entry.spec.functions)
 
 
 class Catalog:
-    """Tables, policies and the scheduler's memory in one database."""
+    """Tables, policies, leases and the history of runs in one database."""
 
     def __init__(self, database: Database, clock: Clock, timers: Timers | None = None) -> None:
         self.database, self.clock, self.timers = database, clock, timers or SystemTimers()
@@ -137,23 +137,23 @@ class Catalog:
         self.close()
 
     def close(self) -> None:
-        """Close the connections to the database; the catalog opens new ones when it is used again."""
+        """Close the connections to the database; a later call opens new ones."""
         self.database.close()
 
     @cached_property
     def leases(self) -> RunLeases:
-        """Who may run what."""
+        """Return the leases of runs."""
         return RunLeases(self.database, self.clock, self.timers)
 
     @cached_property
     def history(self) -> RunHistory:
-        """Requests, decisions and runs."""
+        """Return the requests, decisions and runs of services."""
         return RunHistory(self.database, self.clock)
 
     def create_namespace(
         self, name: str, properties: Mapping[str, str] | None = None, *, exist_ok: bool = False
     ) -> None:
-        """Create a namespace; raise UserError for a bad name, and for one that exists unless `exist_ok`."""
+        """Create a namespace; raise UserError for an invalid name, or an existing one unless `exist_ok`."""
         _check_part("namespace", name)
         row = NamespaceRow(name=name, properties=dict(properties or {}), created_ms=self.clock.now_ms())
         try:
@@ -174,19 +174,21 @@ class Catalog:
             return tuple(session.scalars(select(NamespaceRow.name).order_by(NamespaceRow.name)))
 
     def drop_namespace(self, name: str) -> None:
-        """Drop a namespace and its policies; raise UserError while tables are in it."""
+        """Drop a namespace and its policies; raise UserError if it contains tables."""
         tables = self.list_tables(name)
         if tables:
-            raise UserError(f"namespace {name!r} holds {len(tables)} tables, such as {tables[0].identifier}; drop them")
+            raise UserError(
+                f"namespace {name!r} contains {len(tables)} tables, such as {tables[0].identifier}; drop them first"
+            )
         with self.database.session() as session:
             session.execute(delete(PolicyRow).where(PolicyRow.namespace == name))
             session.execute(delete(NamespaceRow).where(NamespaceRow.name == name))
 
     def create_table(self, spec: TableSpec, *, author: str = "") -> Table:
-        """Make the table that a spec declares, or take the one that is there already if it agrees, and enter it.
+        """Create the table that a spec declares, or accept a matching existing one, and register it.
 
-        Raises UserError if the name or the place is another table's in this catalog, or the spec contradicts the table
-        or the namespace's policies.
+        Raises UserError if this catalog has another table of this name or location, or if the spec contradicts the
+        existing table or the namespace's policies.
         """
         identifier = _parse(spec.table)
         location = location_of(spec, os.environ)
@@ -198,25 +200,25 @@ class Catalog:
         return self.load_table(spec.table)
 
     def ensure_table(self, spec: TableSpec, *, author: str = "") -> TableEntry:
-        """Make sure that the table of a spec exists and is known by just this spec; return what is known of it."""
+        """Create and register the table of a spec if needed, put the spec in force, and return the catalog entry."""
         if not self.table_exists(spec.table):
             try:
                 self.create_table(spec, author=author)
             except LakehouseError:
-                # Another one may have entered it in the same moment; then the specs are compared below.
+                # Another process may have registered it concurrently. update_spec then compares the specs.
                 if not self.table_exists(spec.table):
                     raise
         self.update_spec(spec, author=author)
         return self.entry(spec.table)
 
     def table_exists(self, identifier: str) -> bool:
-        """Return whether there is a table of this name."""
+        """Return whether a table of this name is registered."""
         namespace, name = _parse(identifier)
         with self.database.session() as session:
             return session.scalar(select(TableRow.id).filter_by(namespace=namespace, name=name)) is not None
 
     def register_table(self, identifier: str, location: str, *, author: str = "") -> Table:
-        """Enter a Hudi table that exists, with a spec made from its properties; nothing is written to the table."""
+        """Register an existing Hudi table with a spec derived from its properties; the table is not changed."""
         parts = _parse(identifier)
         place = resolve(location, os.environ, name="location")
         self._refuse_known(parts, place)
@@ -226,47 +228,47 @@ class Catalog:
         return self.load_table(identifier)
 
     def load_table(self, identifier: str, *, options: Mapping[str, str] | None = None) -> Table:
-        """Open a table with the options of its spec and its policies, and `options` on top."""
+        """Open a table with the options of its spec and policies, overridden by `options`."""
         entry = self.entry(identifier)
         return open_table(entry, self.policies(entry.namespace), options or {})
 
     def list_tables(self, namespace: str | None = None) -> tuple[TableEntry, ...]:
-        """Return the tables of a namespace, or all, by name."""
+        """Return the tables of a namespace, or of all namespaces, sorted by name."""
         with self.database.session() as session:
             return _entries(session, namespace)
 
     def entry(self, identifier: str) -> TableEntry:
-        """Return what the catalog knows of a table; raise UserError naming the nearest one if it knows none."""
+        """Return the entry of a table; raise UserError with the nearest known name if it is not registered."""
         with self.database.session() as session:
             row = self._row(session, identifier)
             spec = session.get(SpecRow, (row.id, row.spec_version))
-            assert spec is not None, "a table is entered with its spec"
+            assert spec is not None, "a table is registered with its spec"
             return _entry(row, spec)
 
     def entries(self, identifiers: str | Sequence[str]) -> tuple[TableEntry, ...]:
-        """Return what the catalog knows of some tables, each once; see `entry` for errors."""
-        asked = dict.fromkeys(".".join(_parse(identifier)) for identifier in text_list(identifiers, "identifiers"))
-        if len(asked) <= _FEW:
-            return tuple(self.entry(identifier) for identifier in asked)
-        known = {entry.identifier: entry for entry in self.list_tables()}
-        return tuple(known.get(identifier) or self.entry(identifier) for identifier in asked)
+        """Return the entries of some tables, without duplicates; see `entry` for errors."""
+        names = dict.fromkeys(".".join(_parse(identifier)) for identifier in text_list(identifiers, "identifiers"))
+        if len(names) <= _FEW:
+            return tuple(self.entry(name) for name in names)
+        by_name = {entry.identifier: entry for entry in self.list_tables()}
+        return tuple(by_name.get(name) or self.entry(name) for name in names)
 
     def update_spec(self, spec: TableSpec, *, author: str = "") -> int:
-        """Put a new version of a table's spec in force; return its number (the old one if nothing differs).
+        """Put a new version of a table's spec in force and return its number; an equal spec makes no new version.
 
-        Two writers of one version make it once. Raises UserError if it moves the table, declares keys that the table
-        was not made with, or contradicts policies.
+        Two concurrent calls with one spec make one version. Raises UserError if the spec has another location, declares
+        other keys than the table has, or contradicts policies.
         """
         entry = self.entry(spec.table)
         placed = _placed(spec, location_of(spec, os.environ))
         if placed.location != entry.location:
-            raise UserError(f"{entry.identifier} lies at {entry.location}, and the spec says {placed.location}")
+            raise UserError(f"{entry.identifier} is at {entry.location}, but the spec declares {placed.location}")
         self.policies(entry.namespace).check(entry.namespace, entry.name, placed)
         create_declared_table(placed, placed.write_options(), Env(storage=open_storage(entry.location)), exist_ok=True)
         with self.database.session() as session:
             row = self._row(session, spec.table, lock=True)
             newest = session.get(SpecRow, (row.id, row.spec_version))
-            # Two texts of one place are no difference.
+            # The location may be written in several ways, which is no difference.
             versions = [document_of(spec), *([] if newest is None else [newest.document])]
             if len({_yaml({**document, "location": row.location}) for document in versions}) < len(versions):
                 return row.spec_version
@@ -295,14 +297,14 @@ class Catalog:
             )
 
     def drop_table(self, identifier: str, *, purge: bool = False) -> tuple[str, ...]:
-        """Forget a table and what was recorded of it; with `purge` delete its files too.
+        """Remove a table, its specs, policies and history from the catalog; with `purge` also delete its files.
 
-        Returns the directories below its location that a purge left: tables of their own, and symbolic links.
+        Returns the directories below its location that a purge kept: nested tables, and symbolic links.
         """
         entry = self.entry(identifier)
-        left = purge_table(open_storage(entry.location, follow_links=True)) if purge else ()
+        kept = purge_table(open_storage(entry.location, follow_links=True)) if purge else ()
         with self.database.session() as session:
-            # A pass that writes decisions down meanwhile is waited for, so that none of them comes after.
+            # Wait for a scheduler that records decisions, so that it adds none after the deletion.
             session.execute(select(TableRow.id).where(TableRow.id == entry.id).with_for_update())
             for table in (DecisionRow, RequestRow, RunRow, SpecRow):
                 session.execute(delete(table).where(table.table_id == entry.id))
@@ -310,23 +312,31 @@ class Catalog:
             session.execute(delete(PolicyRow).where(mine))
             session.execute(delete(TableRow).where(TableRow.id == entry.id))
         self.leases.forget(f"{entry.identifier}/")
-        return left
+        return kept
 
     def set_policy(
         self, scope: str, service: str, settings: Mapping[str, Any], *, pattern: str = "", replace: bool = False
     ) -> None:
-        """Set some settings of a service (or all, with `replace`) for a namespace, a table, or some of its partitions.
+        """Set settings of a service for a namespace, a table, or partitions of a table.
 
-        `pattern` is a regular expression that a whole partition path must match. Raises UserError for a scope that is
-        neither a namespace nor a table, for settings that no policy has, and for those that, together with what is
-        inherited, contradict each other for the scope or for a table in it.
+        Args:
+            scope: a namespace, or `namespace.table`.
+            service: name of the service.
+            settings: values by name; other settings of the scope are kept.
+            pattern: a regular expression that the whole path of a partition must match; empty for all.
+            replace: remove the other settings of the scope.
+
+        Raises:
+            UserError: the scope or a setting is unknown, or the settings contradict inherited ones, for the scope or
+            for
+                a table in it.
         """
         refuse_secrets(setting_options(service, settings), "a policy of the catalog")
         namespace, name = self._scope(scope)
         if pattern:
             _check_pattern(pattern, name)
         with self.database.session() as session:
-            # One edit at a time: two that are right by themselves may contradict each other.
+            # Serialise edits: two edits that are each consistent may contradict each other.
             session.get(NamespaceRow, namespace, with_for_update={"key_share": True})
             query = select(PolicyRow).filter_by(namespace=namespace, name=name, pattern=pattern, service=service)
             row = session.scalar(query.with_for_update())
@@ -341,9 +351,9 @@ class Catalog:
             _check_policies(session, namespace, name)
 
     def remove_policy(self, scope: str, service: str, *, pattern: str = "") -> bool:
-        """Remove the settings of a scope, which inherits again; return whether there were any.
+        """Remove the settings of a scope, so that it inherits again; return whether there were any.
 
-        Raises UserError if what is inherited then contradicts itself.
+        Raises UserError if the inherited settings contradict each other.
         """
         namespace, name = self._scope(scope)
         mine = delete(PolicyRow).filter_by(namespace=namespace, name=name, pattern=pattern, service=service)
@@ -354,14 +364,14 @@ class Catalog:
             return removed
 
     def settings(self, identifier: str, service: str, *, partition: str | None = None) -> ServiceSettings:
-        """Return what a service is told about a table, or about one of its partitions."""
+        """Return the merged settings of a service for a table, or for one of its partitions."""
         entry = self.entry(identifier)
         policies = self.policies(entry.namespace)
-        told = policies.settings_of(entry.namespace, entry.name, entry.spec.services, service, partition)
-        return service_settings(service, told)
+        settings = policies.settings_of(entry.namespace, entry.name, entry.spec.services, service, partition)
+        return service_settings(service, settings)
 
     def policies(self, namespace: str | None = None) -> ServicePolicies:
-        """Return the policies of a namespace with all its tables, or of all namespaces, by one query."""
+        """Return the policies of a namespace and its tables, or of all namespaces, with one query."""
         with self.database.session() as session:
             return _policies(session, namespace)
 
@@ -400,19 +410,18 @@ class Catalog:
     def _refuse_known(self, identifier: tuple[str, str], location: str) -> None:
         namespace, name = identifier
         if self.table_exists(f"{namespace}.{name}"):
-            raise UserError(f"table {namespace}.{name} exists already in this catalog; drop it first", table=name)
+            raise UserError(f"table {namespace}.{name} is already in this catalog; drop it first", table=name)
         with self.database.session() as session:
             other = session.scalar(select(TableRow).filter_by(location=location))
             if other is not None:
                 raise UserError(
-                    f"{location} is in this catalog already, as {other.namespace}.{other.name}", location=location
+                    f"{location} is already in this catalog, as {other.namespace}.{other.name}", location=location
                 )
             nested = _around_or_inside(session, location)
             if nested is not None:
                 raise UserError(
-                    f"{location} and {nested.location}, where the table {nested.namespace}.{nested.name} is, lie "
-                    "inside each other: services of one would take files of the other for theirs. Choose a place "
-                    "beside it.",
+                    f"{location} and {nested.location}, the location of {nested.namespace}.{nested.name}, are nested: "
+                    "services of one table would treat files of the other as its own. Choose a location outside of it.",
                     location=location,
                 )
 
@@ -424,7 +433,7 @@ class Catalog:
             known = [f"{space}.{table}" for space, table in session.execute(select(TableRow.namespace, TableRow.name))]
             raise UserError(
                 f"no table {namespace}.{name} in this catalog.{nearest(f'{namespace}.{name}', known)} `lakehouse table "
-                "list` lists all; `lakehouse table register` enters one that exists",
+                "list` lists all; `lakehouse table register` registers an existing table",
                 table=identifier,
             )
         return row
@@ -441,13 +450,14 @@ def _parse(identifier: str) -> tuple[str, str]:
 def _check_part(kind: str, name: str) -> None:
     if not _PART.fullmatch(name):
         raise UserError(
-            f"{kind} {name!r}: up to 200 letters, digits, '_' and '-' are a name; a table is namespace.table", name=name
+            f"{kind} {name!r} is no valid name: use up to 200 letters, digits, '_' and '-'; a table is namespace.table",
+            name=name,
         )
 
 
 def _check_pattern(pattern: str, table: str) -> None:
     if not table:
-        raise UserError(f"pattern {pattern!r}: only the partitions of one table can have a policy of their own")
+        raise UserError(f"pattern {pattern!r} needs a table: a namespace has no partitions; write namespace.table")
     compile_pattern(pattern, "pattern")
 
 
@@ -460,24 +470,24 @@ def _parsed(row: SpecRow, table: TableRow) -> TableSpec:
     return _read_spec(json.dumps(row.document), source)
 
 
-@lru_cache(_KEPT_SPECS)
+@lru_cache(_CACHED_SPECS)
 def _read_spec(document: str, source: str) -> TableSpec:
-    """Return the spec of a JSON document; a version never changes, so it is read once."""
+    """Return the spec of a JSON document. Versions are immutable, so the result is cached."""
     return parse_spec(_yaml(json.loads(document)), source=source)
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
-    """Return a document as YAML in its order, which counts for columns and for patterns of partitions."""
+    """Return a document as YAML in its order, which matters for columns and for patterns of partitions."""
     return str(yaml.dump(document, Dumper=_Dumper, sort_keys=False))
 
 
 def _around_or_inside(session: Session, location: str) -> TableRow | None:
-    """Return a table whose place lies inside of a location, or around it."""
+    """Return a table whose location is inside of a location, or contains it."""
     lead = location.rstrip("/")
     above = [f"{part}{end}" for part in itertools.accumulate(lead.split("/"), "{}/{}".format) for end in ("", "/")]
     around = TableRow.location.in_(above) | TableRow.location.startswith(f"{lead}/", autoescape=True)
     for row in session.scalars(select(TableRow).where(around)):
-        # SQLite compares beginnings without regard to case.
+        # SQLite compares prefixes case-insensitively.
         place = row.location.rstrip("/")
         if lead.startswith(f"{place}/") or place.startswith(f"{lead}/"):
             return row
@@ -512,7 +522,7 @@ def _policies(session: Session, namespace: str | None) -> ServicePolicies:
 
 
 def _check_policies(session: Session, namespace: str, name: str) -> None:
-    """Raise UserError if a table, or a namespace or any table in it, is now told what contradicts itself."""
+    """Raise UserError if the settings of a namespace, or of a table in the scope, contradict each other."""
     session.flush()
     policies = _policies(session, namespace)
     if not name:

@@ -1,12 +1,12 @@
-"""The catalog's database: which one, its sessions, and its schema.
+"""Connection to the catalog's database: its URL, sessions and schema.
 
     LAKEHOUSE_CATALOG          the URL of the default catalog, such as postgresql+psycopg://user:password@host/lakehouse
-    LAKEHOUSE_CATALOG_<NAME>   that of the catalog <name>
-                               either may also be file:/path, of a file that holds the URL, or airflow:<connection id>
-    neither                    SQLite in `LAKEHOUSE_HOME`/catalog.db, where LAKEHOUSE_HOME is set
+    LAKEHOUSE_CATALOG_<NAME>   the URL of the catalog <name>
+                               both also accept file:/path of a file with the URL, or airflow:<connection id>
+    neither                    SQLite in `LAKEHOUSE_HOME`/catalog.db, if LAKEHOUSE_HOME is set
 
-SQLite is for one host: its schema is brought up to date by whoever opens it. A database that is shared is changed by
-`lakehouse catalog upgrade`, and by nobody else.
+SQLite serves one host, and each process that opens it upgrades its schema. The schema of a shared database is changed
+only by `lakehouse catalog upgrade`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _MIGRATION_LOCK = 0x6C616B65
 
 
 def catalog_url(name: str, environ: Mapping[str, str]) -> str:
-    """Return the URL of a catalog: of a name by the environment, or `name` itself if it is one.
+    """Return the URL of a catalog: `name` itself if it is a URL, otherwise the URL that the environment configures.
 
-    Raises UserError naming the variable that is missing.
+    Raises UserError with the name of the missing variable.
     """
     if "://" in name:
         return name
@@ -63,12 +63,12 @@ def catalog_url(name: str, environ: Mapping[str, str]) -> str:
 
 
 def is_configured(environ: Mapping[str, str]) -> bool:
-    """Return whether there is a default catalog."""
+    """Return whether a default catalog is configured."""
     return bool(environ.get(VARIABLE) or environ.get(HOME))
 
 
 class Database:
-    """Sessions on the catalog's database, with a schema that is up to date."""
+    """Sessions on the catalog's database; the schema is checked or upgraded when it is opened."""
 
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
@@ -81,17 +81,17 @@ class Database:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Run one transaction: committed at the end, rolled back by an error; a lost connection is retryable."""
+        """Run one transaction: commit at the end, roll back after an error. Database errors become RetryableError."""
         with self._translated(), Session(self.engine) as session, session.begin():
             yield session
 
     def upgrade(self) -> str:
-        """Bring the schema to the newest revision, which is returned; two upgrades at once do it once."""
+        """Upgrade the schema to the newest revision and return it; concurrent upgrades are serialised."""
         with self._translated():
             return upgrade(self.engine)
 
     def close(self) -> None:
-        """Close the connections that wait for their next use."""
+        """Close the pooled connections."""
         self.engine.dispose()
 
     @contextmanager
@@ -110,24 +110,24 @@ class Database:
         if found != newest:
             self.close()
             raise UserError(
-                f"catalog {self.where} has schema {found or 'none'}, and this version of lakehouse needs {newest}: run "
-                "`lakehouse catalog upgrade`",
+                f"catalog {self.where} has schema revision {found or 'none'}, but this version of lakehouse needs "
+                f"{newest}; run `lakehouse catalog upgrade`",
                 catalog=self.where,
             )
 
 
 def is_duplicate(error: RetryableError) -> bool:
-    """Return whether a transaction failed because another one had entered the same thing first."""
+    """Return whether a transaction failed because another one inserted the same key first."""
     return isinstance(error.__cause__, IntegrityError)
 
 
 def is_outage(error: RetryableError) -> bool:
-    """Return whether it was the database that failed, which may be back soon."""
+    """Return whether the database failed, so that a later attempt may succeed."""
     return isinstance(error.__cause__, SQLAlchemyError)
 
 
 def upgrade(engine: Engine) -> str:
-    """Run the migrations that a database lacks; return its revision."""
+    """Run the missing migrations of a database; return its revision."""
     config = _config()
     with engine.connect() as connection:
         if engine.dialect.name == "postgresql":
@@ -147,15 +147,15 @@ def _engine(url: str) -> Engine:
         if parsed.get_backend_name() == "sqlite" and parsed.database:
             path = Path(os.path.abspath(parsed.database))
             private_folder(path.parent)
-            # SQLite gives its other files the mode of this one.
+            # SQLite creates its journal files with the mode of this file.
             private_file(path)
-        # A server that is gone without a word must not hold up a run for the minutes that TCP would wait.
-        patience = {"connect_timeout": _CONNECT_S} if parsed.get_backend_name() == "postgresql" else {}
-        engine = create_engine(parsed, pool_pre_ping=True, connect_args=patience)
+        # An unreachable server must not block a run for the minutes of a TCP timeout.
+        timeouts = {"connect_timeout": _CONNECT_S} if parsed.get_backend_name() == "postgresql" else {}
+        engine = create_engine(parsed, pool_pre_ping=True, connect_args=timeouts)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, TypeError, ValueError, OSError) as error:
-        # A URL that does not parse cannot be shown without its password.
+        # The password in a URL that does not parse cannot be hidden, so the URL is not shown.
         unreadable = isinstance(error, ArgumentError | ValueError)
-        why = "it is not the URL of a database" if unreadable else redact_text(str(error))
+        why = "it is not a database URL" if unreadable else redact_text(str(error))
         raise UserError(
             f"the catalog's URL cannot be used: {why}. Write postgresql+psycopg://user@host/database or "
             "sqlite:////path, and install the driver."
@@ -170,8 +170,7 @@ def _engine(url: str) -> Engine:
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
     del record
-    # Python's driver would begin transactions by itself, and late: two of them that read first and write then would
-    # both be refused.
+    # Python's driver begins transactions late. Two transactions that read first and then write would both fail.
     connection.isolation_level = None
     for pragma in ("journal_mode=WAL", f"busy_timeout={_BUSY_S * 1000}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
@@ -179,8 +178,8 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
 
 def _prepare_postgresql(connection: Any, record: Any) -> None:
     del record
-    # A process that is suspended within a transaction must not hold its rows for good; those who wait for them outlast
-    # the patience that its session has with it.
+    # A process that is suspended in a transaction must not lock its rows for ever. The lock timeout of waiting sessions
+    # is longer than this idle timeout.
     with connection.cursor() as cursor:
         cursor.execute(f"SET idle_in_transaction_session_timeout = {_IDLE_S * 1000}")
         cursor.execute(f"SET lock_timeout = {_BUSY_S * 1000}")

@@ -1,4 +1,4 @@
-"""The table that a spec declares: opened where it exists and agrees with the spec, made where there is none."""
+"""Open or create the table that a spec declares, and check that spec and table agree."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ from lakehouse.spec.table import TableSpec
 
 
 def open_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env) -> Table | None:
-    """Open the table at the spec's (resolved) location, None if there is none.
+    """Open the table at the resolved location of a spec; return None if there is none.
 
-    `options` are those of the run, the spec's included. Raises UserError if the table there has other keys than the
-    spec declares.
+    Args:
+        spec: the spec, with its location resolved.
+        options: the options of the spec and of the run.
+        env: the environment of the table.
+
+    Raises:
+        UserError: the table contradicts the spec, for example by other keys.
     """
     directory, _, name = PROPERTIES.rpartition("/")
     if not any(file.name.startswith(name) for file in env.storage.list_dir(directory)[0]):
@@ -30,11 +35,17 @@ def open_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env) -
 
 
 def create_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env, *, exist_ok: bool = False) -> Table:
-    """Create the table that the spec declares; its columns come with the first batch.
+    """Create the table that a spec declares; the first batch defines its columns.
 
-    Raises UserError for what does not fit together and for a merger that cannot be loaded.
+    Args:
+        spec: the spec, with its location resolved.
+        options: the options of the spec and of the run.
+        env: the environment of the table.
+        exist_ok: accept an existing table that agrees with the spec. Two concurrent runs then both succeed.
+
+    Raises:
+        UserError: settings contradict each other or the existing table, or the merger cannot be loaded.
     """
-    # Another run may make the table in the same moment: the first one does, both go on with it.
     table = Table.create(
         spec.location,
         name=spec.table,
@@ -59,20 +70,20 @@ def create_declared_table(spec: TableSpec, options: Mapping[str, str], env: Env,
 
 
 def _timestamp(spec: TableSpec) -> TimestampFormat | None:
-    """Return the one format of the TIMESTAMP partition columns; the default where the spec is silent."""
+    """Return the format of the TIMESTAMP partition columns, which is one for all of them; None if there are none."""
     declared = [column.timestamp or TimestampFormat() for column in spec.partition_by if column.type == "TIMESTAMP"]
     if any(other != declared[0] for other in declared):
         raise UserError(
-            f"table {spec.table}: a table has one timestamp format, and partition_by declares several; "
-            "give all TIMESTAMP columns the same"
+            f"table {spec.table}: partition_by declares several timestamp formats, but a table has one; "
+            "use the same format in all TIMESTAMP columns"
         )
     return declared[0] if declared else None
 
 
 def _check_agreement(spec: TableSpec, config: TableConfig) -> None:
-    """Raise UserError where the spec contradicts the table: keys and merging are settled when a table is made.
+    """Raise UserError if the spec contradicts the table, whose keys and merge rule were fixed at creation.
 
-    Of merging, what the spec is silent about is as the table has it.
+    Merge settings that the spec omits are not compared.
     """
     rule = config.merge_rule
     pairs: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -89,11 +100,15 @@ def _check_agreement(spec: TableSpec, config: TableConfig) -> None:
         "delete_field": (spec.delete_field, rule.delete_field),
         "delete_marker": (spec.delete_marker, rule.delete_marker),
     }
-    pairs |= {name: ((said,), (str(has or ""),)) for name, (said, has) in merging.items() if said is not None}
+    pairs |= {
+        name: ((declared,), (str(stored or ""),))
+        for name, (declared, stored) in merging.items()
+        if declared is not None
+    }
     for name, (declared, stored) in pairs.items():
         if declared != stored:
             raise UserError(
                 f"the spec of {spec.table} declares {name} [{', '.join(declared)}], but the table at {spec.location} "
-                f"was made with [{', '.join(stored)}]. Correct the spec, or make a new table at another location.",
+                f"was created with [{', '.join(stored)}]. Correct the spec, or create a new table at another location.",
                 name=name,
             )

@@ -1,4 +1,4 @@
-"""The spec that a table which exists already would have been declared with."""
+"""Derive a spec from the properties of an existing table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HASH_FIELD = "hoodie.bucket.index.hash.field"
 
 
 def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec:
-    """Return the spec of the table at `location`, to be known as `identifier`; its columns are not declared."""
+    """Return a spec with name `identifier` for the table at `location`; it declares no columns."""
     keys = config.keys
     document: dict[str, Any] = {
         "table": identifier,
@@ -30,7 +30,7 @@ def spec_of(config: TableConfig, *, identifier: str, location: str) -> TableSpec
         document["partition_by"] = _partitions(keys)
     index = stored_index_type(config.raw)
     if index.hashes_keys and config.raw.get(_BUCKETS):
-        # Whatever is no number is refused by the spec, with the field's name.
+        # The spec's parser refuses a value that is no number, with the name of the field.
         document["index"] = {"type": index.name, "buckets": config.raw[_BUCKETS]}
         if config.raw.get(_HASH_FIELD):
             document["index"]["hash_field"] = config.raw[_HASH_FIELD].split(",")

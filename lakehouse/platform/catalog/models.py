@@ -1,8 +1,8 @@
-"""The rows of the catalog. Times are UTC milliseconds, documents are JSON; names are unique where people use them.
+"""ORM classes of the catalog's tables. Times are UTC milliseconds, documents are JSON.
 
 namespaces ─< tables ─< specs (versions)         policies: of a namespace, of a table, of a table's partitions
                  ├────< requests ─┐
-                 ├────< decisions ┼─ runs        leases: who may run what, with a number that only grows
+                 ├────< decisions ┼─ runs        leases: of runs, with a growing fencing token
                  └────< runs ─────┘
 """
 
@@ -14,26 +14,26 @@ from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Inte
 from sqlalchemy import UniqueConstraint as Unique
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-#: Constraints have names of their own in every database, so that migrations can name them.
+#: Constraints have the same names in every database, so that migrations can refer to them.
 _NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
     "fk": "fk_%(table_name)s_%(column_0_N_name)s",
     "pk": "pk_%(table_name)s",
 }
-# SQLite numbers rows by itself only where the key is an INTEGER.
+# SQLite generates keys only for INTEGER columns.
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
 
 class Base(DeclarativeBase):
-    """Root of the catalog's tables."""
+    """Base class of the catalog's tables."""
 
     metadata = MetaData(naming_convention=_NAMING)
     type_annotation_map: ClassVar[dict[Any, Any]] = {dict[str, Any]: JSON, str: String(512), int: BigInteger}
 
 
 class NamespaceRow(Base):
-    """A group of tables, with properties for people."""
+    """A group of tables, with free-form properties."""
 
     __tablename__ = "lakehouse_namespaces"
 
@@ -43,7 +43,7 @@ class NamespaceRow(Base):
 
 
 class TableRow(Base):
-    """A known table. `spec_version` numbers the spec in force; the place and the name are those of that spec."""
+    """A registered table. `spec_version` is the version of the spec in force."""
 
     __tablename__ = "lakehouse_tables"
     __table_args__ = (Unique("namespace", "name"), Unique("location"))
@@ -57,9 +57,9 @@ class TableRow(Base):
 
 
 class SpecRow(Base):
-    """One version of a table's spec, as YAML would hold it; versions count from 1 and never change.
+    """One version of a table's spec as a document. Versions count from 1 and are immutable.
 
-    `author` is who put it in force, `source` the file that it came from.
+    `author` is the user that put it in force, `source` the path of its file.
     """
 
     __tablename__ = "lakehouse_specs"
@@ -75,7 +75,7 @@ class SpecRow(Base):
 class PolicyRow(Base):
     """Settings of one service for a namespace, a table (`name`) or the partitions of a table that match `pattern`.
 
-    Empty texts stand for "any", because databases do not agree on whether two nulls are equal.
+    Empty text means "any": databases differ in whether a unique constraint treats nulls as equal.
     """
 
     __tablename__ = "lakehouse_policies"
@@ -92,7 +92,7 @@ class PolicyRow(Base):
 
 
 class RequestRow(Base):
-    """Somebody wants a service to run, due or not. `run_id` is the run that took it."""
+    """A request to run a service, due or not. `run_id` is the run that took it."""
 
     __tablename__ = "lakehouse_requests"
     __table_args__ = (Index(None, "table_id", "service", "state"),)
@@ -108,7 +108,7 @@ class RequestRow(Base):
 
 
 class RunRow(Base):
-    """One run of one service on one table, over all its tries: what was predicted, and what came of it."""
+    """One run of a service on a table, over all its tries, with its predicted and actual numbers."""
 
     __tablename__ = "lakehouse_runs"
     __table_args__ = (Unique("run_id", "table_id", "service"), Index(None, "table_id", "service", "started_ms"))
@@ -128,7 +128,7 @@ class RunRow(Base):
 
 
 class DecisionRow(Base):
-    """Why a service was or was not to run at a moment: the newest per table and service, and those that led to runs."""
+    """A decision of the scheduler on one service and table; the newest ones are kept."""
 
     __tablename__ = "lakehouse_decisions"
     __table_args__ = (Index(None, "table_id", "service", "decided_ms"),)
@@ -147,7 +147,7 @@ class DecisionRow(Base):
 
 
 class LeaseRow(Base):
-    """Who holds `key`, until when; `token` grows with every holder, so a late one is told from its successor."""
+    """The holder of `key` and its expiry time. `token` grows with each holder, which identifies a stale one."""
 
     __tablename__ = "lakehouse_leases"
 

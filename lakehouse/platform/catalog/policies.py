@@ -1,6 +1,6 @@
-"""What tables are told about their services: the rows of the catalog's policies, inherited by name. Pure.
+"""Merge the policies of services by scope; pure.
 
-namespace   <   the spec's `services:`   <   table   <   partitions that match a pattern       the narrower one wins
+namespace   <   the spec's `services:`   <   table   <   partitions that match a pattern       the narrower scope wins
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakehouse.errors import UserError
+from lakehouse.errors import SettingError, UserError
 from lakehouse.model.pattern import compile_pattern
 from lakehouse.spec.contradictions import check_settings
 from lakehouse.spec.services import SERVICES, service_options
@@ -32,7 +32,7 @@ class ServicePolicy:
 
 
 class ServicePolicies:
-    """ServicePolicies in the order in which they were first set; of those of one width the later one wins."""
+    """All policies of some namespaces, in creation order; of two with the same scope the later one wins."""
 
     def __init__(self, policies: Iterable[ServicePolicy]) -> None:
         self._of: dict[tuple[str, str], list[ServicePolicy]] = {}
@@ -42,24 +42,29 @@ class ServicePolicies:
     def settings_of(
         self, namespace: str, name: str, declared: Mapping[str, Any], service: str, partition: str | None = None
     ) -> dict[str, Any]:
-        """Return the settings of a service for a table, or for one of its partitions.
+        """Return the merged settings of a service.
 
-        `declared` is the `services:` section of the table's spec; without a `name` the answer is for the namespace.
+        Args:
+            namespace: the namespace.
+            name: the table; empty for the settings of the namespace alone.
+            declared: the `services:` section of the table's spec.
+            service: name of the service.
+            partition: path of a partition, whose policies then apply too.
         """
-        told: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for policy in self._about(namespace, "", service):
-            told |= policy.settings
-        told |= dict(declared.get(service) or {})
+            merged |= policy.settings
+        merged |= dict(declared.get(service) or {})
         own = self._about(namespace, name, service) if name else []
         for policy in own:
-            told |= {} if policy.pattern else policy.settings
+            merged |= {} if policy.pattern else policy.settings
         for policy in own:
             matches = partition is not None and policy.covers(partition)
-            told |= policy.settings if matches else {}
-        return told
+            merged |= policy.settings if matches else {}
+        return merged
 
     def options(self, namespace: str, name: str, spec: TableSpec) -> dict[str, str]:
-        """Return the options under which a table is opened: those of its spec, and those of all its policies."""
+        """Return the options to open a table with, from its spec and its policies."""
         services = {policy.service for at in ("", name) for policy in self._of.get((namespace, at), ())}
         settings = {
             service: self.settings_of(namespace, name, spec.services, service)
@@ -68,17 +73,27 @@ class ServicePolicies:
         return {**spec.call_options(), **service_options(settings)}
 
     def check(self, namespace: str, name: str = "", spec: TableSpec | None = None) -> None:
-        """Raise UserError if what a table, or a namespace alone, is told contradicts itself; see `check_settings`."""
+        """Raise UserError if the merged settings of a table or a namespace contradict each other (`check_settings`)."""
         declared = spec.services if spec is not None else {}
         try:
-            told = {service: self.settings_of(namespace, name, declared, service) for service in SERVICES}
-            check_settings(told)
+            merged = {service: self.settings_of(namespace, name, declared, service) for service in SERVICES}
+            check_settings(merged)
             for policy in self._of.get((namespace, name), ()) if name else ():
                 if policy.pattern:
-                    check_settings({**told, policy.service: {**told[policy.service], **policy.settings}})
+                    check_settings({**merged, policy.service: {**merged[policy.service], **policy.settings}})
+        except SettingError as error:
+            raise SettingError(
+                f"{_scope(namespace, name)}: {error.message}",
+                setting=error.setting,
+                service=error.service,
+                related=error.related,
+            ) from error
         except UserError as error:
-            where = f"{namespace}.{name}" if name else f"namespace {namespace}"
-            raise UserError(f"{where}: {error.message}", **error.facts) from error
+            raise UserError(f"{_scope(namespace, name)}: {error.message}") from error
 
     def _about(self, namespace: str, name: str, service: str) -> list[ServicePolicy]:
         return [policy for policy in self._of.get((namespace, name), ()) if policy.service == service]
+
+
+def _scope(namespace: str, name: str) -> str:
+    return f"{namespace}.{name}" if name else f"namespace {namespace}"

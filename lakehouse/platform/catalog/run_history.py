@@ -1,4 +1,4 @@
-"""What the scheduler remembers: requests of people, its own decisions, and what came of the runs."""
+"""History of services: requests of users, decisions of the scheduler, and runs with their outcomes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lakehouse.spec.secrets import redact_text
 
 _KEPT_DECISIONS = 50
 _AFTER = "after"
-LEASE_EXPIRED = "it said nothing more, and its lease is over"
-#: Numbers in one statement; databases take some ten thousands.
-_AT_ONCE = 5000
+LEASE_EXPIRED = "it ended without a report, and its lease expired"
+#: Values in one statement; databases accept some ten thousands.
+_BATCH = 5000
 
 
 class RunState(StrEnum):
-    """How far a run is; one that died said nothing more before its lease was over."""
+    """State of a run. The lease of a run that died expired before it reported an outcome."""
 
     RUNNING = "running"
     COMMITTED = "committed"
@@ -34,7 +34,7 @@ class RunState(StrEnum):
 
 
 class RequestState(StrEnum):
-    """What became of a request."""
+    """State of a request: open, taken by a run, done."""
 
     OPEN = "open"
     TAKEN = "taken"
@@ -43,10 +43,10 @@ class RequestState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether a service is due on a table, whether it is to run now, and why.
+    """Whether a service is due on a table, whether the scheduler starts it now, and why.
 
-    `inputs` are the numbers that were looked at, `predicted` what a run would cost and bring: files, bytes, seconds,
-    benefit. `deadline_ms` is when it should have run at the latest.
+    `inputs` are the numbers of the decision. `predicted` are cost and benefit of a run: files, bytes, seconds, benefit.
+    `deadline_ms` is the latest time at which the service should run.
     """
 
     due: bool
@@ -61,7 +61,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Somebody's wish that a service runs, whether due or not."""
+    """A user's request to run a service, due or not."""
 
     id: int
     service: str
@@ -74,7 +74,7 @@ class Request:
 class Run:
     """One run of a service on a table; `actual` has the names of `predicted`. Times are UTC milliseconds.
 
-    Until the run ends well, `after` is the newest completion time on the table's timeline when its first try began.
+    Until the run succeeds, `after` is the newest completion time on the table's timeline when its first try began.
     """
 
     run_id: str
@@ -90,6 +90,19 @@ class Run:
     after: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """How a run ended: its state, and what it committed or why it failed.
+
+    `actual` are the numbers of the run; None keeps the recorded numbers.
+    """
+
+    state: RunState
+    instant: str | None = None
+    actual: Mapping[str, Any] | None = None
+    error: str | None = None
+
+
 class RunHistory:
     """Requests, decisions and runs of one catalog."""
 
@@ -99,7 +112,7 @@ class RunHistory:
     def request(
         self, table_id: int, service: str, parameters: Mapping[str, Any] | None = None, *, requested_by: str = ""
     ) -> int:
-        """Ask for a run of a service; return the number of the request."""
+        """Record a request to run a service; return its id."""
         with self._database.session() as session:
             row = RequestRow(
                 table_id=table_id,
@@ -114,15 +127,15 @@ class RunHistory:
             return row.id
 
     def open_requests(self, table_id: int, service: str) -> tuple[Request, ...]:
-        """Return the requests that no run has taken yet, oldest first."""
+        """Return the open requests, oldest first."""
         return self._requests(table_id=table_id, service=service, state=RequestState.OPEN)
 
     def taken_requests(self, run_id: str, table_id: int, service: str) -> tuple[Request, ...]:
-        """Return the requests that a run has taken and not done yet, oldest first."""
+        """Return the requests that a run has taken and not completed, oldest first."""
         return self._requests(run_id=run_id, table_id=table_id, service=service, state=RequestState.TAKEN)
 
-    def _requests(self, **wanted: Any) -> tuple[Request, ...]:
-        query = select(RequestRow).filter_by(**wanted)
+    def _requests(self, **conditions: Any) -> tuple[Request, ...]:
+        query = select(RequestRow).filter_by(**conditions)
         with self._database.session() as session:
             return tuple(
                 Request(
@@ -136,7 +149,7 @@ class RunHistory:
             )
 
     def requested_services(self, services: str | Collection[str]) -> frozenset[tuple[int, str]]:
-        """Return (table id, service) of all requests that no run has taken yet."""
+        """Return (table id, service) of all open requests."""
         query = select(RequestRow.table_id, RequestRow.service).where(
             RequestRow.state == RequestState.OPEN, RequestRow.service.in_(text_list(services, "services"))
         )
@@ -144,15 +157,15 @@ class RunHistory:
             return frozenset((table, service) for table, service in session.execute(query.distinct()))
 
     def decide(self, decisions: Mapping[tuple[int, str], Decision]) -> None:
-        """Record decisions by (table id, service), all at once; the oldest ones of these tables go.
+        """Record decisions by (table id, service) in one transaction, and delete old decisions of these tables.
 
-        Those of a table that was dropped meanwhile are not recorded.
+        Decisions on a table that was dropped meanwhile are not recorded.
         """
         now = self._clock.now_ms()
-        asked = sorted({table for table, _ in decisions})
+        tables = sorted({table for table, _ in decisions})
         with self._database.session() as session:
-            # Held until the end, so that none of them is dropped meanwhile; in one order, so that two passes can wait.
-            held = select(TableRow.id).where(_among(TableRow.id, asked)).order_by(TableRow.id)
+            # Lock the tables against a drop, in one order so that two schedulers do not deadlock.
+            held = select(TableRow.id).where(_among(TableRow.id, tables)).order_by(TableRow.id)
             known = set(session.scalars(held.with_for_update(read=True, key_share=True)))
             rows = [
                 _decision_row(table, service, now, decision)
@@ -165,26 +178,26 @@ class RunHistory:
                 partition_by=(DecisionRow.table_id, DecisionRow.service), order_by=DecisionRow.id.desc()
             )
             services = sorted({service for _, service in decisions})
-            mine = _among(DecisionRow.table_id, asked) & DecisionRow.service.in_(services)
+            mine = _among(DecisionRow.table_id, tables) & DecisionRow.service.in_(services)
             aged = select(DecisionRow.id, age.label("age")).where(mine).subquery()
             old = list(session.scalars(select(aged.c.id).where(aged.c.age > _KEPT_DECISIONS)))
-            for start in range(0, len(old), _AT_ONCE):
-                session.execute(delete(DecisionRow).where(DecisionRow.id.in_(old[start : start + _AT_ONCE])))
+            for start in range(0, len(old), _BATCH):
+                session.execute(delete(DecisionRow).where(DecisionRow.id.in_(old[start : start + _BATCH])))
 
     def due_since(self, tables: Collection[int]) -> dict[tuple[int, str], tuple[int, ...]]:
-        """Return when the newest decisions that say "due", back to the last other one, were made, newest first.
+        """Return the times of the unbroken series of newest "due" decisions, by (table id, service).
 
-        They stand by (table id, service), in UTC milliseconds.
+        Times are UTC milliseconds, newest first.
         """
         query = select(DecisionRow.table_id, DecisionRow.service, DecisionRow.due, DecisionRow.decided_ms)
         found: dict[tuple[int, str], list[int]] = {}
-        over = set()
+        ended = set()
         with self._database.session() as session:
             rows = session.execute(query.where(_among(DecisionRow.table_id, tables)).order_by(DecisionRow.id.desc()))
             for table, service, due, decided_ms in rows:
                 if not due:
-                    over.add((table, service))
-                elif (table, service) not in over:
+                    ended.add((table, service))
+                elif (table, service) not in ended:
                     found.setdefault((table, service), []).append(decided_ms)
         return {key: tuple(times) for key, times in found.items()}
 
@@ -195,7 +208,7 @@ class RunHistory:
             return tuple(_decision(row) for row in session.scalars(query.limit(limit)))
 
     def start(self, run_id: str, table_id: int, service: str, predicted: Mapping[str, Any] | None = None) -> int:
-        """Record that a run begins, or begins again, and takes the open requests; return the number of this try."""
+        """Record the start of a try of a run, which takes the open requests; return the number of the try."""
         with self._database.session() as session:
             query = select(RunRow).filter_by(run_id=run_id, table_id=table_id, service=service)
             row = session.scalar(query.with_for_update())
@@ -212,7 +225,7 @@ class RunHistory:
             return row.tries
 
     def began_after(self, run_id: str, table_id: int, service: str, completion: str) -> None:
-        """Record the newest completion time on the timeline before a run, for a retry that asks what was done since."""
+        """Record the newest completion time on the timeline before a run, so that a retry finds later commits."""
         with self._database.session() as session:
             session.execute(update(RunRow).where(_is(run_id, table_id, service)).values(actual={_AFTER: completion}))
 
@@ -221,47 +234,57 @@ class RunHistory:
         run_id: str,
         table_id: int,
         service: str,
-        state: RunState,
+        outcome: RunOutcome,
         *,
-        instant: str | None = None,
-        actual: Mapping[str, Any] | None = None,
-        error: str | None = None,
-        tries: int | None = None,
+        try_number: int | None = None,
     ) -> None:
-        """Record how a run ended. The requests of one that failed are open again, those of another are done.
+        """Record the outcome of a run.
 
-        `tries` is the number of the try that tells. One that was overtaken by another is believed if it says that it
-        committed, and only then: that is true of the run, whatever became of its other tries. Without `actual` what was
-        recorded stays.
+        The requests of a failed run become open again; those of any other run are done. A try that was overtaken by a
+        later one is recorded only if it committed, because the run then committed whatever its other tries did.
+
+        Args:
+            run_id: id of the run.
+            table_id: id of the table.
+            service: name of the service.
+            outcome: the outcome.
+            try_number: number of the reporting try; None for the current one.
         """
-        left = RequestState.OPEN if state is RunState.FAILED else RequestState.DONE
+        request_state = RequestState.OPEN if outcome.state is RunState.FAILED else RequestState.DONE
         with self._database.session() as session:
             row = session.scalar(select(RunRow).where(_is(run_id, table_id, service)).with_for_update())
             if row is None:
                 return
-            is_late, has_committed = tries not in (None, row.tries), row.state == RunState.COMMITTED
-            if (is_late or has_committed) and (state is not RunState.COMMITTED or (is_late and has_committed)):
+            is_stale, has_committed = try_number not in (None, row.tries), row.state == RunState.COMMITTED
+            commits = outcome.state is RunState.COMMITTED
+            if (is_stale or has_committed) and (not commits or (is_stale and has_committed)):
                 return
-            kept = {_AFTER: row.actual[_AFTER]} if state is RunState.FAILED and _AFTER in row.actual else {}
+            kept = {_AFTER: row.actual[_AFTER]} if outcome.state is RunState.FAILED and _AFTER in row.actual else {}
             before = {name: value for name, value in row.actual.items() if name != _AFTER}
-            row.actual = {**kept, **(before if actual is None else actual)}
-            row.state, row.ended_ms = state, self._clock.now_ms()
-            row.error = None if error is None else redact_text(error)
-            row.instant = instant or row.instant
+            row.actual = {**kept, **(before if outcome.actual is None else outcome.actual)}
+            row.state, row.ended_ms = outcome.state, self._clock.now_ms()
+            row.error = None if outcome.error is None else redact_text(outcome.error)
+            row.instant = outcome.instant or row.instant
             session.execute(
                 update(RequestRow)
                 .where(RequestRow.table_id == table_id, RequestRow.service == service, RequestRow.run_id == run_id)
-                .values(state=left, run_id=None if left is RequestState.OPEN else run_id)
+                .values(state=request_state, run_id=None if request_state is RequestState.OPEN else run_id)
             )
 
     def end_expired_runs(self, table_id: int, service: str, *, active_run: str | None, before_ms: int) -> None:
-        """Record that runs begun by a moment died, all but the one that holds the lease; others get their requests.
+        """Record that runs without a lease died, and reopen their requests.
 
-        One that was only suspended tells how it ended when it goes on.
+        A run that was only suspended still records its outcome when it resumes.
+
+        Args:
+            table_id: id of the table.
+            service: name of the service.
+            active_run: id of the run that holds the lease; it is not changed.
+            before_ms: only runs that started until this time, in UTC milliseconds.
         """
-        dead = (RunRow.table_id == table_id) & (RunRow.service == service) & (RunRow.state == RunState.RUNNING)
+        running = (RunRow.table_id == table_id) & (RunRow.service == service) & (RunRow.state == RunState.RUNNING)
         with self._database.session() as session:
-            query = select(RunRow).where(dead, RunRow.started_ms <= before_ms).with_for_update()
+            query = select(RunRow).where(running, RunRow.started_ms <= before_ms).with_for_update()
             for row in session.scalars(query):
                 if row.run_id == active_run:
                     continue
@@ -274,7 +297,7 @@ class RunHistory:
                 )
 
     def run(self, run_id: str, table_id: int, service: str) -> Run | None:
-        """Return a run, if it is known."""
+        """Return a run, or None if it is not recorded."""
         with self._database.session() as session:
             row = session.scalar(select(RunRow).where(_is(run_id, table_id, service)))
             return None if row is None else _run(row)
@@ -287,7 +310,7 @@ class RunHistory:
             return tuple(_run(row) for row in rows)
 
     def newest_runs(self, tables: Collection[int], *, limit: int) -> dict[tuple[int, str], tuple[Run, ...]]:
-        """Return the newest runs of some tables by (table id, service), newest first."""
+        """Return the newest runs by (table id, service) for some tables, newest first."""
         order = (RunRow.started_ms.desc(), RunRow.id.desc())
         age = func.row_number().over(partition_by=(RunRow.table_id, RunRow.service), order_by=order)
         aged = select(RunRow.id, age.label("age")).where(_among(RunRow.table_id, tables)).subquery()
@@ -300,7 +323,7 @@ class RunHistory:
         return found
 
     def bytes_since(self, services: str | Collection[str], since_ms: int) -> dict[str, int]:
-        """Return per service the bytes that runs, on any table, wrote or are predicted to write since a moment."""
+        """Return by service the bytes that runs since a time wrote, or are predicted to write, on all tables."""
         query = select(RunRow.service, RunRow.actual, RunRow.predicted).where(RunRow.started_ms >= since_ms)
         wanted = text_list(services, "services")
         found = dict.fromkeys(wanted, 0)
@@ -310,7 +333,7 @@ class RunHistory:
         return found
 
     def running(self, service: str | None = None) -> tuple[tuple[int, str], ...]:
-        """Return (table id, service) of the runs that began and did not end."""
+        """Return (table id, service) of the runs without an outcome."""
         query = select(RunRow.table_id, RunRow.service).where(RunRow.state == RunState.RUNNING)
         if service is not None:
             query = query.where(RunRow.service == service)
@@ -319,8 +342,8 @@ class RunHistory:
 
 
 def _among(column: InstrumentedAttribute[int], ids: Collection[int]) -> ColumnElement[bool]:
-    """Return the condition that a column is one of some numbers; of very many, that it is between their ends."""
-    return column.in_(ids) if len(ids) <= _AT_ONCE else column.between(min(ids), max(ids))
+    """Return the condition that a column has one of some ids; for very many ids, that it is in their range."""
+    return column.in_(ids) if len(ids) <= _BATCH else column.between(min(ids), max(ids))
 
 
 def _decision_row(table_id: int, service: str, now_ms: int, decision: Decision) -> dict[str, Any]:

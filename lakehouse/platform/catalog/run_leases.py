@@ -1,7 +1,7 @@
-"""Leases: who may run something now, with fencing tokens.
+"""Leases of runs, with fencing tokens.
 
-A lease says that a run is at work; it saves others from starting in vain. It does not protect the table: the claim
-on the timeline does, so a database that was restored from a backup costs a run, never a row.
+A lease shows that a run is active and keeps others from starting a useless run. It does not protect the table; the
+claim on the timeline does. A database that is restored from a backup can therefore cost a useless run, but never a row.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from lakehouse.platform.catalog.models import LeaseRow
 
 logger = logging.getLogger(__name__)
 _RENEWALS = 3
-_AT_ONCE = 5000
+#: Keys in one statement.
+_BATCH = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLease:
-    """A lease that was taken: valid until `expires_ms`, unless it is renewed; `token` is above those of all before."""
+    """An acquired lease, valid until `expires_ms` unless it is renewed; `token` is greater than all earlier tokens."""
 
     key: str
     owner: str
@@ -41,7 +42,7 @@ class RunLeases:
         self._database, self._clock, self._timers = database, clock, timers
 
     def acquire(self, key: str, owner: str, lease_ms: int) -> RunLease | None:
-        """Take a lease that is free, expired, or held by this very owner; None if another one has it."""
+        """Acquire a lease that is free, expired or held by the same owner; None if another owner holds it."""
         now = self._clock.now_ms()
         with self._database.session() as session:
             row = session.get(LeaseRow, key, with_for_update=True)
@@ -57,12 +58,12 @@ class RunLeases:
         except RetryableError as error:
             if not is_duplicate(error):
                 raise
-            # Two saw no row at the same time; the other one was first, and may be an earlier try of this very owner.
+            # Another transaction inserted the row first. It may be an earlier try of the same owner.
             return self.acquire(key, owner, lease_ms)
         return RunLease(key=key, owner=owner, token=1, expires_ms=now + lease_ms)
 
     def renew(self, lease: RunLease, lease_ms: int) -> RunLease:
-        """Prolong a lease; raise RetryableError naming the owner if somebody else has it by now."""
+        """Renew a lease; raise RetryableError with the new owner if it was taken over."""
         until = self._clock.now_ms() + lease_ms
         with self._database.session() as session:
             changed = session.execute(
@@ -72,18 +73,18 @@ class RunLeases:
             )
             if not changed.rowcount:  # type: ignore[attr-defined]
                 holder = session.scalar(select(LeaseRow.owner).where(LeaseRow.key == lease.key))
-                raise RetryableError(f"{lease.key}: the lease of {lease.owner} went to {holder}", lease=lease.key)
+                raise RetryableError(f"{lease.key}: {holder} took over the lease of {lease.owner}", lease=lease.key)
         return RunLease(key=lease.key, owner=lease.owner, token=lease.token, expires_ms=until)
 
     def release(self, lease: RunLease) -> None:
-        """Give a lease back. Its row stays, expired, so that tokens never repeat."""
+        """Release a lease. Its row stays, expired, so that tokens never repeat."""
         with self._database.session() as session:
             session.execute(
                 update(LeaseRow).where(LeaseRow.key == lease.key, LeaseRow.token == lease.token).values(expires_ms=0)
             )
 
     def holder(self, key: str) -> RunLease | None:
-        """Return the lease in force, if there is one."""
+        """Return the active lease of a key, if there is one."""
         with self._database.session() as session:
             row = session.get(LeaseRow, key)
             if row is None or row.expires_ms <= self._clock.now_ms():
@@ -91,28 +92,28 @@ class RunLeases:
             return RunLease(key=key, owner=row.owner, token=row.token, expires_ms=row.expires_ms)
 
     def held_keys(self, keys: Collection[str]) -> frozenset[str]:
-        """Return those of some keys whose lease somebody holds."""
-        asked, found = sorted(keys), set[str]()
+        """Return the keys whose lease is active."""
+        ordered, found = sorted(keys), set[str]()
         with self._database.session() as session:
-            for start in range(0, len(asked), _AT_ONCE):
-                mine = LeaseRow.key.in_(asked[start : start + _AT_ONCE]) & (LeaseRow.expires_ms > self._clock.now_ms())
+            for start in range(0, len(ordered), _BATCH):
+                mine = LeaseRow.key.in_(ordered[start : start + _BATCH]) & (LeaseRow.expires_ms > self._clock.now_ms())
                 found.update(session.scalars(select(LeaseRow.key).where(mine)))
         return frozenset(found)
 
     def is_taken_over(self, lease: RunLease) -> bool:
-        """Return whether somebody, be it another try of the same owner, has taken the lease since."""
+        """Return whether the lease was acquired again since, also by another try of the same owner."""
         with self._database.session() as session:
             row = session.get(LeaseRow, lease.key)
             return row is None or row.token != lease.token
 
     def forget(self, prefix: str) -> None:
-        """Delete the leases whose keys begin so: of a table that was dropped."""
+        """Delete the leases whose keys have a prefix, after their table was dropped."""
         with self._database.session() as session:
             session.execute(delete(LeaseRow).where(LeaseRow.key.startswith(prefix, autoescape=True)))
 
     @contextmanager
     def held(self, key: str, owner: str, lease_ms: int) -> Iterator[RunLease | None]:
-        """Hold a lease, renewed in the background, for the time of a block; None if another one has it."""
+        """Hold a lease during a block and renew it in the background; yield None if another owner holds it."""
         lease = self.acquire(key, owner, lease_ms)
         if lease is None:
             yield None
@@ -132,4 +133,4 @@ class RunLeases:
             try:
                 self.release(lease)
             except LakehouseError as error:
-                logger.warning("lease %s was not given back and expires by itself: %s", key, error)
+                logger.warning("lease %s was not released and will expire: %s", key, error)

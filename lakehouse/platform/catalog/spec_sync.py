@@ -1,10 +1,10 @@
-"""Spec files and the catalog: what differs, and putting the files in force.
+"""Compare spec files with the catalog, and put edited files in force.
 
     file beside the DAGs ──► synchronise ──► new version in the catalog: author, file, time
                    └───────► compare ──────► the settings in which file and catalog differ
 
-The file is what people edit, so it wins over the version in the catalog. A file that cannot be put in force (it does
-not parse, moves the table, contradicts keys or policies) leaves the version in force as it is, and says why.
+Users edit the file, so it overrides the version in the catalog. A file that does not parse, has another location, or
+contradicts keys or policies is refused: the version in force stays, and the status has the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class SpecState(StrEnum):
-    """How a spec file stands to the catalog."""
+    """Result of comparing a spec file with the catalog."""
 
     IN_FORCE = "in force"
     DIFFERS = "differs"
@@ -40,9 +40,10 @@ class SpecState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecStatus:
-    """One table: the version in force, the file that declares it, and what differs between the two.
+    """Status of one table: the version in force, the file that declares it, and their differences.
 
-    `changes` lead from the catalog to the file; after a synchronisation, from the version before to that in force.
+    `changes` lead from the catalog to the file. After a synchronisation they lead from the previous version to the one
+    in force.
     """
 
     table: str
@@ -54,7 +55,7 @@ class SpecStatus:
 
     @property
     def warning(self) -> str:
-        """What people must know about the spec in force; empty where file and catalog agree."""
+        """Return a warning about the spec in force; empty if file and catalog agree."""
         if self.state is SpecState.REFUSED:
             stays = "" if self.version is None else f"; version {self.version} stays in force"
             return f"spec file {self.file} is not in force: {self.problem}{stays}"
@@ -67,12 +68,12 @@ class SpecStatus:
 
 
 def compare(catalog: Catalog, folder: SpecFolder, tables: Collection[str] = ()) -> tuple[SpecStatus, ...]:
-    """Return how the spec files stand to the catalog, by table; nothing is changed.
+    """Return the status of each spec file, sorted by table, without a change.
 
     Args:
         catalog: the catalog.
         folder: the specs in files.
-        tables: full names; only these. Without it all tables of the catalog and of the files.
+        tables: full names of tables; empty for all tables of the catalog and of the files.
     """
     entries = {
         entry.identifier: entry for entry in (catalog.entries(list(tables)) if tables else catalog.list_tables())
@@ -97,10 +98,19 @@ def compare(catalog: Catalog, folder: SpecFolder, tables: Collection[str] = ()) 
 def synchronise(
     catalog: Catalog, folder: SpecFolder, *, author: str, tables: Collection[str] = (), enter: bool = False
 ) -> tuple[SpecStatus, ...]:
-    """Put the spec files in force where they differ from the catalog; return how they stand then (see `compare`).
+    """Put differing spec files in force and return the resulting statuses; see `compare`.
 
-    Two synchronisations at once make one new version. `enter` also enters tables that the catalog does not know, and
-    creates those that do not exist. Raises RetryableError if the catalog does not answer.
+    Two concurrent synchronisations make one new version.
+
+    Args:
+        catalog: the catalog.
+        folder: the specs in files.
+        author: recorded as the author of new versions.
+        tables: full names of tables; empty for all.
+        enter: also register unknown tables, and create those that do not exist.
+
+    Raises:
+        RetryableError: the catalog does not answer.
     """
     specs = {_name(spec.table): spec for spec in folder.specs}
     done = []
@@ -112,14 +122,14 @@ def synchronise(
 
 
 def recorded_files(catalog: Catalog, tables: Collection[str] = ()) -> SpecFolder:
-    """Return the specs in the files from which the versions in force came, as far as these are on this machine."""
-    # A relative path is one of another working directory.
+    """Return the specs of the source files of the versions in force, if the files are on this machine."""
+    # A relative path depends on the working directory of another process.
     sources = {entry.source for entry in _entries(catalog, tables) if os.path.isabs(entry.source)}
     return read_specs(Path(source) for source in sorted(sources) if Path(source).is_file())
 
 
 def warnings_of(statuses: Collection[SpecStatus]) -> Mapping[str, str]:
-    """Return the warnings by table; log those of files that belong to no table."""
+    """Return the warnings by table; log the warnings of files without a table."""
     for status in statuses:
         if status.warning and not status.table:
             logger.warning("%s", status.warning)
@@ -127,7 +137,7 @@ def warnings_of(statuses: Collection[SpecStatus]) -> Mapping[str, str]:
 
 
 def _entries(catalog: Catalog, tables: Collection[str]) -> Collection[TableEntry]:
-    """Return the entries of those of the tables that the catalog knows, or of all."""
+    """Return the entries of the given registered tables, or of all tables."""
     return (
         [catalog.entry(n) for n in tables if _name(n) and catalog.table_exists(n)] if tables else catalog.list_tables()
     )
@@ -143,9 +153,9 @@ def _compared(spec: TableSpec, entry: TableEntry | None) -> SpecStatus:
     except UserError as error:
         return replace(status, state=SpecState.REFUSED, problem=error.message)
     if place != entry.location:
-        told = f"{entry.identifier} lies at {entry.location}, and the file says {place}"
-        return replace(status, state=SpecState.REFUSED, problem=told)
-    # Two texts of one place are no difference.
+        problem = f"{entry.identifier} is at {entry.location}, but the file declares {place}"
+        return replace(status, state=SpecState.REFUSED, problem=problem)
+    # The location may be written in several ways, which is no difference.
     changes = spec_changes(*({**document_of(each), "location": place} for each in (entry.spec, spec)))
     return replace(status, state=SpecState.DIFFERS if changes else SpecState.IN_FORCE, changes=changes)
 
@@ -160,16 +170,16 @@ def _put_in_force(catalog: Catalog, spec: TableSpec, status: SpecStatus, author:
         raise
     except LakehouseError as error:
         return replace(status, state=SpecState.REFUSED, problem=error.message)
-    logger.info("%s: version %s of its spec is in force, from %s: %s", *_told(status, version))
+    logger.info("%s: version %s of its spec is in force, from %s: %s", *_summary(status, version))
     return replace(status, state=state, version=version)
 
 
-def _told(status: SpecStatus, version: int) -> tuple[str, int, str, str]:
+def _summary(status: SpecStatus, version: int) -> tuple[str, int, str, str]:
     return status.table, version, status.file, changes_text(status.changes) or "new"
 
 
 def _name(table: str) -> str:
-    """Return the full name of a table, empty for what cannot be one."""
+    """Return the full name of a table, or empty text for an invalid name."""
     try:
         return full_name(table)
     except UserError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from lakehouse.core.table.table import Table
@@ -18,7 +17,7 @@ from lakehouse.errors import (
 )
 from lakehouse.platform.catalog.catalog import Catalog, TableEntry
 from lakehouse.platform.catalog.connect import is_outage
-from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, Run, RunState
+from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, Run, RunOutcome, RunState
 from lakehouse.platform.catalog.run_leases import RunLease
 from lakehouse.platform.services.metrics import Metrics
 from lakehouse.platform.services.retry_recovery import newest_completion, with_earlier
@@ -153,11 +152,11 @@ def record_end(
         state = RunState.COMMITTED
     else:
         actual = {"files": report.files, "bytes": report.bytes, "seconds": round(report.seconds, 1)}
-    told = partial(catalog.history.end, instant=report.instant, actual=actual, error=message, tries=tries)
+    outcome = RunOutcome(state=state, instant=report.instant, actual=actual, error=message)
     until = catalog.clock.now_ms() + _PATIENCE_MS
     while True:
         try:
-            return told(run_id, table_id, service, state)
+            return catalog.history.end(run_id, table_id, service, outcome, try_number=tries)
         except RetryableError as error:
             if not is_outage(error) or catalog.clock.now_ms() >= until:
                 raise

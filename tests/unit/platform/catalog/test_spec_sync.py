@@ -1,4 +1,4 @@
-"""Spec files are put in force in the catalog, with who did it; what differs is shown where people look."""
+"""Synchronisation of spec files with the catalog: versions, authors, warnings about drift."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write a spec beside the DAGs; return its path."""
+    """Return a function that writes a spec file and returns its path."""
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.setenv("LAKE", str(tmp_path / "lake"))
     for name in ("LAKEHOUSE_SPECS", "LAKEHOUSE_SYNC_SPECS", "LAKEHOUSE_AUTHOR", "LAKEHOUSE_CATALOG"):
@@ -59,7 +59,7 @@ def catalog(write: Write) -> Iterator[Catalog]:
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    """Run a command; return what it printed as JSON."""
+    """Run a command and return its JSON output."""
     capsys.readouterr()
     assert main([*words, "--output", "json"]) == code
     return json.loads(capsys.readouterr().out)
@@ -69,7 +69,7 @@ def states(rows: list[dict[str, Any]]) -> dict[str, str]:
     return {row["table"]: row["state"] for row in rows}
 
 
-def test_an_edited_spec_is_drift_until_it_is_synchronised_and_then_in_force(
+def test_edited_spec_is_reported_as_drift_until_synchronised(
     write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     specs = str(write(more=CLEAN % 10).parent)
@@ -84,9 +84,9 @@ def test_an_edited_spec_is_drift_until_it_is_synchronised_and_then_in_force(
     (row,) = run(capsys, "table", "list")
     assert (row["spec"], row["author"]) == (1, "ada")
     assert change[0] in row["drift"]
-    told = run(capsys, "services", "explain", "sales.orders", "--service", "clean")
-    assert told["spec"]["spec_version"] == 1 and change[0] in told["spec"]["drift"]
-    assert told["services"]["clean"]["settings"]["hoodie.clean.commits.retained"] == "10"
+    explained = run(capsys, "services", "explain", "sales.orders", "--service", "clean")
+    assert explained["spec"]["spec_version"] == 1 and change[0] in explained["spec"]["drift"]
+    assert explained["services"]["clean"]["settings"]["hoodie.clean.commits.retained"] == "10"
     (row,) = run(capsys, "table", "sync", "--specs", specs, "--dry-run")
     assert (row["state"], catalog.entry("sales.orders").spec_version) == ("differs", 1)
 
@@ -101,7 +101,9 @@ def test_an_edited_spec_is_drift_until_it_is_synchronised_and_then_in_force(
     assert catalog.entry("sales.orders").spec_version == 2
 
 
-def test_variables_are_stored_unresolved(write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str]) -> None:
+def test_catalog_stores_variables_of_a_spec_unresolved(
+    write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write(more="ingest: {path: '${LAKE}/in'}\n")
     run(capsys, "table", "sync", "--specs", str(path.parent))
     with catalog.database.engine.connect() as connection:
@@ -110,12 +112,12 @@ def test_variables_are_stored_unresolved(write: Write, catalog: Catalog, capsys:
     assert (document["location"], document["ingest"]["path"]) == ("${LAKE}/orders", "${LAKE}/in")
     entry = catalog.entry("sales.orders")
     assert entry.location == str(path.parents[1] / "lake" / "orders")
-    # Another text of the same place is no change.
+    # The same location written without variables is no change.
     write(more="ingest: {path: '${LAKE}/in'}\n", location=entry.location)
     assert states(run(capsys, "table", "sync", "--specs", str(path.parent))) == {"sales.orders": "in force"}
 
 
-def test_a_file_that_cannot_be_put_in_force_says_why_and_the_version_before_stays(
+def test_refused_spec_file_has_a_reason_and_the_previous_version_stays_in_force(
     write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     specs = str(write(more=CLEAN % 10).parent)
@@ -124,7 +126,7 @@ def test_a_file_that_cannot_be_put_in_force_says_why_and_the_version_before_stay
     write("items", location="${LAKE}/elsewhere")
     write(more=CLEAN % "many")
     rows = {row["table"]: row for row in run(capsys, "table", "sync", "--specs", specs, code=64)}
-    assert "lies at" in rows["sales.items"]["problem"]
+    assert "is at" in rows["sales.items"]["problem"]
     assert "many" in rows["sales.orders"]["problem"]
     assert {row["state"] for row in rows.values()} == {"refused"}
     assert {entry.spec_version for entry in catalog.list_tables()} == {1}
@@ -143,7 +145,7 @@ def fill(catalog: Catalog) -> Table:
     return table
 
 
-def test_a_job_of_airflow_puts_the_edited_file_in_force_before_it_works(
+def test_job_of_airflow_puts_the_edited_file_in_force_first(
     write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     less, more = (f"services: {{compaction: {{max_delta_commits: {n}}}}}\n" for n in (3, 50))
@@ -153,7 +155,7 @@ def test_a_job_of_airflow_puts_the_edited_file_in_force_before_it_works(
     path = write(more=less)
     due = ("services", "due", "--service", "compaction")
 
-    # By hand nothing is put in force, and the decision says what differs.
+    # A run by hand puts no file in force; its decision names the differences.
     (decision,) = run(capsys, *due)["decisions"]
     assert not decision["due"]
     assert (
@@ -161,14 +163,15 @@ def test_a_job_of_airflow_puts_the_edited_file_in_force_before_it_works(
     )
     report = tmp_path / "report.json"
     assert main(["compaction", "run", "--table", "sales.orders", "--report", str(report)]) == 0
-    told = JobReport.from_json(report.read_text())
-    assert told.status is JobStatus.NOTHING_TO_DO and "is not in force, version 1 is" in told.warning
+    reported = JobReport.from_json(report.read_text())
+    assert reported.status is JobStatus.NOTHING_TO_DO
+    assert "is not in force, version 1 is" in reported.warning
 
     monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", specs)
     monkeypatch.setenv("LAKEHOUSE_AUTHOR", "ada (Airflow, services.compaction/manual)")
     assert main(["compaction", "run", "--table", "sales.orders", "--report", str(report)]) == 0
-    told = JobReport.from_json(report.read_text())
-    assert (told.status, told.warning) == (JobStatus.COMMITTED, "")
+    reported = JobReport.from_json(report.read_text())
+    assert (reported.status, reported.warning) == (JobStatus.COMMITTED, "")
     history = catalog.spec_history("sales.orders")
     assert [(v.version, v.author) for v in history] == [(1, "ada"), (2, "ada (Airflow, services.compaction/manual)")]
 
@@ -180,7 +183,7 @@ def test_a_job_of_airflow_puts_the_edited_file_in_force_before_it_works(
     assert (entry.spec_version, newest.inputs["spec_version"]) == (3, 3)
 
 
-def test_an_ingestion_of_a_table_by_its_name_reads_by_the_edited_spec(
+def test_ingestion_by_table_name_uses_the_edited_spec(
     write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     specs = str(write(more="ingest: {path: before}\n").parent)
@@ -204,7 +207,7 @@ def test_an_ingestion_of_a_table_by_its_name_reads_by_the_edited_spec(
     assert [version.version for version in catalog.spec_history("sales.orders")] == [1, 2]
 
 
-def test_a_publication_by_name_warns_in_its_report_of_a_file_that_is_not_in_force(
+def test_publication_by_table_name_warns_of_a_file_that_is_not_in_force(
     write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     publish = "services: {publish: {database: shop, partitions: date, since: '%s'}}\n"
@@ -224,7 +227,7 @@ def test_a_publication_by_name_warns_in_its_report_of_a_file_that_is_not_in_forc
     assert catalog.entry("sales.orders").spec_version == 2
 
 
-def test_a_broken_file_does_not_stop_the_services_and_their_reports_say_so(
+def test_broken_spec_file_is_a_warning_in_reports_and_stops_no_service(
     write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     specs = str(write(more="services: {compaction: {max_delta_commits: 3}}\n").parent)
@@ -234,12 +237,13 @@ def test_a_broken_file_does_not_stop_the_services_and_their_reports_say_so(
     monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", specs)
     report = tmp_path / "report.json"
     assert main(["compaction", "run", "--table", "sales.orders", "--report", str(report)]) == 0
-    told = JobReport.from_json(report.read_text())
-    assert told.status is JobStatus.COMMITTED
-    assert "unknown name 'servics'" in told.warning and "version 1 stays in force" in told.warning
+    reported = JobReport.from_json(report.read_text())
+    assert reported.status is JobStatus.COMMITTED
+    assert "unknown name 'servics'" in reported.warning
+    assert "version 1 stays in force" in reported.warning
 
 
-def test_a_table_that_nobody_entered_is_not_created_by_a_job(
+def test_job_does_not_create_an_unregistered_table(
     write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_SYNC_SPECS", str(write().parent))
@@ -247,7 +251,7 @@ def test_a_table_that_nobody_entered_is_not_created_by_a_job(
     assert catalog.list_tables() == ()
 
 
-def test_a_specs_folder_is_read_for_some_tables_without_a_look_at_the_others(write: Write) -> None:
+def test_read_specs_for_some_tables_skips_the_files_of_others(write: Write) -> None:
     folder = write("orders").parent
     write("broken", more="nonsense: [\n")
     write("plain", table="plain")
@@ -259,7 +263,7 @@ def test_a_specs_folder_is_read_for_some_tables_without_a_look_at_the_others(wri
     assert problem.table == "sales.broken" and "not valid YAML" in problem.message
 
 
-def test_changes_are_told_by_setting_and_by_order() -> None:
+def test_spec_changes_name_settings_and_changed_order() -> None:
     before = {"a": 1, "options": {"x.y": "1", "z": "2"}, "schema": {"id": "string", "v": "int"}}
     after = {"b": [2], "options": {"x.y": "3", "z": "2"}, "schema": {"v": "int", "id": "string"}}
     assert list(map(str, spec_changes(before, after))) == [
@@ -272,7 +276,7 @@ def test_changes_are_told_by_setting_and_by_order() -> None:
     assert spec_changes(before, before) == ()
 
 
-def test_a_catalog_of_the_first_schema_is_upgraded_with_its_specs(tmp_path: Path) -> None:
+def test_upgrade_of_the_first_schema_keeps_specs(tmp_path: Path) -> None:
     engine = sa.create_engine(f"sqlite:///{tmp_path}/catalog.db")
     config: Config = _config()
     with engine.connect() as connection:

@@ -11,7 +11,7 @@ from sqlalchemy import event
 from lakehouse.core.system.clock import SystemClock
 from lakehouse.platform.catalog.catalog import Catalog
 from lakehouse.platform.catalog.connect import Database
-from lakehouse.platform.catalog.run_history import RunState
+from lakehouse.platform.catalog.run_history import RunOutcome, RunState
 from lakehouse.platform.services.schedule import decide
 from lakehouse.spec.services import SERVICES
 from tests.bench.decisions import counted, register_copies, small_table
@@ -78,7 +78,7 @@ def test_the_newest_runs_of_many_tables_are_those_of_each(catalog: Catalog) -> N
     for number in range(4):
         for table in ids:
             history.start(f"r{number}", table, "clean", {"seconds": number})
-            history.end(f"r{number}", table, "clean", RunState.COMMITTED, actual={"bytes": 1})
+            history.end(f"r{number}", table, "clean", RunOutcome(state=RunState.COMMITTED, actual={"bytes": 1}))
     found = history.newest_runs(ids[:2], limit=3)
     assert found == {(table, "clean"): history.runs(table, "clean", limit=3) for table in ids[:2]}
     assert history.bytes_since(["clean", "ttl"], 0) == {"clean": 12, "ttl": 0}
