@@ -1,6 +1,7 @@
 """Tables in the Apache Hudi format, written, read and serviced natively on Spark and Arrow.
 
-The names below are lazy doors: importing this package imports nothing heavy, so Airflow may import it while parsing.
+`Table`, `Catalog` and `load_catalog` are imported at first use. Importing this package is therefore cheap, and Airflow
+can import it while it parses DAGs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m lakehouse`, and the script that spark-submit runs.
+"""Runs the CLI for `python -m lakehouse`; spark-submit runs this file as a script.
 
 Python puts a folder first on sys.path. With `python -m` it is the working directory: a command that runs inside a
 foreign folder, such as a table, would import a `pyarrow.py` from there. With a script it is the folder of this package:

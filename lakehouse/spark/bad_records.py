@@ -1,4 +1,4 @@
-"""Records that do not parse or have no key: told apart, counted, and set aside with their reason and their file."""
+"""Separates bad records, which cannot be parsed or have no key, counts them and writes them as dead letters."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ _ROWS_PER_PART = 50_000
 
 
 def select_columns(frame: Frame, select: Sequence[str]) -> Frame:
-    """Apply the SQL expressions of a spec; the columns named `INTERNAL` stay beside them.
+    """Apply the SQL expressions of a spec and keep the columns `INTERNAL`.
 
-    Raises UserError naming the expression that Spark does not understand.
+    Raises UserError with the expression that Spark cannot parse or resolve.
     """
     if not select:
         return frame
-    brings_all = [text for text in select if text.strip().startswith("*")]
-    if len(brings_all) > 1:
-        raise UserError(f"ingest.select: {' and '.join(map(repr, brings_all))} both stand for all columns; keep one")
+    stars = [text for text in select if text.strip().startswith("*")]
+    if len(stars) > 1:
+        raise UserError(f"ingest.select: {' and '.join(map(repr, stars))} both stand for all columns; keep one")
     try:
-        return frame.selectExpr(*select, *(() if brings_all else INTERNAL))
+        return frame.selectExpr(*select, *(() if stars else INTERNAL))
     except PySparkException as error:
         raise _select_error(frame, select, error) from error
 
 
 def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
-    """Add the column `REASON`: null for a record with a key, otherwise why it cannot be a row.
+    """Add the column `REASON`: null for a good record, otherwise why the record is bad.
 
-    A record has no key when all its key fields are null or empty: with one field that is what every key generator
-    refuses, and with several what the complex one refuses. Raises UserError for a key field that is not there.
+    A record has no key if all its key fields are null or empty. Every key generator refuses such a record with one key
+    field, and the complex key generator one with several. Raises UserError for a key field that does not exist.
     """
     for name in key_fields:
         try:
             frame.select(name)
         except PySparkException as error:
-            known = [column for column in frame.columns if column not in INTERNAL]
+            columns = [column for column in frame.columns if column not in INTERNAL]
             raise UserError(
-                f"record key column {name!r} is not among the columns of the input.{nearest(name, known)} "
-                f"There are: {', '.join(known)}.",
+                f"record key column {name!r} is not among the columns of the input.{nearest(name, columns)} "
+                f"There are: {', '.join(columns)}.",
                 column=name,
             ) from error
     no_key = reduce(and_, (_is_empty(name) for name in key_fields))
@@ -64,17 +64,17 @@ def mark_bad_records(frame: Frame, key_fields: Sequence[str]) -> Frame:
 
 
 def pin(frame: Frame) -> Frame:
-    """Keep the parsed records from their first use on, in memory and beyond that on the workers' disks."""
+    """Cache the parsed records at their first use, in memory and, if it is full, on the workers' disks."""
     return frame.persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def unpin(frame: Frame) -> None:
-    """Release what `pin` kept."""
+    """Remove the records from the cache."""
     frame.unpersist()
 
 
 def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
-    """Return, of each set of files, the number of all records and of bad ones.
+    """Return the numbers of all records and of bad records of each set of files; `sets` is the number of sets.
 
     Raises UserError for files that cannot be read.
     """
@@ -85,9 +85,13 @@ def count_records(marked: Frame, sets: int) -> tuple[tuple[int, int], ...]:
 
 
 def good_rows(marked: Frame, *, without: Iterable[str] = (), bits: Sequence[int] = ()) -> Frame:
-    """Return the rows to write, without the columns beside the data and some others.
+    """Return the good records without internal columns.
 
-    `bits` say of each set of files which columns its rows lack (see rows.lacks); without them there is no such column.
+    Args:
+        marked: Records with the column `REASON`.
+        without: More columns to drop.
+        bits: For each set of files, a bit mask of the columns that its rows lack (see core.rows.absent_columns). If all
+            masks are zero, the result has no column with the mask.
     """
     good = marked.where(F.col(REASON).isNull())
     if any(bits):
@@ -97,7 +101,7 @@ def good_rows(marked: Frame, *, without: Iterable[str] = (), bits: Sequence[int]
 
 
 def selected(frame: Frame, select: Sequence[str], lacking: Collection[str]) -> frozenset[str]:
-    """Return the columns of a selection that are made of columns of the input which some files lack."""
+    """Return the columns of a selection that are computed from columns which some files lack."""
     if not select or not lacking:
         return frozenset(lacking)
     rest, found = frame.drop(*lacking), set[str]()
@@ -106,26 +110,26 @@ def selected(frame: Frame, select: Sequence[str], lacking: Collection[str]) -> f
             found |= set(lacking)
             continue
         try:
-            rest.selectExpr(text).schema  # noqa: B018 - Spark looks columns up when the schema is asked for
+            rest.selectExpr(text).schema  # noqa: B018 - reading the schema makes Spark resolve the columns
         except PySparkException:
             found |= set(frame.selectExpr(text).columns)
     return frozenset(found)
 
 
 def first_bad_record(marked: Frame) -> tuple[str, str, str]:
-    """Return reason, file and text of one bad record; there must be one."""
+    """Return reason, file and text of one bad record; at least one must exist."""
     row = _dead_letters(marked).head()
-    assert row is not None, "asked for a bad record where there is none"
+    assert row is not None, "there is no bad record"
     return row["reason"], row["source_file"], row["record"]
 
 
 def write_dead_letters(marked: Frame, storage: Storage, folder: str) -> int:
-    """Write every bad record as a JSON line `{reason, source_file, record}` below `folder` and return how many.
+    """Write every bad record as a JSON line `{reason, source_file, record}` below `folder` and return their number.
 
-    The record is its text where it did not parse, otherwise its columns as JSON.
+    The record is its text if it could not be parsed, otherwise its columns as JSON.
     """
     lines = _dead_letters(marked).select(F.to_json(F.struct("reason", "source_file", "record")).alias("line"))
-    with spark_failures("writing the dead letters"):
+    with spark_failures("writing dead letters"):
         written = lines.mapInArrow(partial(_write_parts, storage, folder), "rows long").agg(F.sum("rows")).head()
     return int(written[0] or 0) if written is not None else 0
 
@@ -148,7 +152,7 @@ def _write_parts(storage: Storage, folder: str, batches: Iterator[pa.RecordBatch
         for start in range(0, batch.num_rows, _ROWS_PER_PART):
             lines = batch.column(0).slice(start, _ROWS_PER_PART)
             text = "\n".join(lines.to_pylist())
-            # A try that is repeated writes the same names, so a record never stands there twice.
+            # A repeated task attempt writes files of the same names, so no record is written twice.
             storage.put(f"{folder}/part-{partition:05d}-{part:04d}.json", f"{text}\n".encode())
             part += 1
         yield pa.RecordBatch.from_arrays([pa.array([batch.num_rows])], names=["rows"])

@@ -1,4 +1,4 @@
-"""Changes as DataFrames: one task per commit and file group reads them with Arrow in a worker."""
+"""Reads change data as DataFrames: one task for each commit and file group reads with Arrow in a Python worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakehouse.spark.scan import spark_schema
 
 
 def changes_to_spark(spark: SparkSession, scan: ChangeScan) -> DataFrame:
-    """Return the planned changes as a DataFrame of op, ts_ms, before and after, the images as structs."""
+    """Return planned changes as a DataFrame with op, ts_ms, and the rows before and after as structs."""
     if not scan.changes:
         return spark.createDataFrame([], spark_schema(scan.schema))
 

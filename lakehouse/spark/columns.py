@@ -1,8 +1,8 @@
-"""Which columns the files of a run bring, and in which types: looked up before their rows are read.
+"""Finds the columns of source files and their types before the rows are read.
 
-csv      the header of each file; types of unknown columns are inferred from all their records
-json     the names in all records of each file, by one pass over the records; types as for CSV. Records that span
-         lines are looked at together, not file by file
+csv      the header of each file; types of unknown columns are inferred from all records
+json     the names in all records of each file, found in one pass; types as for CSV. Files with records that span
+         several lines are inspected together
 parquet  the schema in the footer of each file
 """
 
@@ -30,9 +30,13 @@ _NAMES = "map<string,string>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSet:
-    """Files that bring the same columns; `valued` are those of `names` that have a value in some record.
+    """Files that have the same columns.
 
-    `absent` is the number of records without a column that other records of their file have.
+    Attributes:
+        files: The files.
+        names: Their columns.
+        valued: Columns that have a value in at least one record.
+        absent: By column, the number of records that lack it although other records of their file have it.
     """
 
     files: FileSet
@@ -42,22 +46,22 @@ class ColumnSet:
 
     @classmethod
     def of(cls, files: FileSet, names: Sequence[str]) -> ColumnSet:
-        """Return a set of which nothing is known but the names."""
+        """Return a set whose columns are all assumed to have values."""
         return cls(files=files, names=tuple(names), valued=frozenset(names))
 
 
 def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
-    """Return the files by the names that their records have."""
+    """Group the files by the names that occur in their records."""
     if files.options.get("multiLine", "false").lower() == "true":
         return (ColumnSet.of(files, infer_schema(session, [files]).names),)
     lines = lines_of(session, files)
     options = {name: text for name, text in files.options.items() if name.lower() not in ("linesep", "encoding")}
     record = F.from_json("value", _NAMES, options)
     array = F.explode(F.from_json("value", f"array<{_NAMES}>", options))
-    # A line is an object or, as Spark allows it, an array of objects.
+    # A line is an object or, as Spark allows, an array of objects.
     single = lines.where(~F.col("value").startswith("[")).select("file", record.alias("one"))
     several = lines.where(F.col("value").startswith("[")).select("file", array.alias("one"))
-    # Each record has one pair without a name, so that records are counted, too.
+    # Each record gets one pair without a name, so that records are counted too.
     unnamed = F.array(F.struct(*(F.lit(None).cast("string").alias(name) for name in ("key", "value"))))
     entries = F.explode(F.concat(F.map_entries("one"), unnamed)).alias("entry")
     pairs = single.unionByName(several).select("file", entries).select("file", "entry.key", "entry.value")
@@ -78,12 +82,12 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
     by_set = by_file.withColumn("absent", lacking).groupBy("names", "valued")
     with spark_failures("reading the files to find their columns"):
         rows = by_set.agg(F.collect_list("file").alias("files"), sums.alias("absent")).collect()
-    places = {files.address(path): path for path in files.paths}
+    paths_by_address = {files.address(path): path for path in files.paths}
     found = []
-    left = set(files.paths)
+    without_records = set(files.paths)
     for row in rows:
-        paths = tuple(sorted(places[address] for address in row["files"]))
-        left -= set(paths)
+        paths = tuple(sorted(paths_by_address[address] for address in row["files"]))
+        without_records -= set(paths)
         missing = {name: count for name, count in zip(row["names"], row["absent"], strict=True) if count}
         found.append(
             ColumnSet(
@@ -93,14 +97,14 @@ def json_columns(session: Session, files: FileSet) -> tuple[ColumnSet, ...]:
                 absent=missing,
             )
         )
-    if left:
-        # Files without a record that parses: all that they hold is bad.
-        found.append(ColumnSet.of(replace(files, paths=tuple(sorted(left))), ()))
+    if without_records:
+        # No record of these files can be parsed.
+        found.append(ColumnSet.of(replace(files, paths=tuple(sorted(without_records))), ()))
     return tuple(sorted(found, key=lambda one: one.files.paths))
 
 
 def parquet_columns(files: FileSet) -> tuple[ColumnSet, ...]:
-    """Return the files by the columns and types in their footers."""
+    """Group the files by the columns and types in their footers."""
 
     def stored(path: str) -> pa.Schema:
         with files.storage.open_input(path) as file:
@@ -118,13 +122,14 @@ def parquet_columns(files: FileSet) -> tuple[ColumnSet, ...]:
 
 
 def common_schema(sets: Sequence[ColumnSet], schemas: Sequence[Schema], policy: SchemaPolicy) -> Schema:
-    """Return the columns of all parquet files, in types that hold the values of every file; `schemas` are of each set.
+    """Return the columns of all Parquet files, in types that can hold the values of every file.
 
-    Raises UserError naming the column in which files differ by more than the policy allows.
+    `schemas` has one schema for each set. Raises UserError with the column whose types differ more than the policy
+    allows.
     """
     if len(schemas) == 1:
         return schemas[0]
-    # Between files a column is neither new nor missing; that is for the table to say.
+    # Columns are new or missing with regard to the table, not with regard to other files.
     merging = SchemaPolicy(missing_column="null", type_change=policy.type_change)
     common = normalise(to_arrow_schema(schemas[0]))
     for one, schema in zip(sets[1:], schemas[1:], strict=True):
@@ -140,9 +145,9 @@ def common_schema(sets: Sequence[ColumnSet], schemas: Sequence[Schema], policy: 
 
 
 def widened(known: Schema, inferred: Schema, policy: SchemaPolicy, fixed: frozenset[str]) -> Schema:
-    """Return the known columns in types that hold what was inferred, where the policy allows the change.
+    """Return the known columns, widened to the inferred types where the policy allows it.
 
-    Other columns, and those in `fixed`, keep their type; records that do not fit it do not parse.
+    Other columns, and those in `fixed`, keep their type; records whose values do not fit are bad records.
     """
     found = {column.name.lower(): column for column in inferred}
     merging = SchemaPolicy(new_column="ignore", missing_column="null", type_change=policy.type_change)
@@ -163,12 +168,12 @@ def _widened(
 
 
 def nested(kind: DataType) -> bool:
-    """Whether values of a type have fields of their own."""
+    """Return whether a type is a struct, an array or a map."""
     return isinstance(kind, StructType | ArrayType | MapType)
 
 
 def new_fields(known: DataType, inferred: DataType, name: str) -> tuple[DataType, tuple[str, ...]]:
-    """Return a type with the fields that only `inferred` has, and the dotted names of these."""
+    """Return the known type with the additional fields of `inferred`, and the dotted names of these fields."""
     if isinstance(known, StructType) and isinstance(inferred, StructType):
         found = {field.name: field for field in inferred}
         fields: list[StructField] = []
@@ -179,8 +184,8 @@ def new_fields(known: DataType, inferred: DataType, name: str) -> tuple[DataType
                 kind, names = new_fields(kind, found[field.name].dataType, f"{name}.{field.name}")
             fields.append(StructField(field.name, kind))
             added += names
-        fresh = [field for field in inferred if field.name not in known.names]
-        return StructType([*fields, *fresh]), (*added, *(f"{name}.{field.name}" for field in fresh))
+        new = [field for field in inferred if field.name not in known.names]
+        return StructType([*fields, *new]), (*added, *(f"{name}.{field.name}" for field in new))
     if isinstance(known, ArrayType) and isinstance(inferred, ArrayType):
         kind, names = new_fields(known.elementType, inferred.elementType, f"{name}.element")
         return ArrayType(kind), names
@@ -188,7 +193,7 @@ def new_fields(known: DataType, inferred: DataType, name: str) -> tuple[DataType
 
 
 def narrowing(declared: Schema, stored: Mapping[str, DataType]) -> str | None:
-    """Return the first column whose stored numbers the declared type would cut, described; None if there is none."""
+    """Describe the first column whose declared numeric type is narrower than the stored type; None if there is none."""
     order = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "double": 6}
     for column in declared:
         kind = stored.get(column.name.lower())

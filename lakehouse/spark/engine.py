@@ -1,4 +1,4 @@
-"""The engine of every job: Spark moves the incoming batch once and runs tasks; base rows never cross the JVM."""
+"""Runs tasks of operations on Spark. The incoming batch is shuffled once; stored rows never cross the JVM."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from lakehouse.core.engine.protocol import R, ShardFunction, T, TaskFunction
 from lakehouse.model.attempt import Attempt
 from lakehouse.spark.failures import spark_failures
 
-# Bytes of shuffled rows that make at least one full base file; Spark's own 64 MB would cut a partition into small ones.
+# Bytes of shuffled rows that fill at least one base file; Spark's default of 64 MB would make small files.
 _SHARD_BYTES = 256 * 1024 * 1024
 _SMALL_BYTES = 8 * 1024 * 1024
-# Shares per core that light tasks are dealt out to: more than one, because tasks differ in size.
-_HANDS = 2
-# Spark's estimates reach astronomic sizes where it knows nothing.
+# Spark tasks per core that light tasks are grouped into; more than one, because tasks differ in size.
+_GROUPS_PER_CORE = 2
+# Without statistics Spark estimates sizes of at least this many bytes.
 _UNKNOWN_BYTES = 1 << 50
-# Large blocks go back at once, the end of the heap as soon as so much of it is free, as shares of the budget. What has
-# gone back is paid for again, page by page: at 4 MB that was a fifth of an upsert's time, from 32 MB on nothing.
+# Shares of the memory budget from which the allocator returns memory: a single block, or free memory at the end of the
+# heap. Memory that was returned costs page faults: with 4 MB a fifth of an upsert's time, with 32 MB nothing.
 _BLOCK_SHARE, _FREE_SHARE = 256, 16
 _MIN_BLOCK_BYTES, _MIN_FREE_BYTES = 256 << 10, 4 << 20
 _WRAPPING = threading.Lock()
@@ -39,18 +39,18 @@ _RESULT = pa.schema([pa.field("result", pa.binary())])
 
 
 class SparkEngine:
-    """Runs tasks on a Spark session; frames are DataFrames. Workers hand back memory by the budget of their tasks."""
+    """Runs tasks on a Spark session; frames are DataFrames. Workers return memory according to the tasks' budget."""
 
     def __init__(self, spark: SparkSession, memory_budget_bytes: int) -> None:
         self._spark, self._budget = spark, memory_budget_bytes
 
     @property
     def parallelism(self) -> int:
-        """Cores of the session."""
+        """Number of cores of the session."""
         return int(self._spark.sparkContext.defaultParallelism)
 
     def repeats(self, frame: Any) -> bool:
-        """Whether the frame gives the same rows again: what it is computed from may have changed."""
+        """Return False: the data that a DataFrame is computed from may change between two reads."""
         return False
 
     def schema(self, frame: Any) -> pa.Schema:
@@ -58,17 +58,17 @@ class SparkEngine:
         return to_arrow_schema(frame.schema)
 
     def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
-        """Shuffle the DataFrame once (by Spark, in the JVM) and run `function` over each partition's Arrow batches."""
+        """Shuffle the DataFrame once in the JVM and run `function` on the Arrow batches of each partition."""
         columns = [col(_quoted(name)) for name in by]
         if hint == "exact":
-            # A small batch is sooner read by one task than shuffled.
+            # One task reads a small batch faster than Spark shuffles it.
             frame = frame.coalesce(1) if _estimated_bytes(frame) <= _SMALL_BYTES else frame.repartition(*columns)
         elif hint == "balanced":
             frame = self._balanced(frame, columns)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             results = [pickle.dumps(result) for result in function(_attempt(), batches)]
-            _settle_worker()
+            _prepare_worker_for_reuse()
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.binary())], schema=_RESULT)
 
         with spark_failures("reading the batch"):
@@ -78,12 +78,12 @@ class SparkEngine:
         return [pickle.loads(bytes(row.result)) for row in collected]
 
     def _balanced(self, frame: DataFrame, columns: list[Column]) -> DataFrame:
-        """Return the frame in shards that fill files: none larger than needed, none cut without need."""
+        """Repartition the frame so that each shard fills about one base file."""
         size = _estimated_bytes(frame)
         if not columns and self.parallelism * _SHARD_BYTES // 4 <= size < _UNKNOWN_BYTES:
-            # Any rows may go together, and there are enough for every core: where they are is as good as elsewhere.
+            # No columns decide the shard, and there are enough rows for every core: a shuffle is not needed.
             return frame.coalesce(max(self.parallelism, -(-size // (_SHARD_BYTES // 4))))
-        # A clone of the session takes our setting, so that neither the user's nor another thread's is touched.
+        # Set the option on a clone of the session, so that the user's session and other threads are not affected.
         clone = frame.sparkSession._jsparkSession.cloneSession()
         clone.conf().set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(_SHARD_BYTES))
         plan = frame._jdf.queryExecution().analyzed()
@@ -92,37 +92,38 @@ class SparkEngine:
         return DataFrame(cloned, SparkSession(self._spark.sparkContext, clone)).hint("rebalance", *columns)
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
-        """Run one Spark task per task; light ones are dealt out to a few Spark tasks, which take some 30 ms each."""
+        """Run one Spark task per task; light tasks are grouped, because the start of a Spark task takes about 30 ms."""
         if not tasks:
             return []
         numbered = list(enumerate(tasks))
-        hands = min(_HANDS * self.parallelism, len(tasks)) if light else len(tasks)
+        groups = min(_GROUPS_PER_CORE * self.parallelism, len(tasks)) if light else len(tasks)
 
-        def run(hand: list[tuple[int, T]]) -> list[tuple[int, R]]:
-            # Numbers of rows and names of files are made of the number of the task, so each task keeps its own.
-            # This stage has no shuffle behind it, so Spark never begins it anew with tries that count from zero.
+        def run(group: list[tuple[int, T]]) -> list[tuple[int, R]]:
+            # Row numbers and file names contain the number of the task, so each task of a group keeps its number.
+            # No shuffle depends on this stage, so Spark never restarts it with attempt numbers from zero.
             context = TaskContext.get()
             attempt = replace(_attempt(), first=context is not None and context.attemptNumber() == 0)
-            results = [(number, function(replace(attempt, partition=number), task)) for number, task in hand]
-            _settle_worker()
+            results = [(number, function(replace(attempt, partition=number), task)) for number, task in group]
+            _prepare_worker_for_reuse()
             return results
 
-        dealt = [numbered[first::hands] for first in range(hands)]
+        grouped = [numbered[first::groups] for first in range(groups)]
         with spark_failures("writing"):
-            mapped = self._spark.sparkContext.parallelize(dealt, hands).map(run)
+            mapped = self._spark.sparkContext.parallelize(grouped, groups).map(run)
             with own_workers(self._spark, self._budget):
-                # The function is wrapped, with the environment, when this is asked for first.
+                # Spark serializes the function and the environment at the first access to `_jrdd`.
                 assert mapped._jrdd is not None
             found = mapped.collect()
-        return [result for _, result in sorted((pair for hand in found for pair in hand), key=itemgetter(0))]
+        return [result for _, result in sorted((pair for group in found for pair in group), key=itemgetter(0))]
 
 
 @contextmanager
 def own_workers(spark: SparkSession, budget: int) -> Iterator[None]:
-    """Functions wrapped in the block run in workers whose memory allocator gives back what is free.
+    """Run functions that are serialized in this block in separate workers that return free memory.
 
-    A budget means nothing where an allocator keeps as much again for later, as Arrow's own does. It is chosen when a
-    process starts, so by its environment; by that Spark also tells our workers from those of the user's functions.
+    Arrow's default allocator keeps free memory, so a process could exceed its budget. The allocator is chosen by
+    environment variables when a process starts. Spark starts separate workers for a different environment, so workers
+    of the user's functions are not affected.
     """
     allocator = {
         "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -150,11 +151,12 @@ def _attempt() -> Attempt:
     return Attempt(partition=context.partitionId(), stage=context.stageId(), number=context.taskAttemptId())
 
 
-def _settle_worker() -> None:
-    """Spare a worker what Spark does after each task before it is used again, some 0.15 s a task.
+def _prepare_worker_for_reuse() -> None:
+    """Avoid work that Spark does in a worker after each task, about 0.15 s per task.
 
-    Spark collects garbage among all modules, and reads the directory of each archive on the path anew. Modules stay,
-    so they need not be looked at; archives do not change, and an import that needs one opens it again.
+    Spark runs the garbage collector over all modules and reads the directory of each zip archive on the path again.
+    Modules are therefore frozen for the collector, and the cached archives are dropped; an import that needs an archive
+    opens it again.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):

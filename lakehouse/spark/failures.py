@@ -1,4 +1,4 @@
-"""What Spark's failures mean to the caller: the input is wrong, or something else is."""
+"""Translates failures of Spark to the exceptions of this package."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lakehouse import errors
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]*)(?:\.[A-Z0-9_.]+)?\]\s*([^\n]*)")
-_OURS = re.compile(r"^lakehouse\.[\w.]+\.(\w+): (.*?)(?:\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
+_LAKEHOUSE_ERROR = re.compile(r"^lakehouse\.[\w.]+\.(\w+): (.*?)(?:\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\.?\s*$")
-#: Error conditions of Spark that an engineer mends in the files or in the spec.
-_USERS = frozenset(
+#: Error conditions of Spark that a user can correct in the files or in the spec.
+_USER_CONDITIONS = frozenset(
     {
         "CAST_INVALID_INPUT",
         "CAST_OVERFLOW",
@@ -34,37 +34,38 @@ _USERS = frozenset(
         "ARITHMETIC_OVERFLOW",
     }
 )
-_VANISHED = frozenset({"FILE_NOT_EXIST", "PATH_NOT_FOUND"})
+_MISSING_FILE_CONDITIONS = frozenset({"FILE_NOT_EXIST", "PATH_NOT_FOUND"})
 
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Raise an error of this package for a failure that is one; others pass unchanged.
+    """Raise an exception of this package for known failures of Spark; others pass unchanged.
 
-    That is what code of this package raised in a worker, with its class and message, and what Spark itself calls a
-    fault of the query or the files. `doing` tells the reader of the message what was going on.
+    An exception of this package that a worker raised is raised again with its class and message. Conditions that Spark
+    attributes to the query or the files become UserError, missing files RetryableError. `doing` describes the current
+    step in the message.
     """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         text = _java_text(error) if isinstance(error, Py4JJavaError) else str(error)
-        if (own := _raised_in_worker(text)) is not None:
-            raise own from error
+        if (raised := _raised_in_worker(text)) is not None:
+            raise raised from error
         found = _CONDITION.search(text)
         condition, sentence = (found[1], found[2]) if found else ("", text.partition("\n")[0])
         sentence = _SQLSTATE.sub("", sentence)
         cause = _root_cause(error)
         because = f" ({cause})" if cause and cause not in sentence else ""
-        if condition in _VANISHED or "FILE_NOT_EXIST" in text[:2000]:
-            raise RetryableError(f"{doing}: a file vanished after it was listed: {sentence}{because}") from error
-        if condition in _USERS or isinstance(error, AnalysisException | ParseException):
+        if condition in _MISSING_FILE_CONDITIONS or "FILE_NOT_EXIST" in text[:2000]:
+            raise RetryableError(f"{doing}: a file was deleted after it was listed: {sentence}{because}") from error
+        if condition in _USER_CONDITIONS or isinstance(error, AnalysisException | ParseException):
             raise UserError(f"{doing}: {sentence}{because}", condition=condition) from error
         raise
 
 
 def _raised_in_worker(trace: str) -> LakehouseError | None:
-    """Return the last error of this package in the text of a worker's traceback."""
-    for name, message in reversed(_OURS.findall(trace)):
+    """Return the last exception of this package in the text of a worker's traceback."""
+    for name, message in reversed(_LAKEHOUSE_ERROR.findall(trace)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, LakehouseError):
             return kind(message.strip())
@@ -76,7 +77,7 @@ def _java_text(error: Py4JJavaError) -> str:
 
 
 def _root_cause(error: BaseException) -> str:
-    """Return the sentence of the deepest Java cause, or an empty string."""
+    """Return the message of the deepest Java cause, or an empty string."""
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     deepest = ""
     while java is not None and hasattr(java, "getCause"):

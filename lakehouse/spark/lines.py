@@ -1,4 +1,4 @@
-"""Text files line by line through lakehouse.core.storage, in a Spark worker; knows nothing of Spark."""
+"""Reads text files by lines through lakehouse.core.storage; it runs in Spark workers and does not import pyspark."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ BLOCK_BYTES = 8 << 20
 def line_batches(
     storage: Storage, paths: tuple[str, ...], encoding: str, skip: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield `(value, file)` for the lines of the files whose places in `paths` come in, blank ones left out.
+    """Yield batches of `(value, file)` with the lines of files, without blank lines; memory holds one block of a file.
 
-    The first `skip` lines of every file are its header. Memory holds one block of one file.
+    Args:
+        storage: Where the files are.
+        paths: All files.
+        encoding: Encoding of the text.
+        skip: Number of header lines of every file.
+        batches: The positions in `paths` of the files to read.
     """
     for batch in batches:
         for index in batch.column(0).to_pylist():
@@ -36,7 +41,7 @@ def line_batches(
 
 
 def _blocks(storage: Storage, path: str) -> Iterator[bytes]:
-    """Yield whole lines, some megabytes at a time, of a plain, gzip or bzip2 file."""
+    """Yield blocks of complete lines of a plain, gzip or bzip2 file."""
     rest = b""
     try:
         with storage.open_input(path) as raw, _decompressed(cast(Any, raw), path) as file:

@@ -1,7 +1,7 @@
-"""Reads as DataFrames: Spark's own parquet scan over the files we planned; slices with logs are merged in workers.
+"""Reads a planned scan as a DataFrame: base files by Spark's Parquet reader, slices with log files by Arrow workers.
 
-Files whose commit declared other types than the table's are read with their own schema and cast, so a promotion that
-Spark's reader does not know (int to string, say) is no special case for the user.
+Files whose commit declared other types than the table's are read with their stored schema and cast. So type changes
+that Spark's reader does not support, such as int to string, work too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _TASK_BYTES = 64 * 1024 * 1024
 
 def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
     """Return the planned rows as a DataFrame."""
-    wanted = scan.plan.schema.names
+    columns = scan.plan.schema.names
     extra = [] if scan.plan.residual is None else [c for c in dict.fromkeys(columns_of(scan.plan.residual))]
-    names = [*wanted, *(name for name in extra if name not in wanted)]
+    names = [*columns, *(name for name in extra if name not in columns)]
     schema = pa.schema([scan.table_schema.field(name) for name in names])
     groups: dict[pa.Schema, list[BaseFile]] = {}
     merged = [file_slice for file_slice in scan.plan.slices if file_slice.logs]
@@ -43,8 +43,8 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
         frame = reduce(DataFrame.unionByName, [_read(spark, scan, *group, schema) for group in groups.items()])
         if scan.plan.residual is not None:
             frame = frame.where(condition(scan.plan.residual, scan.table_schema))
-        # Each column named is a call to the JVM, so none is where nothing was read for the filter alone.
-        frames.append(frame if names == wanted else frame.select(*[F.col(f"`{name}`") for name in wanted]))
+        # Each named column is a call to the JVM; without extra columns the selection is not needed.
+        frames.append(frame if names == columns else frame.select(*[F.col(f"`{name}`") for name in columns]))
     if merged:
         frames.append(_merge(spark, scan, merged))
     if not frames:
@@ -53,7 +53,7 @@ def scan_to_spark(spark: SparkSession, scan: Scan) -> DataFrame:
 
 
 def _merge(spark: SparkSession, scan: Scan, slices: list[FileSlice]) -> DataFrame:
-    """Return the rows of slices with logs, merged with Arrow in workers: a task for a large one or for some small."""
+    """Return the rows of slices with log files, merged by Arrow in workers; small slices share a task."""
     context, plan = scan.context, scan.plan
     shares = _shares(slices, spark.sparkContext.defaultParallelism)
 
@@ -69,12 +69,12 @@ def _merge(spark: SparkSession, scan: Scan, slices: list[FileSlice]) -> DataFram
 
 
 def _shares(slices: list[FileSlice], cores: int) -> list[list[FileSlice]]:
-    """Deal slices out to tasks of much the same size, enough for all cores and, where possible, none too large."""
+    """Distribute slices to tasks of similar size: enough tasks for all cores, and none much too large."""
     sizes = {id(s): (s.base.size_bytes if s.base else 0) + s.total_log_bytes for s in slices}
-    wanted = max(_TASKS_PER_CORE * cores, -(-sum(sizes.values()) // _TASK_BYTES))
-    loads = [(0, number) for number in range(min(wanted, len(slices)))]
+    tasks = max(_TASKS_PER_CORE * cores, -(-sum(sizes.values()) // _TASK_BYTES))
+    loads = [(0, number) for number in range(min(tasks, len(slices)))]
     shares: list[list[FileSlice]] = [[] for _ in loads]
-    # The largest first, each to the task with the least to do.
+    # Assign the largest slice first, each to the task with the smallest load.
     for file_slice in sorted(slices, key=lambda s: -sizes[id(s)]):
         load, number = loads[0]
         shares[number].append(file_slice)
@@ -88,7 +88,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def condition(predicate: Predicate, schema: pa.Schema) -> Column:
-    """Return a predicate as a Spark column."""
+    """Return a predicate as a boolean Spark column."""
     if isinstance(predicate, And):
         return reduce(Column.__and__, [condition(p, schema) for p in predicate.parts], F.lit(True))
     if isinstance(predicate, Or):
@@ -120,7 +120,7 @@ def _compare(predicate: Comparison, column: Column, value: Column) -> Column:
 
 
 def _stored(scan: Scan, file: BaseFile, schema: pa.Schema) -> pa.Schema:
-    """Return the wanted columns in the types the file has; columns it lacks keep the table's type and read as null."""
+    """Return the columns in the types of the file; columns that the file lacks keep the table's type."""
     declared = stored_data_schema(scan, file.instant)
     if declared is None:
         return schema
@@ -130,7 +130,7 @@ def _stored(scan: Scan, file: BaseFile, schema: pa.Schema) -> pa.Schema:
 
 def _read(spark: SparkSession, scan: Scan, stored: pa.Schema, files: list[BaseFile], schema: pa.Schema) -> DataFrame:
     paths = [scan.storage.native(file.path) for file in files]
-    # Paths are read as they are: a partition value is a column of the file, not something to guess from its directory.
+    # Do not infer partition columns from directory names: the files contain the partition columns.
     reader = spark.read.schema(spark_schema(stored)).option("recursiveFileLookup", "true")
     frame = reader.parquet(*paths)
     if stored.equals(schema):

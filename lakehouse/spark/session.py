@@ -1,4 +1,4 @@
-"""The session of a job, and the checks that make a broken environment say so at once."""
+"""Creates the Spark session of a job and checks the environment."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _CONF = {
 
 
 def job_session(name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the session of this process, made with the master that spark-submit was given (else all local cores).
+    """Return the session of this process, on the master of spark-submit or, without it, on all local cores.
 
-    Raises UserError if Python's and the JVM's Spark are of different versions: UDFs would fail without a cause.
+    Raises UserError if pyspark and the JVM's Spark have different versions, because Python functions would fail with
+    unclear errors.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)

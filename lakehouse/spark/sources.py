@@ -1,10 +1,10 @@
-"""Files of a landing zone as DataFrames: every record that does not parse is kept, with its text and its file.
+"""Reads source files (JSON, CSV, Parquet) as DataFrames; records that cannot be parsed are kept with text and file.
 
-Local files go through Spark's own readers. Files that the JVM cannot open (object stores, for which it would need
-Hadoop's connectors, and local names with a colon) are read by workers through lakehouse.core.storage: their lines are
-parsed by the same Spark parsers, their parquet rows come as Arrow batches.
+Spark's own readers read local files. The JVM cannot open files of object stores without Hadoop's connectors, nor local
+files with a colon in their names. Python workers read these through lakehouse.core.storage: Spark's parsers parse their
+lines, and Parquet rows arrive as Arrow batches.
 
-A record of JSON or CSV is one line; two JSON objects on one line are read as the first alone, as everywhere in Spark.
+A record of JSON or CSV is one line. Of two JSON objects on one line Spark reads only the first.
 """
 
 from __future__ import annotations
@@ -30,35 +30,36 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.spark.failures import spark_failures
 from lakehouse.spark.lines import line_batches
 
-#: Names for callers outside this room, which do not import pyspark.
+#: Types for callers outside of lakehouse.spark, which do not import pyspark.
 Session = SparkSession
 Frame = DataFrame
 Schema = StructType
 
-#: Columns beside the data: the text of a record that did not parse, the file it came from, and the number of its set.
+#: Internal columns: the text of a record that could not be parsed, its file, and the number of its set of files.
 CORRUPT = "_lakehouse_corrupt"
 SOURCE_FILE = "_lakehouse_source_file"
 FILE_SET = "_lakehouse_file_set"
 INTERNAL = (CORRUPT, SOURCE_FILE, FILE_SET)
 
-#: Reader options that decide what happens to bad records or to the types: those are ours to decide.
+#: Reader options that users cannot set, because other settings decide about bad records and types.
 _RESERVED = {
-    "mode": "max_bad_records says how many records may be set aside",
-    "columnNameOfCorruptRecord": "records that do not parse go to the dead letters",
+    "mode": "max_bad_records limits the number of bad records",
+    "columnNameOfCorruptRecord": "records that cannot be parsed are written as dead letters",
     "schema": "declare the columns in 'schema' of the table spec",
-    "samplingRatio": "columns and types are inferred from all records, so that none is left out",
+    "samplingRatio": "columns and types are always inferred from all records",
     "inferSchema": "types are inferred when 'schema' of the table spec is absent",
     "enforceSchema": "columns are matched by the names in the header",
-    "path": "it is ingest.path",
+    "path": "ingest.path names the files",
 }
-_OPTIONS_BESIDE = ("delimiter", "charset", "timeZone", "compression", "basePath", "singleVariantColumn", "mergeSchema")
+_MORE_OPTIONS = ("delimiter", "charset", "timeZone", "compression", "basePath", "singleVariantColumn", "mergeSchema")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSet:
-    """Files that are read alike: one format, and for CSV with a header one list of column names.
+    """Files that one reader can read together: of one format and, for CSV, with one header.
 
-    `header` is empty for other formats and for CSV without a header. `paths` are relative to the storage.
+    `header` has the column names; it is empty for other formats and for CSV without a header. `paths` are relative to
+    the storage.
     """
 
     storage: Storage
@@ -73,14 +74,14 @@ class FileSet:
         return "://" not in self.storage.root and not any(":" in self.storage.native(path) for path in self.paths)
 
     def address(self, path: str) -> str:
-        """Return the file as `SOURCE_FILE` and messages name it."""
+        """Return the path or URL of a file, as in `SOURCE_FILE` and in messages."""
         return str(self.storage.native(path)) if self.is_native else f"{self.storage.root}/{path}"
 
 
 def check_reader_options(options: Mapping[str, str], format: str) -> None:
-    """Raise UserError for a reader option that Spark does not know for this format, or that is ours to decide."""
+    """Raise UserError for an option that Spark's reader of this format does not have, or that users cannot set."""
     known = {name for name in inspect.signature(getattr(DataFrameReader, format)).parameters if name != "self"}
-    known = (known | set(_OPTIONS_BESIDE)) - {"paths", "options"} - _RESERVED.keys()
+    known = (known | set(_MORE_OPTIONS)) - {"paths", "options"} - _RESERVED.keys()
     names = {name.lower() for name in known}
     for name in options:
         reserved = next((why for other, why in _RESERVED.items() if other.lower() == name.lower()), None)
@@ -93,12 +94,12 @@ def check_reader_options(options: Mapping[str, str], format: str) -> None:
 
 
 def declared_schema(columns: Mapping[str, str]) -> Schema:
-    """Return the columns that a spec declares; raise UserError naming the column whose type Spark does not know."""
+    """Return the columns that a spec declares; raise UserError with the column whose type Spark does not know."""
     return StructType([StructField(name, _parsed_type(name, text)) for name, text in columns.items()])
 
 
 def schema_of_arrow(schema: pa.Schema) -> Schema:
-    """Return a table's columns as Spark's."""
+    """Return an Arrow schema as a Spark schema."""
     return from_arrow_schema(schema)
 
 
@@ -108,7 +109,7 @@ def schema_to_json(schema: Schema) -> str:
 
 
 def schema_from_json(text: str) -> Schema:
-    """Parse what `schema_to_json` wrote."""
+    """Parse the text of `schema_to_json`."""
     return StructType.fromJson(json.loads(text))
 
 
@@ -118,13 +119,13 @@ def schema_of(columns: Iterable[StructField]) -> Schema:
 
 
 def column_of(schema: Schema, name: str, kind: DataType | None = None) -> StructField:
-    """Return the column of this name, in another type if one is given."""
+    """Return the column of this name, with the type `kind` if it is not None."""
     column = schema[name]
     return column if kind is None else StructField(name, kind)
 
 
 def lines_of(session: Session, files: FileSet) -> Frame:
-    """Return the lines of text files as `value` and the file of each as `file`; lines without text may be left out."""
+    """Return the lines of text files as `value` with their file as `file`; blank lines may be omitted."""
     encoding = next((text for name, text in files.options.items() if name.lower() in ("encoding", "charset")), "UTF-8")
     if not files.is_native or encoding.upper() not in ("UTF-8", "UTF8"):
         return _lines(session, files)
@@ -135,19 +136,19 @@ def lines_of(session: Session, files: FileSet) -> Frame:
 
 
 def describe(schema: Schema) -> str:
-    """Return the schema as a person writes it in a spec: `name: type, ...`."""
+    """Return the schema in the syntax of a spec: `name: type, ...`."""
     return ", ".join(f"{column.name}: {column.dataType.simpleString()}" for column in schema)
 
 
 def storage_options_of(session: Session) -> dict[str, str]:
-    """Return the session's settings for file systems, `spark.hadoop.fs.*`, which core.storage understands too."""
+    """Return the session's file system settings `spark.hadoop.fs.*`, which core.storage supports too."""
     settings = session.sparkContext.getConf().getAll()
     return {key: value for key, value in settings if key.startswith("spark.hadoop.fs.")}
 
 
 @contextmanager
 def utc(session: Session) -> Iterator[None]:
-    """Let expressions of a `with` block read times without a zone as UTC, whatever the session says.
+    """Set the session's time zone to UTC in a `with` block, so that times without a zone are read as UTC.
 
     Otherwise the partition of a row would depend on the machine that ingests it.
     """
@@ -161,7 +162,7 @@ def utc(session: Session) -> Iterator[None]:
 
 
 def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:
-    """Read all files once and return the columns and types that fit every record that parses."""
+    """Read all files once and return columns and types that fit every record that can be parsed."""
     with spark_failures("reading the files to infer their columns"):
         frames = [_inferred(session, files) for files in sets]
         union = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
@@ -169,13 +170,14 @@ def infer_schema(session: Session, sets: Sequence[FileSet]) -> Schema:
 
 
 def read_files(session: Session, sets: Sequence[FileSet], schema: Schema) -> Frame:
-    """Return the records of all files with exactly these columns, and those named `INTERNAL` beside them.
+    """Return the records of all files with exactly the columns of `schema` and the columns `INTERNAL`.
 
-    A column that the schema does not have is left out; a column that a file does not have is null.
+    Columns that the schema lacks are dropped; a column that a file lacks is null. Raises UserError if the schema has a
+    column with an internal name.
     """
-    twice = next((column.name for column in schema if column.name in INTERNAL), None)
-    if twice is not None:
-        raise UserError(f"column {twice!r} is a name of this package; rename it in the files", column=twice)
+    reserved = next((column.name for column in schema if column.name in INTERNAL), None)
+    if reserved is not None:
+        raise UserError(f"column {reserved!r} is a name of this package; rename it in the files", column=reserved)
     with spark_failures("reading the files"):
         frames = [_parquet(session, f, schema) if f.format == "parquet" else _text(session, f, schema) for f in sets]
         numbered = [frame.withColumn(FILE_SET, F.lit(number)) for number, frame in enumerate(frames)]
@@ -198,17 +200,17 @@ def _text(session: Session, files: FileSet, schema: Schema) -> Frame:
         )
         frame = lines.select(value.alias("record"), F.col("file").alias(SOURCE_FILE)).select("record.*", SOURCE_FILE)
     columns = {name.lower() for name in layout.names}
-    wanted = [
+    selected = [
         F.col(_quoted(c.name)).alias(c.name)
         if c.name.lower() in columns
         else F.lit(None).cast(c.dataType).alias(c.name)
         for c in schema
     ]
-    return frame.select(*wanted, CORRUPT, SOURCE_FILE)
+    return frame.select(*selected, CORRUPT, SOURCE_FILE)
 
 
 def _layout(files: FileSet, schema: Schema) -> Schema:
-    """Return the columns as they lie in the file: CSV has them in the order of its header, the rest by name."""
+    """Return the columns in the order of the file: for CSV that of its header; other formats match by name."""
     if not files.header:
         return schema
     types = {column.name.lower(): column.dataType for column in schema}
@@ -224,7 +226,7 @@ def _parquet(session: Session, files: FileSet, schema: Schema) -> Frame:
         read = partial(_parquet_batches, files.storage, files.paths, to_arrow_schema(stored))
         frame = _per_file(session, files).mapInArrow(read, stored)
     kinds = {column.name.lower(): column.dataType for column in frame.schema}
-    wanted = [
+    selected = [
         (
             _cast(F.col(_quoted(c.name)), kinds[c.name.lower()], c.dataType)
             if c.name.lower() in kinds
@@ -232,14 +234,14 @@ def _parquet(session: Session, files: FileSet, schema: Schema) -> Frame:
         ).alias(c.name)
         for c in schema
     ]
-    return frame.select(*wanted, F.lit(None).cast("string").alias(CORRUPT), SOURCE_FILE)
+    return frame.select(*selected, F.lit(None).cast("string").alias(CORRUPT), SOURCE_FILE)
 
 
-def _cast(value: Column, stored: DataType, wanted: DataType) -> Column:
-    """Return a value in another type; fields inside of it that it lacks are null, and none is dropped."""
-    if stored == wanted:
+def _cast(value: Column, stored: DataType, target: DataType) -> Column:
+    """Cast a value; fields of structs that the value lacks become null, and no field is dropped."""
+    if stored == target:
         return value
-    if isinstance(stored, StructType) and isinstance(wanted, StructType) and {*stored.names} <= {*wanted.names}:
+    if isinstance(stored, StructType) and isinstance(target, StructType) and {*stored.names} <= {*target.names}:
         kinds = {field.name: field.dataType for field in stored}
         fields = [
             (
@@ -247,12 +249,12 @@ def _cast(value: Column, stored: DataType, wanted: DataType) -> Column:
                 if field.name in kinds
                 else F.lit(None).cast(field.dataType)
             ).alias(field.name)
-            for field in wanted
+            for field in target
         ]
-        return F.when(value.isNotNull(), F.struct(*fields)).cast(wanted)
-    if isinstance(stored, ArrayType) and isinstance(wanted, ArrayType):
-        return F.transform(value, lambda one: _cast(one, stored.elementType, wanted.elementType)).cast(wanted)
-    return value.cast(wanted)
+        return F.when(value.isNotNull(), F.struct(*fields)).cast(target)
+    if isinstance(stored, ArrayType) and isinstance(target, ArrayType):
+        return F.transform(value, lambda one: _cast(one, stored.elementType, target.elementType)).cast(target)
+    return value.cast(target)
 
 
 def _inferred(session: Session, files: FileSet) -> Frame:
@@ -268,7 +270,7 @@ def _inferred(session: Session, files: FileSet) -> Frame:
     if files.is_native:
         frame = _load(reader, files)
     else:
-        # Only the JVM's reader takes lines that are a DataFrame already.
+        # Only the reader of the JVM accepts lines that are already in a DataFrame.
         jvm = session.sparkContext._jvm
         assert jvm is not None, "a classic session has a JVM"
         lines = getattr(_lines(session, files).select("value")._jdf, "as")(jvm.org.apache.spark.sql.Encoders.STRING())
@@ -278,7 +280,7 @@ def _inferred(session: Session, files: FileSet) -> Frame:
 
 
 def _load(reader: DataFrameReader, files: FileSet) -> Frame:
-    # Not as patterns: a name may hold brackets and stars.
+    # Names may contain brackets and stars, so do not read them as patterns.
     reader = reader.option("__globPaths__", "false")
     return reader.format(files.format).load(["file://" + files.storage.native(path) for path in files.paths])
 
@@ -291,7 +293,7 @@ def _parser_options(files: FileSet) -> dict[str, str]:
 
 
 def _native_file() -> Column:
-    """Return the file of a record as people write its path: Spark gives a URI."""
+    """Return the path of a record's file; Spark supplies a URI."""
     decoded = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(decoded, "^file:/+", "/")
 
@@ -309,7 +311,7 @@ def _lines(session: Session, files: FileSet) -> Frame:
 
 
 def _per_file(session: Session, files: FileSet) -> Frame:
-    """Return one row per file, its place in `paths`; rows of one task are neighbours."""
+    """Return one row per file, its position in `paths`; a task gets consecutive rows."""
     return session.range(0, len(files.paths), 1, min(len(files.paths), 1000))
 
 

@@ -1,1 +1,1 @@
-"""The protocol by which operations run tasks, and its implementation on local threads (Spark: `lakehouse.spark`)."""
+"""Where operations run tasks: the engine protocol, the engine on local threads, adapters of distributed engines."""

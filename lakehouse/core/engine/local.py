@@ -1,4 +1,4 @@
-"""The engine of tests and small tables: threads and Arrow, no JVM."""
+"""Runs tasks in threads of this process on Arrow data; for small tables and tests, no JVM is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakehouse.model.attempt import Attempt
 
 
 class LocalEngine:
-    """Runs tasks in threads of this process; frames are pyarrow tables, batches or readers."""
+    """Runs tasks in threads of this process; frames are pyarrow Tables, RecordBatches or RecordBatchReaders."""
 
     def __init__(self, parallelism: int | None = None) -> None:
         self._parallelism = parallelism or os.cpu_count() or 1
@@ -28,24 +28,22 @@ class LocalEngine:
         return self._parallelism
 
     def repeats(self, frame: Any) -> bool:
-        """Whether this is rows in memory; a reader is read once."""
+        """Whether the frame can be read twice: true for rows in memory, false for a RecordBatchReader."""
         return not isinstance(frame, pa.RecordBatchReader)
 
     def schema(self, frame: Any) -> pa.Schema:
-        """Return the schema of a table, batch or reader."""
+        """Return the schema of a frame; raise UserError if it is not Arrow data."""
         if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
             return frame.schema
-        way_out = "" if not hasattr(frame, "to_records") else "; pass pyarrow.Table.from_pandas(frame)"
-        raise UserError(
-            f"expected a pyarrow Table, RecordBatch or RecordBatchReader, not {type(frame).__name__}{way_out}"
-        )
+        hint = "" if not hasattr(frame, "to_records") else "; pass pyarrow.Table.from_pandas(frame)"
+        raise UserError(f"expected a pyarrow Table, RecordBatch or RecordBatchReader, not {type(frame).__name__}{hint}")
 
     def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
-        """Run `function` on the frame as one shard: it fits one process, or streams through within the budget."""
+        """Run `function` on the whole frame as one shard; the batches are streamed."""
         return list(function(Attempt(partition=0, stage=next(self._stages), number=0), _batches(frame)))
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
-        """Run tasks in threads, which start at once: `light` changes nothing."""
+        """Run tasks in threads; `light` has no effect because threads start fast."""
         stage = next(self._stages)
         attempts = [Attempt(partition=i, stage=stage, number=0, first=True) for i in range(len(tasks))]
         if len(tasks) <= 1 or self._parallelism == 1:

@@ -1,4 +1,4 @@
-"""What operations ask of the place where work runs. Two implementations: threads here, Spark in lakehouse.spark."""
+"""The protocol by which operations run tasks; LocalEngine (threads) and SparkEngine (lakehouse.spark) implement it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ TaskFunction = Callable[[Attempt, T], R]
 
 
 class Engine(Protocol):
-    """Where tasks run. A frame is the engine's own kind of incoming rows; results of tasks are small and picklable.
+    """Runs tasks of an operation.
 
-    A task may run more than once; every try has its own Attempt, and the results of one try per task are returned.
+    A frame is the engine's type of incoming rows, such as a DataFrame. Results of tasks are small and picklable. A task
+    may run more than once: every attempt has its own `Attempt`, and the results of one attempt per task are returned.
     """
 
     @property
     def parallelism(self) -> int:
-        """Tasks that run at the same time."""
+        """Number of tasks that run at the same time."""
         ...
 
     def repeats(self, frame: Any) -> bool:
-        """Whether the frame gives the same rows each time it is asked for them."""
+        """Whether the frame returns the same rows each time it is read."""
         ...
 
     def schema(self, frame: Any) -> pa.Schema:
@@ -35,18 +36,26 @@ class Engine(Protocol):
         ...
 
     def exchange(self, frame: Any, function: ShardFunction[R], *, by: Sequence[str], hint: str) -> list[R]:
-        """Bring rows with equal values of the columns `by` together and run `function` on every shard.
+        """Divide the rows of a frame into shards and run `function` on every shard.
 
-        hint "exact" keeps all rows of one value in one shard; "balanced" may split large values and join small ones;
-        "none" moves nothing.
+        Args:
+            frame: The incoming rows.
+            function: Takes the attempt and the shard's batches, and yields results.
+            by: Columns that decide the shard of a row.
+            hint: "exact" puts all rows with equal values into one shard. "balanced" may divide large values and combine
+                small ones. "none" leaves rows where they are.
         """
         ...
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
         """Run `function` once per task and return the results in the order of the tasks.
 
-        The attempt tells the number of the task, and whether it is the first: no other try of the task says so.
+        The attempt contains the number of the task and whether it is the first attempt; exactly one attempt of a task
+        is the first.
 
-        `light` says that a task takes no longer than an engine may take to start one, so some may share a start.
+        Args:
+            function: Takes the attempt and the task, and returns the result.
+            tasks: Picklable descriptions of the work.
+            light: Whether a task takes no longer than its start; the engine may then start several together.
         """
         ...

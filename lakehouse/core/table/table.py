@@ -1,6 +1,6 @@
-"""The public face of a table: thin methods over operations.
+"""Table: the public API of a table, thin methods over `lakehouse.core.operations`.
 
-Arrow input runs in this process; a Spark DataFrame runs on its Spark session. Both walk the same operations.
+Arrow input is processed in this process, a Spark DataFrame on its session. Both run the same operations.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ Outcome = Committed | NothingToDo
 
 
 class WriteCall(TypedDict, total=False):
-    """What every writing verb takes beside its rows.
+    """Keyword arguments that all write methods take in addition to the rows.
 
     `commit_metadata` goes into the commit's extra metadata. `options` are hoodie.* options of this call only.
     `allow_empty` makes a commit even if no row changes, to store its metadata. `precondition` must still hold at the
-    commit; otherwise ConflictError is raised and nothing is committed. `columns` is what the source of the rows
-    says of their columns, where rows differ in what they bring.
+    commit; otherwise ConflictError is raised and nothing is committed. `columns` describes
+    which columns the source of the rows provides, if rows differ in their columns.
     """
 
     commit_metadata: Mapping[str, str]
@@ -88,7 +88,7 @@ class WriteCall(TypedDict, total=False):
 
 
 class Table:
-    """One table. Every call sees the table as it is at that moment; writes return when they are committed."""
+    """A table. Each call uses the state of the table at the time of the call; a write returns after its commit."""
 
     def __init__(self, env: Env, policies: Policies, loaded: LoadedTable) -> None:
         self._env, self._policies, self._loaded = env, policies, loaded
@@ -103,14 +103,22 @@ class Table:
         allowed_functions: str | Sequence[str] = (),
         env: Env | None = None,
     ) -> Table:
-        """Open the table at `location`; `options` override what the table stores.
+        """Open the table at `location`.
 
-        No code that the table names is loaded unless `allowed_functions` (names `package.module:function`, patterns
-        `package.*`) or the environment variable LAKEHOUSE_ALLOWED_FUNCTIONS allows it: reads and writes that need a
-        merger which is not allowed raise UnsupportedError, all else works.
+        Functions that the table names, such as mergers, are only loaded if `allowed_functions` or the environment
+        variable LAKEHOUSE_ALLOWED_FUNCTIONS allows them. Reads and writes that need a merger which is not allowed raise
+        UnsupportedError; all other operations work.
 
-        Raises UserError if there is no table, its merger cannot be loaded or an option is unknown, UnsupportedError for
-        versions and features that cannot be honoured.
+        Args:
+            location: URL or path of the table.
+            options: hoodie.* options that override those stored in the table.
+            storage_options: Options of the storage, such as credentials.
+            allowed_functions: Names `package.module:function` or patterns `package.*`.
+            env: Storage, clock, timers and ids; by default those of this machine.
+
+        Raises:
+            UserError: There is no table, its merger cannot be loaded, or an option is unknown.
+            UnsupportedError: The table has a version or feature that is not supported.
         """
         env = env or Env(storage=open_storage(location, storage_options or {}))
         loaded = load_table(env, allowed_functions=text_list(allowed_functions, "allowed_functions"))
@@ -118,6 +126,7 @@ class Table:
         policies = parse_options(stored_options(loaded.config))
         return cls(env, _overridden(policies, options or {}), loaded)
 
+    # parameters: the parts of the declaration of a table, each with its own default
     @classmethod
     def create(
         cls,
@@ -134,17 +143,29 @@ class Table:
         env: Env | None = None,
         **declared: Any,
     ) -> Table:
-        """Create a table and open it. Name, location and record key are all it needs.
+        """Create a table and open it; name, location and record key are required.
 
-        `record_key`, `partition_by` and `ordering` are a column or a list of columns. The record key is unique in each
-        partition, as in Hudi, and not in the whole table: a row whose partition changed becomes a second row. It is
-        unique in the table with a global index (`hoodie.index.type=GLOBAL_SIMPLE`) or without partitions;
-        `validate(keys="global")` finds keys that are in several partitions.
+        As in Hudi, the record key is unique in each partition, not in the whole table: a row whose partition changed
+        becomes a second row. The key is unique in the table with a global index (`hoodie.index.type=GLOBAL_SIMPLE`) or
+        without partitions. `validate(keys="global")` finds keys that are in several partitions.
 
-        `declared` takes the other fields of TableDeclaration: table_type, cdc, key_generator, timestamp, and how
-        versions of a record meet: merge_mode, merger, partial_update, unavailable_value, delete_field, delete_marker.
-        Raises UserError if a table is there already (unless `exist_ok`) for options that do not fit together,
-        and for a key, partition, ordering or delete column that `schema` lacks.
+        Args:
+            location: URL or path of the table.
+            name: Name of the table.
+            record_key: Column or columns that identify a record.
+            partition_by: Column or columns of the partition path.
+            ordering: Column or columns that decide which version of a record is newer.
+            schema: Data columns; without it the first write declares them.
+            options: hoodie.* options that the table stores.
+            storage_options: Options of the storage, such as credentials.
+            exist_ok: Open the table if it exists already.
+            env: Storage, clock, timers and ids; by default those of this machine.
+            **declared: Other fields of TableDeclaration: table_type, cdc, key_generator, timestamp, merge_mode, merger,
+                partial_update, unavailable_value, delete_field, delete_marker.
+
+        Raises:
+            UserError: A table exists already, options contradict each other, or `schema` lacks a key, partition,
+                ordering or delete column.
         """
         env = env or Env(storage=open_storage(location, storage_options or {}))
         declaration = TableDeclaration(
@@ -163,12 +184,12 @@ class Table:
         return cls.open(location, options=declaration.call_options(), allowed_functions=allowed, env=env)
 
     def with_options(self, options: Mapping[str, str]) -> Table:
-        """Return the same table with `options` on top of those it was opened with."""
+        """Return the table with `options` that override the options it was opened with."""
         return Table(self._env, _overridden(self._policies, options), self._loaded)
 
     @property
     def location(self) -> str:
-        """Where the table is."""
+        """The URL or path of the table."""
         return self._env.storage.root
 
     @property
@@ -178,12 +199,12 @@ class Table:
 
     @property
     def config(self) -> TableConfig:
-        """The table as its properties declare it."""
+        """The configuration in the properties of the table."""
         return self._loaded.config
 
     @property
     def timeline(self) -> Timeline:
-        """The instants as they are now."""
+        """The current active timeline."""
         return self.refresh().timeline
 
     @property
@@ -193,11 +214,11 @@ class Table:
         return pa.schema([]) if schema is None else schema
 
     def archived(self) -> Timeline:
-        """The completed writes that were archived; they are not on the timeline."""
+        """Return the completed writes of the archived timeline."""
         return archived_writes(self.refresh())
 
     def refresh(self) -> LoadedTable:
-        """Load the table anew, properties included; metadata of commits already read is kept."""
+        """Load properties and timeline again and return the table; metadata of commits already read is kept."""
         self._loaded = self._loaded.refresh()
         return self._loaded
 
@@ -208,42 +229,43 @@ class Table:
 
     @property
     def services_as_loaded(self) -> TableServices:
-        """The table services as of the last load: for who asks several questions of one state; a run loads anew."""
+        """The table services on the state of the last load, for several questions about one state; `run` reloads."""
         return TableServices(table=self._loaded, policies=self._policies)
 
     def upsert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Insert rows with new keys and update stored ones, by the table's merge mode."""
+        """Insert rows with new keys and update rows with stored keys, by the table's merge mode."""
         return self._write(Operation.UPSERT, rows, call)
 
     def insert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Add rows without looking their keys up; small files are filled first."""
+        """Insert rows without key lookup; rows are added to small files first."""
         return self._write(Operation.INSERT, rows, call)
 
     def bulk_insert(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Add rows straight into new files, the fastest way to load much."""
+        """Insert rows into new files without key lookup; the fastest way to load many rows."""
         return self._write(Operation.BULK_INSERT, rows, call)
 
     def delete(self, keys: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Delete rows: a frame with the record key columns (and partition columns, else all partitions are searched).
+        """Delete rows by their keys.
 
-        A record key as text, or a list of them, works too.
+        `keys` is a frame with the record key columns, a record key as text, or a list of record keys. Without partition
+        columns in the frame, all partitions are searched.
         """
         if isinstance(keys, str | bytes | Sequence):
             keys = pa.table({META_COLUMNS[2]: pa.array(text_list(keys, "keys"), pa.string())})
         return self._write(Operation.DELETE, keys, call)
 
     def delete_where(self, where: str, **call: Unpack[WriteCall]) -> Outcome:
-        """Delete the rows that meet a condition; their keys stream from the files into the write."""
+        """Delete the rows that meet a condition; their keys are streamed from the files into the write."""
         fields = (*self.config.keys.record_key_fields, *self.config.keys.partition_fields)
         if _overridden(self._policies, call.get("options") or {}).deletes.retention_ms:
-            # What is remembered is the delete of the versions that were found.
+            # A tombstone keeps away the versions up to the one that the scan found, so its ordering value is needed.
             fields = (*fields, *self.config.merge_rule.compared)
         columns = list(dict.fromkeys(name.partition(".")[0] for name in fields))
         scan = self.scan(columns, where).plan()
         return self._write(Operation.DELETE, pa.RecordBatchReader.from_batches(scan.schema, scan.batches()), call)
 
     def insert_overwrite(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
-        """Replace the partitions that occur in `rows` by them."""
+        """Replace the partitions that occur in `rows` by the rows."""
         return self._write(Operation.INSERT_OVERWRITE, rows, call)
 
     def insert_overwrite_table(self, rows: Any, **call: Unpack[WriteCall]) -> Outcome:
@@ -253,18 +275,15 @@ class Table:
     def delete_partitions(
         self, partitions: str | Sequence[str], *, commit_metadata: Mapping[str, str] | None = None
     ) -> Outcome:
-        """Delete whole partitions, named by their relative paths.
-
-        Raises UserError naming a path that is no partition.
-        """
-        wanted = [path.strip("/") for path in text_list(partitions, "partitions", allow_empty=True)]
+        """Delete whole partitions by their relative paths; raise UserError for a path that is not a partition."""
+        paths = [path.strip("/") for path in text_list(partitions, "partitions", allow_empty=True)]
         table = self.refresh()
-        known = {file_slice.partition for file_slice in load_slices(table, wanted)}
-        for partition in wanted:
+        known = {file_slice.partition for file_slice in load_slices(table, paths)}
+        for partition in paths:
             if partition not in known:
                 raise UserError(f"{partition!r} is not a partition of {self.location}", partition=partition)
         request = WriteRequest(
-            operation=Operation.DELETE_PARTITION, partitions=tuple(wanted), extra=dict(commit_metadata or {})
+            operation=Operation.DELETE_PARTITION, partitions=tuple(paths), extra=dict(commit_metadata or {})
         )
         return _settled(write(table, LocalEngine(), self._policies, request))
 
@@ -277,11 +296,19 @@ class Table:
         as_of_event_time: str | datetime | None = None,
         read_optimized: bool = False,
     ) -> TableScan:
-        """Plan a read of the table as it is now, as it was at the instant `as_of`, or the version of an event time.
+        """Return a read of the current table or of an earlier version.
 
-        `as_of_event_time` is ISO 8601 text or a datetime, UTC where no zone is named; see `version_at`.
+        Args:
+            columns: Columns of the result; all by default.
+            where: Condition on the rows, as SQL text.
+            as_of: Read the table as of this instant: digits of an instant time or ISO 8601 text.
+            as_of_event_time: Read the version of this event time: ISO 8601 text or a datetime, UTC without a zone; see
+                `version_at`.
+            read_optimized: Read base files only. Each file group of a merge-on-read table is then as old as its last
+                compaction.
 
-        `read_optimized` reads base files alone: a merge-on-read table as of the last compaction of each file group.
+        Raises:
+            UserError: `as_of` and `as_of_event_time` are both given, or no commit contains event times.
         """
         if as_of is not None and as_of_event_time is not None:
             raise UserError(f"as_of={as_of!r} and as_of_event_time={str(as_of_event_time)!r}: give one of them")
@@ -303,42 +330,57 @@ class Table:
         where: str | None = None,
         format: str = "latest_state",
     ) -> TableScan:
-        """Plan a read of the rows that commits completed in (begin, end] wrote; newest versions, deletes not shown.
+        """Return a read of the rows that the commits completed in (begin, end] wrote, without deletes.
 
-        With format="cdc" the answer is every change instead, deletes too: op (i, u or d), ts_ms (requested time of the
-        commit, as text), and the row before and after as structs, one of them null for inserts and deletes. `columns`
-        are then those of the structs, and `where` keeps changes whose row before or whose row after meets it. Commits
-        come in the order in which they completed. Raises UserError unless the table was created with `cdc`.
+        With format="latest_state" the result contains the newest version of each row. With format="cdc" it contains
+        every change, in the order in which the commits completed: op (i, u or d), ts_ms (requested time of the commit,
+        as text), and the row before and after as structs; `before` is null for inserts, `after` for deletes.
+
+        Args:
+            begin: Completion time after which commits are read, or "earliest"; without it only the last commit is read.
+            end: Completion time of the last commit; by default the newest.
+            columns: Columns of the result; with format="cdc" the columns of the structs.
+            where: Condition on the rows, as SQL text. With format="cdc" a change is kept if its row before or its row
+                after meets the condition.
+            format: "latest_state" or "cdc".
+
+        Raises:
+            UserError: The format is unknown, or the table was created without `cdc`.
         """
         check_format(format)
         query = Changes(begin, end) if format == CDC else Incremental(begin, end)
         return self._scan(self.refresh(), query, columns, where)
 
     def partitions(self) -> tuple[str, ...]:
-        """Return the relative paths of partitions that hold data files ("" for a table without partitions)."""
+        """Return the relative paths of partitions with data files; the path is "" for a table without partitions."""
         return tuple(sorted({file_slice.partition for file_slice in load_slices(self.refresh())}))
 
     def describe(self) -> dict[str, Any]:
-        """Return what a person looks at to know the table and whether it needs a service, as plain values."""
+        """Return a summary of the table as plain values: configuration, schema, partitions, plans, latest commits."""
         return describe(self.refresh())
 
     def health(self) -> TableHealth:
-        """Return the numbers by which one sees whether a service is behind; one listing of the table."""
+        """Return measures that show whether a table service is overdue; the table is listed once."""
         return table_health(self.refresh(), small_file_bytes=self._policies.write.small_file_bytes)
 
     def validate(self, *, deep: bool = False, keys: str = "partition", spark: Any = None) -> ValidationReport:
-        """Look for what is wrong with the table, and write nothing; `deep` reads all files of its newest slices.
+        """Check the invariants of the table and report violations; nothing is written.
 
-        A record key is unique in its partition, and in the table only where its index is global. With keys="global"
-        the finding `key.global` says how many keys are in several partitions, with examples; it reads the key column
-        alone, in shares that fit the memory budget. Raises UserError for other values of `keys`.
+        Args:
+            deep: Also read all files of the newest slices.
+            keys: "partition", or "global" to also find keys that are in several partitions. The finding `key.global`
+                then contains their number and examples. Only the key column is read.
+            spark: Session that runs the tasks; by default threads of this process.
+
+        Raises:
+            UserError: `keys` has another value.
         """
         loaded = load_table(self._env, allowed_functions=self.config.allowed_functions)
         engine = session_engine(spark, self._policies.write.memory_budget_bytes)
         return validate(loaded, engine, self._policies, deep=deep, keys=keys)
 
     def commits(self) -> tuple[tuple[Instant, CommitMetadata], ...]:
-        """Return the completed writes with their metadata, in order of completion."""
+        """Return the completed writes of the active timeline with their metadata, in order of completion."""
         loaded = self.refresh()
         return tuple(loaded.store.commits(loaded.timeline.writes().by_completion()))
 
@@ -347,58 +389,63 @@ class Table:
         return commits_in_range(self.refresh(), begin, end)
 
     def watermark(self) -> Watermark:
-        """Return how far event time has come: before `value` no event is missing, by what its writers said."""
+        """Return the watermark of event time: according to the writers, no event before `value` is missing."""
         return watermark(self.refresh(), self._policies.event_time)
 
     def version_at(self, event_time: str | datetime) -> EventTimeVersion:
-        """Return the version that has all events before this time: ISO 8601 or a datetime, UTC if it names no zone."""
+        """Return the version with all events before a time: ISO 8601 text or a datetime, UTC without a zone."""
         return version_at(self.refresh(), event_time, self._policies.event_time)
 
     def last_commit_extra(self, key: str) -> str | None:
-        """Return the value of `key` in the newest completed commit whose extra metadata has it."""
+        """Return the value of `key` in the extra metadata of the newest completed commit that has this key."""
         return latest_extra(self.refresh(), key)
 
     def commits_with(self, key: str, value: str, *, archived: bool = True) -> Instant | None:
-        """Return the newest completed commit whose extra metadata holds `key` = `value`.
+        """Return the newest completed commit whose extra metadata has `value` for `key`.
 
-        Archived ones are searched last, unless `archived` is False.
+        The archived timeline is searched last, unless `archived` is False.
         """
         found = latest_commit(self.refresh(), key, value, archived=archived)
         return None if found is None else found[0]
 
     def rollback(self, instant: str, *, dry_run: bool = False, force: bool = False) -> RollbackPlan | NothingToDo:
-        """Undo a pending write or the newest completed one; the plan says what was (dry run: would be) deleted.
+        """Roll back a pending write or the newest completed write, and return the plan of deleted files.
 
-        A compaction goes back to its plan. A pending write whose writer is alive is undone by `force` only. Raises
-        UserError naming what is in the way: a write that completed after it, a savepoint, files that were cleaned.
+        A compaction returns to its scheduled plan. An active write is only rolled back with `force`. With `dry_run`
+        nothing is deleted.
+
+        Raises:
+            UserError: A later write, a savepoint or cleaned files prevent the rollback.
         """
         return rollback(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
 
     def rollback_failed(self, *, dry_run: bool = False) -> FailedWrites:
-        """Undo the pending writes whose writers died; those that are alive are left alone."""
+        """Roll back the failed writes, whose heartbeats expired; active writes are not changed."""
         return roll_back_dead_writes(self.refresh(), self._policies.transaction, dry_run=dry_run)
 
     def savepoint(
         self, instant: str | None = None, *, user: str = "", comment: str = "", dry_run: bool = False
     ) -> Savepoint | NothingToDo:
-        """Keep a completed write (the newest, if None): no clean removes its files, no rollback undoes it."""
+        """Keep a completed write, by default the newest: no clean removes its files and no rollback undoes it."""
         policy = self._policies.transaction
         return create_savepoint(self.refresh(), policy, instant, user=user, comment=comment, dry_run=dry_run)
 
     def delete_savepoint(self, instant: str, *, dry_run: bool = False) -> Instant:
-        """Delete the savepoint of the write `instant`, which stays; raise UserError if there is none."""
+        """Delete the savepoint of the write `instant`, not the write; raise UserError if there is no such savepoint."""
         return delete_savepoint(self.refresh(), self._policies.transaction, instant, dry_run=dry_run)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
-        """Return the savepoints, oldest commit first."""
+        """Return the savepoints, ordered by the commit that they keep, oldest first."""
         return savepoints(self.refresh())
 
     def restore(self, instant: str, *, dry_run: bool = False, force: bool = False) -> Restored | NothingToDo:
-        """Go back to a savepoint or any completed write, or finish a restore to it that died.
+        """Restore the table to a savepoint or a completed write, or continue a failed restore to it.
 
-        All that completed after it is undone, newest first, and all that is pending; stop the writers first. Raises
-        UserError naming what is in the way: a savepoint after it, files that were cleaned, another pending restore;
-        RetryableError if a writer is alive, unless `force`.
+        All later writes are undone, newest first, and all pending writes. Stop the writers first.
+
+        Raises:
+            UserError: A later savepoint, cleaned files or another pending restore prevent the restore.
+            RetryableError: A write is active, and `force` is False.
         """
         return restore(self.refresh(), self._policies.transaction, instant, dry_run=dry_run, force=force)
 
@@ -418,7 +465,7 @@ class Table:
         for name in call:
             if name not in WriteCall.__annotations__:
                 raise UserError(
-                    f"unknown argument {name!r}.{nearest(name, WriteCall.__annotations__)} Verbs take their rows and "
+                    f"unknown argument {name!r}.{nearest(name, WriteCall.__annotations__)} Write methods take rows and "
                     f"{', '.join(WriteCall.__annotations__)}.",
                     argument=name,
                 )
@@ -436,7 +483,7 @@ class Table:
 
 
 def _overridden(policies: Policies, options: Mapping[str, str]) -> Policies:
-    # Values are parsed together with those that they override: some need each other.
+    # Overrides are parsed together with the stored options, because some options depend on others.
     check_known(options)
     return policies.override(options)
 

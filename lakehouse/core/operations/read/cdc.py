@@ -1,8 +1,8 @@
-"""Reading what changed: every row inserted, updated and deleted, commit by commit (DATA-6; TL-6.7).
+"""Plans reads of change data: every inserted, updated and deleted row of a range of commits (DATA-6; TL-6.7).
 
     op string | ts_ms string | before struct<columns> | after struct<columns>
 
-Commits come in the order of their completion, inside them file groups by partition and id. A row that moves to another
+Changes are ordered by the completion of their commits, then by partition and file id. A row that moves to another
 partition is deleted in one file group and inserted in another.
 """
 
@@ -37,14 +37,14 @@ from lakehouse.model.index_type import stored_index_type
 from lakehouse.model.instant import Instant
 from lakehouse.model.predicate import Predicate, columns_of
 
-#: What an incremental read may tell: rows as they are, or what changed.
+#: Formats of incremental reads: the newest rows, or change data.
 LATEST_STATE, CDC = FORMATS = ("latest_state", "cdc")
 JSON_SCHEMA = pa.schema([(name, pa.string()) for name in ("op", "ts_ms", BEFORE, AFTER)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeScan:
-    """A planned read of changes: `images` are the columns shown of rows before and after."""
+    """A planned read of changes; `images` are the columns of the rows before and after in the result."""
 
     changes: tuple[FileGroupChange, ...]
     context: ChangeContext
@@ -53,22 +53,22 @@ class ChangeScan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the answer."""
+        """The columns of the result."""
         return change_schema(self.images)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the changes, one commit and file group after the other."""
+        """Yield the changes of all commits and file groups, in order."""
         for change in self.changes:
             yield from self.read(change)
 
     def read(self, change: FileGroupChange) -> Iterator[pa.RecordBatch]:
         """Yield the changes of one commit in one file group."""
         for rows in read_changes(self.context, change):
-            shown = self._shown(rows)
-            if shown.num_rows:
-                yield from shown.combine_chunks().to_batches()
+            selected = self._selected(rows)
+            if selected.num_rows:
+                yield from selected.combine_chunks().to_batches()
 
-    def _shown(self, rows: pa.Table) -> pa.Table:
+    def _selected(self, rows: pa.Table) -> pa.Table:
         if self.where is not None:
             meets = [_meets(rows.column(name), self.where) for name in (BEFORE, AFTER)]
             rows = rows.filter(pa.array(meets[0] | meets[1]))
@@ -78,13 +78,13 @@ class ChangeScan:
         for name in (BEFORE, AFTER):
             whole = rows.column(name).combine_chunks()
             columns = [pc.struct_field(whole, field.name) for field in kind]
-            narrow = pa.StructArray.from_arrays(columns, fields=list(kind), mask=pc.is_null(whole))
-            rows = rows.set_column(rows.schema.get_field_index(name), name, narrow)
+            image = pa.StructArray.from_arrays(columns, fields=list(kind), mask=pc.is_null(whole))
+            rows = rows.set_column(rows.schema.get_field_index(name), name, image)
         return rows
 
 
 def check_format(text: str) -> None:
-    """Raise UserError unless `text` is the name of a format of incremental reads."""
+    """Raise UserError if `text` is not a format of incremental reads."""
     if text not in FORMATS:
         known = " or ".join(map(repr, FORMATS))
         raise UserError(f"format {text!r} of an incremental read: must be {known}.{nearest(text, FORMATS)}")
@@ -128,7 +128,7 @@ def plan_change_read(table: LoadedTable, query: Changes, request: ScanRequest) -
 
 
 def as_json(changes: pa.RecordBatch) -> pa.RecordBatch:
-    """Return changes with the rows before and after as JSON texts (see format.json_text)."""
+    """Return changes with the rows before and after as JSON text."""
     images = [json_objects(changes.column(name)) for name in (BEFORE, AFTER)]
     return pa.RecordBatch.from_arrays([changes.column(0), changes.column(1), *images], schema=JSON_SCHEMA)
 
@@ -137,8 +137,8 @@ def _check(table: LoadedTable) -> None:
     root = table.env.storage.root
     if table.config.cdc is None:
         raise UserError(
-            f"{root} keeps no change data ({CDC_ENABLED} is not true), so what rows were before cannot be relied on. "
-            "Read it without format='cdc', or make the table with cdc='DATA_BEFORE_AFTER'",
+            f"{root} keeps no change data ({CDC_ENABLED} is not true), so the rows before a change are not reliable. "
+            "Read it without format='cdc', or create the table with cdc='DATA_BEFORE_AFTER'",
             location=root,
         )
     if not table.config.populate_meta_fields:
@@ -148,18 +148,19 @@ def _check(table: LoadedTable) -> None:
         )
     if table.config.layout == LAYOUT_V6 and table.config.is_merge_on_read:
         raise UnsupportedError(
-            f"{root}: changes of merge-on-read tables of version 6 are not read, for their logs hold several commits; "
-            "upgrade the table with Apache Hudi first"
+            f"{root}: changes of merge-on-read tables of version 6 cannot be read, because a log file holds "
+            "several commits; upgrade the table with Apache Hudi first"
         )
 
 
 def _chosen(full: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     if not columns:
-        raise UserError("images of no columns tell nothing: name at least one column, or none to have all")
+        raise UserError("the list of columns is empty; name at least one column, or omit it to read all")
     for name in columns:
         if name not in full.names:
             raise UserError(
-                f"column {name!r} is not among the data columns, of which images consist.{nearest(name, full.names)}",
+                f"column {name!r} is not among the data columns, and rows before and after have no others."
+                f"{nearest(name, full.names)}",
                 column=name,
             )
     return pa.schema([full.field(name) for name in columns])
@@ -170,18 +171,18 @@ def _changes(table: LoadedTable, commits: Sequence[tuple[Instant, CommitMetadata
     partitions |= {partition for _, metadata in commits for partition in metadata.replaced}
     if not commits:
         return ()
-    # What stood before the first of them, and after the last, may be in files that are gone.
+    # The slices before the first commit and after the last one may consist of files that were cleaned.
     earliest = min(instant.requested for instant, _ in commits)
     found = list_data_files(table, sorted(partitions))
-    there = {file.path for file in found}
-    gone = [f for f in cleaned_files(table, earliest) if f.partition in partitions and f.path not in there]
+    listed = {file.path for file in found}
+    gone = [f for f in cleaned_files(table, earliest) if f.partition in partitions and f.path not in listed]
     slices = slices_of(table, [*found, *gone], load_visible(table))
     lost = {file.path for file in gone}
     return plan_changes(commits, slices, table.timeline, layout=table.config.layout, gone=lost)
 
 
 def _refuse_archived(table: LoadedTable, begin: str | None) -> None:
-    """Raise UserError if commits of the range are archived where the archive is not read, that of version 6."""
+    """Raise UserError if commits of the range are archived and the table is of version 6, whose archive is not read."""
     if begin is None or table.config.layout != LAYOUT_V6:
         return
     after = "" if begin == EARLIEST else instant_text(begin)
@@ -191,7 +192,7 @@ def _refuse_archived(table: LoadedTable, begin: str | None) -> None:
     archived = {file.instant for file in list_data_files(table) if after < file.instant < first}
     if archived:
         raise UserError(
-            f"the changes since {begin} are not known any more: commits up to {max(archived)} are archived. "
+            f"the changes since {begin} are no longer available: commits up to {max(archived)} are archived. "
             f"Begin at {max(archived)} or later, with a snapshot as of then before it",
             begin=begin,
         )
@@ -209,6 +210,6 @@ def _meets(images: pa.ChunkedArray, where: Predicate) -> np.ndarray:
     rows = pa.Table.from_arrays([*columns, pa.array(np.arange(len(whole)))], schema=schema)
     found = np.zeros(len(whole), bool)
     found[rows.filter(to_arrow(where, schema)).column(-1).to_numpy()] = True
-    # A row that is not there meets nothing, not even that a column is null.
+    # An absent row meets no condition, not even `column is null`.
     meets: np.ndarray = found & np.asarray(pc.is_valid(whole))
     return meets

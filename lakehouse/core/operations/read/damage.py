@@ -1,13 +1,13 @@
-"""Lost or damaged files of committed writes are found before older rows are returned, or are made permanent.
+"""Detects lost or damaged files of committed writes before older rows are returned or rewritten.
 
-    listing   does it agree with the commits at hand?                        usual case: nothing more is asked
-    again     reload the timeline, list the suspicious partitions, reload    the table may have changed in between
-    clean     did a clean remove the files?                                  then they are not missed
-    raise     CorruptTableError names the file, its size and the way out
+    compare   a listing with the commits that are cached             usual case: no difference, no further request
+    confirm   reload the timeline, list the partitions again         the table may have changed in between
+    cleaned   files that a clean removed are not damaged
+    raise     CorruptTableError with the file, its size and what to do
 
-A long-lived table has most commits at hand, a new process those that it has read for other reasons. Planners of
-services read all commits of the active timeline; writers read those that completed after the oldest file that they
-rewrite. Commits in the archive are not compared.
+A process that has used the table for long has cached most commits, a new process only those that it needed for other
+reasons. Planners of services read all commits of the active timeline. Writers read those that completed after the
+oldest file that they rewrite. Archived commits are not compared.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _NAMED = 5
 
 
 class ChangedWhileListedError(RetryableError):
-    """The table changed between the load of its timeline and the listing: plan again."""
+    """The table changed between the load of its timeline and the listing; the caller plans again."""
 
 
 def checked_slices(
     table: LoadedTable, policy: WritePolicy, partitions: Sequence[str] | None = None
 ) -> tuple[FileSlice, ...]:
-    """Return the newest slices of partitions for a service that rewrites them; see `check_listing`."""
+    """Return the newest slices of partitions for a service that rewrites them; raises the errors of `check_listing`."""
     listing = load_listing(table, partitions)
     check_listing(table, listing, skips=policy.skips_damage, completed_after="")
     return listing.slices
@@ -54,11 +54,18 @@ def check_listing(
     completed_after: str | None = None,
     base_files_only: bool = False,
 ) -> tuple[Damage, ...]:
-    """Compare a listing with the commits and raise CorruptTableError if a committed file is missing or changed.
+    """Compare a listing with the commits and return the damage that is to be skipped.
 
-    Commits whose metadata was read before are compared; with `completed_after` those that completed later are read.
-    With `skips` damage is logged and returned instead. Raises ChangedWhileListedError if the listing is older or newer
-    than `table`, so that nothing can be said.
+    Args:
+        table: The loaded table; commits whose metadata it has cached are compared.
+        listing: The listed files.
+        skips: Log and return damage instead of raising CorruptTableError.
+        completed_after: Read and compare also all commits that completed after this time.
+        base_files_only: Ignore log files.
+
+    Raises:
+        CorruptTableError: A committed file is missing or has another size.
+        ChangedWhileListedError: The table changed during the call, so the listing cannot be compared.
     """
     found = _look(table, listing, completed_after, base_files_only)
     if found:
@@ -73,7 +80,7 @@ def check_listing(
     named = "; ".join(damage.problem for damage in found[:_NAMED])
     more = f"; and {len(found) - _NAMED} more files" if len(found) > _NAMED else ""
     raise CorruptTableError(
-        f"{root}: committed files are missing or damaged: {named}{more}. Older rows would be taken for the newest. "
+        f"{root}: committed files are missing or damaged: {named}{more}. A read would return older rows instead. "
         f"{GO_ON}",
         path=found[0].path,
         expected=found[0].expected,
@@ -110,7 +117,7 @@ def _confirmed(
     completed_after: str | None,
     base_files_only: bool,
 ) -> tuple[Damage, ...]:
-    """Return the damage that a second look, at a timeline that stands still, finds too."""
+    """Return the damage that a second listing finds too, while the timeline does not change."""
     partitions = sorted({damage.partition for damage in found})
     for _ in range(_LOOKS):
         now = table.reload()
@@ -130,7 +137,7 @@ def _confirmed(
 
 
 def _cleaned(table: LoadedTable, first: str) -> frozenset[str]:
-    """Return the files that cleans removed, or may be removing, since a commit; archived cleans count, too."""
+    """Return the files that cleans since a commit removed or may be removing, archived cleans included."""
     paths = {file.path for file in cleaned_files(table, first)}
     for held in table.store.archived_actions(Action.CLEAN, first):
         if held.plan:

@@ -1,4 +1,4 @@
-"""What a person looks at to know a table, and whether it needs a service."""
+"""Summarizes a table for a person: configuration, schema, partitions, plans, savepoints, latest commits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _LAST_COMMITS = 10
 
 
 def describe(table: LoadedTable) -> dict[str, Any]:
-    """Return config, schema, partitions, pending plans, a restore that is not finished, savepoints and the last commits
-    as plain values, one listing of the table.
+    """Return a summary of the table as plain values that JSON can store; the table is listed once.
 
-    Of each partition: file groups, bytes of base files and of logs, log files, the ratio of log to base bytes (None
-    without base files), and the file groups that pending plans hold.
+    A partition has the numbers of its file groups and log files, the bytes of base files and of log files, their ratio
+    (None without base files), and the number of file groups in pending plans.
     """
     config, schema = table.config, table_schema(table)
     return {
@@ -56,7 +55,7 @@ def _partitions(table: LoadedTable) -> list[dict[str, Any]]:
 
 
 def _plans(table: LoadedTable) -> list[dict[str, Any]]:
-    """Return plans not carried out yet; a pending replacecommit that holds no groups is an ordinary write."""
+    """Return the pending plans; a pending replacecommit without file groups is an ordinary write, not a plan."""
     groups: dict[str, int] = {}
     for instant in (*pending_compactions(table).values(), *pending_clustering(table).values()):
         groups[instant] = groups.get(instant, 0) + 1

@@ -1,4 +1,4 @@
-"""Event time of a table: what a write adds to its commit, the watermark, and the version at an event time."""
+"""Event time of a table: the extra metadata of a write, the watermark, and the version at an event time."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _NOTHING = "0"
 
 
 def event_time_extra(table: LoadedTable, policy: EventTimePolicy, stats: Sequence[WriteStat]) -> dict[str, str]:
-    """Return what a commit with these stats says of event time; nothing where it is not tracked.
+    """Return the extra metadata on event time of a commit with these write stats; empty if it is not tracked.
 
-    It is what `table` knew: of writes that complete at the same time each moves its own source, and readers take the
-    furthest of all. The first write that tracks reads what all before it tell, the archive included; later ones read
-    the newest commits.
+    The metadata continues from the commits that `table` contains. Concurrent writes each advance the watermark of their
+    own source; readers combine them. The first write that tracks event time reads all earlier commits, archived ones
+    included. Later writes read the newest commits only.
     """
     if not policy.column:
         return {}
@@ -57,17 +57,17 @@ def event_time_extra(table: LoadedTable, policy: EventTimePolicy, stats: Sequenc
 
 
 def watermark(table: LoadedTable, policy: EventTimePolicy) -> Watermark:
-    """Return how far event time has come, by source and for the table."""
+    """Return the watermark of each source and of the table."""
     return watermark_of(_past(table, containing=PAST_KEY).watermarks, policy.awaited)
 
 
 def version_at(
     table: LoadedTable, event_time: str | datetime, policy: EventTimePolicy | None = None
 ) -> EventTimeVersion:
-    """Return the version of the table at an event time, see `find_version`; a time without a zone is UTC.
+    """Return the version of the table at an event time (see `find_version`); a time without a zone is UTC.
 
-    The archive is read where the timeline does not tell the answer: for a version that old, or where an archived write
-    may have carried events at or after the time. Raises UserError if no write says its event times.
+    The archive is read only if the active timeline is not sufficient: the version is older, or an archived write may
+    contain events at or after the time. Raises UserError if no commit states event times.
     """
     at = milliseconds(parse_event_time(event_time))
     active = _event_commits(table.store.commits(table.timeline.writes().by_completion()))
@@ -85,8 +85,8 @@ def version_at(
 class EventVersions:
     """Find versions of a table at event times, from the newest commit backwards (see `find_version`).
 
-    Of archived commits the times are read first, which are three narrow columns; their metadata is read in batches,
-    newest first, and only back to the oldest version that is asked for. It is read once for all versions.
+    The metadata of archived commits is read in batches, newest first, and only back to the oldest version that a caller
+    requests. It is read once for all versions.
     """
 
     def __init__(self, table: LoadedTable) -> None:
@@ -99,9 +99,9 @@ class EventVersions:
         self._at_once = _FIRST_AT_ONCE
 
     def at(self, event_time_ms: int) -> Instant | None:
-        """Return the write that made the version of an event time in UTC milliseconds; None before the first write.
+        """Return the write that completed the version of an event time (UTC milliseconds), or None before the first.
 
-        Raises UserError if no write says its event times.
+        Raises UserError if no commit states event times.
         """
         position, version, is_timed = 0, 0, False
         while position < len(self._commits) or self._read_more():
@@ -110,7 +110,7 @@ class EventVersions:
                 is_timed = True
                 if times[0] < event_time_ms:
                     break
-                # The version ends before this commit, if an older one holds an event before the time.
+                # This commit is after the version, if an older commit contains an event before the time.
                 version = position + 1
             position += 1
         if not is_timed:
@@ -134,9 +134,9 @@ class EventVersions:
 
 
 def event_span(table: LoadedTable, known: EventSpan) -> EventSpan:
-    """Return the range of the event times of all writes; of archived ones only those that `known` does not cover.
+    """Return the range of the event times of all writes; archived writes that `known` covers are not read.
 
-    As in `event_commit` a rewrite counts for nothing, whatever its write stats say.
+    As in `event_commit`, commits of services that rewrite files are ignored.
     """
     active = table.timeline.writes()
     older = archived_writes(table, completed_after=known.up_to).by_completion()
@@ -154,17 +154,17 @@ def event_span(table: LoadedTable, known: EventSpan) -> EventSpan:
 def _untimed(table: LoadedTable, event_time: object) -> UserError:
     return UserError(
         f"{table.env.storage.root}: no write says the event times of its rows, so there is no version at "
-        f"{event_time}; set {EVENT_TIME_FIELD} to the column that holds them, from the first write on",
+        f"{event_time}; set {EVENT_TIME_FIELD} to the column that contains them before the first write",
         option=EVENT_TIME_FIELD,
     )
 
 
 def event_time_bound(table: LoadedTable, event_time: str | datetime) -> str:
-    """Return the completion time up to which a reader at this event time sees writes; of none, if nothing was there."""
+    """Return the completion time of the last write that a read at an event time contains; "0" if there is none."""
     version = version_at(table, event_time)
     if not version.is_clean:
         logger.warning(
-            "%s: the version of event time %s holds rows of that time or later, too, or of unknown times",
+            "%s: the version of event time %s also contains rows of that time or later, or of unknown times",
             table.env.storage.root,
             event_time,
         )
@@ -172,9 +172,9 @@ def event_time_bound(table: LoadedTable, event_time: str | datetime) -> str:
 
 
 def _past(table: LoadedTable, containing: str = "") -> Past:
-    """Return what is known of all completed writes; as a rule only the newest are read.
+    """Return the event times of all completed writes; usually only the newest commits are read.
 
-    Of archived ones that do not hold the text `containing` nothing is asked.
+    Archived commits that do not contain the text `containing` are skipped.
     """
     active = reversed(table.timeline.writes().by_completion())
     found = known_past((instant, table.store.commit(instant)) for instant in active)
@@ -183,7 +183,7 @@ def _past(table: LoadedTable, containing: str = "") -> Past:
 
 
 def _past_of_older(table: LoadedTable) -> tuple[str, Past] | None:
-    """Return what a commit on the timeline tells of all archived ones, and when it completed; None if none does."""
+    """Return a commit's summary of all archived commits and its completion time; None if no commit has a summary."""
     for instant, metadata in table.store.commits(table.timeline.writes().by_completion()):
         past = decode_past(metadata)
         if past is not None:
@@ -198,7 +198,7 @@ def _archived(table: LoadedTable) -> list[EventCommit]:
 def _read_archived(
     table: LoadedTable, instants: Sequence[Instant], containing: str = ""
 ) -> Iterator[tuple[Instant, CommitMetadata]]:
-    """Yield archived writes, that which completed last first, a few being read at a time."""
+    """Yield archived writes, last completed first; they are read in batches."""
     newest_first = tuple(reversed(instants))
     for start in range(0, len(newest_first), _ARCHIVED_AT_ONCE):
         yield from table.store.archived_commits(newest_first[start : start + _ARCHIVED_AT_ONCE], containing)

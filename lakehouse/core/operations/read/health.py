@@ -1,4 +1,4 @@
-"""How a table is: the numbers by which one sees that a service is behind."""
+"""Measures of a table that show whether a table service is overdue."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ _PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHealth:
-    """The state of a table at a moment.
+    """Measures of a table at one time.
 
-    `freshness_lag_s` are the seconds since the newest commit, None for a table without any; `log_bytes` wait to be
-    compacted; `file_bytes` are the sizes of the newest base files, `small_files` those below the small-file limit;
-    `pending_plans` wait to be carried out, `pending_writes` are in flight or dead; `instants` stand on the active
-    timeline, `rollbacks` among them.
+    Attributes:
+        freshness_lag_s: Seconds since the newest commit; None without a commit.
+        file_groups: Number of file groups.
+        base_bytes: Size of the newest base files.
+        log_bytes: Size of the log files that a compaction would merge.
+        log_files: Number of these log files.
+        small_files: Number of base files below the small-file limit.
+        file_bytes: Size of each of the newest base files.
+        pending_plans: Number of plans that are scheduled and not executed.
+        pending_writes: Number of active and failed writes.
+        instants: Number of instants on the active timeline.
+        rollbacks: Number of rollbacks among them.
     """
 
     freshness_lag_s: float | None
@@ -37,7 +45,7 @@ class TableHealth:
 
 
 def table_health(table: LoadedTable, *, small_file_bytes: int) -> TableHealth:
-    """Measure a table; one listing of it."""
+    """Measure a table; the table is listed once."""
     slices = load_slices(table)
     sizes = tuple(file_slice.base.size_bytes for file_slice in slices if file_slice.base is not None)
     timeline = table.timeline

@@ -1,12 +1,11 @@
-"""The statistics of a table's partitions: one small object, brought up to date by the commits made since.
+"""Loads the statistics of a table's partitions from one cached object and the commits completed since it was written.
 
-    one read of the object  +  the metadata of commits completed since  ->  statistics  ->  the object anew, if nobody
-                                                                                            else was there before
+    read the object -> fold the metadata of later commits -> statistics -> replace the object if no other process did
 
-No listing of data, as long as the commits since are on the timeline or in its archive, and none that is in was undone
-(see lakehouse.core.state.partition_statistics). Otherwise, and at first, all commits of timeline and archive are
-folded, and what they do not tell comes from a listing: such files are read for their rows. The object is a cache: if it
-cannot be read, it is rebuilt; if it cannot be written, the operation continues without it.
+Data files are not listed if all later commits are on the active or archived timeline and no folded commit was undone
+(see lakehouse.core.state.partition_statistics). Otherwise the statistics are rebuilt: all commits of both timelines are
+folded, and files that no commit describes are found by a listing and opened to count their rows. The object is a cache:
+if it cannot be read, it is rebuilt; if it cannot be written, the operation continues without it.
 """
 
 from __future__ import annotations
@@ -35,15 +34,21 @@ logger = logging.getLogger(__name__)
 
 STATISTICS = ".hoodie/.lakehouse/statistics/partitions.parquet"
 _READERS = 8
-#: Rows of a base file that no commit tells of any more.
+#: Number of rows of a base file whose commit is not available.
 _UNKNOWN = -1
 
 
 def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = False) -> TableStatistics:
-    """Return the statistics of partitions as of `table`, or of now; with `save` the next call has less to do.
+    """Return the statistics of the partitions as of `table`, or of a later state that another process stored.
 
-    With `rebuild` they are built from a listing, whatever is known. Raises UnsupportedError for tables of version 6,
-    which do not say when a commit completed, RetryableError if a commit was rolled back or archived meanwhile.
+    Args:
+        table: The loaded table.
+        save: Store the statistics, so that the next call folds fewer commits.
+        rebuild: Ignore the stored statistics and list the table.
+
+    Raises:
+        UnsupportedError: Tables of version 6 do not store completion times.
+        RetryableError: A commit was rolled back or archived during the call.
     """
     if table.config.layout == 1:
         raise UnsupportedError(
@@ -52,7 +57,7 @@ def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = Fa
         )
     known, tag = _stored(table)
     if known.latest > table.timeline.latest_time():
-        # Somebody else looked after us: what they saw must not be taken for undone.
+        # Another process stored statistics of a later state; reload, so that its commits do not look undone.
         table = table.reload()
     missing = None if rebuild else _missing(table, known)
     if missing is None:
@@ -67,7 +72,7 @@ def load_statistics(table: LoadedTable, *, save: bool = True, rebuild: bool = Fa
 
 
 def _missing(table: LoadedTable, known: TableStatistics) -> tuple[Instant, ...] | None:
-    """Return the commits to fold, those that were archived since included; None if a listing is needed."""
+    """Return the commits to fold, including archived ones; None if a listing is needed."""
     found = commits_to_fold(known, table.timeline)
     if found is not None or not known.instants:
         return found
@@ -85,7 +90,7 @@ def _stored(table: LoadedTable) -> tuple[TableStatistics, str | None]:
     try:
         return decode_statistics(data), tag
     except CorruptTableError as error:
-        logger.warning("%s: %s is built anew: %s", table.env.storage.root, STATISTICS, error)
+        logger.warning("%s: %s is rebuilt: %s", table.env.storage.root, STATISTICS, error)
         return TableStatistics(), tag
 
 
@@ -93,9 +98,9 @@ def _save(table: LoadedTable, statistics: TableStatistics, tag: str | None) -> N
     data = encode_statistics(statistics, table.env.ids.uuid())
     try:
         if table.env.storage.replace_if(STATISTICS, data, tag) is None:
-            logger.info("%s: somebody else brought the statistics up to date", table.env.storage.root)
+            logger.info("%s: another process updated the statistics", table.env.storage.root)
     except LakehouseError as error:
-        # What is stored is right for the time it tells, and the next one goes on from there.
+        # The stored statistics stay valid for their time; the next call continues from there.
         logger.warning("%s: the statistics were not saved: %s", table.env.storage.root, error)
 
 
@@ -103,23 +108,23 @@ def _rebuilt(table: LoadedTable) -> TableStatistics:
     logger.info("%s: the statistics of partitions are built from a listing", table.env.storage.root)
     archive = table.store.archived_commits(archived_writes(table).instants)
     whole = Timeline((*(instant for instant, _ in archive), *table.timeline))
-    told = [*archive, *table.store.commits(table.timeline.writes())]
-    told.sort(key=lambda pair: (pair[0].completion, pair[0].requested))
-    known = frozenset(instant.requested for instant, _ in told)
+    commits = [*archive, *table.store.commits(table.timeline.writes())]
+    commits.sort(key=lambda pair: (pair[0].completion, pair[0].requested))
+    known = frozenset(instant.requested for instant, _ in commits)
     visible = load_visible(table)
-    # Of commits that nobody tells of any more, the files do.
+    # Files of commits that are not available any more are found by the listing.
     old: dict[Group, tuple[TrackedFile, ...]] = {}
     for group, slices in load_all_slices(table, visible).items():
-        files = [t for file_slice in slices for t in _untold_files(file_slice, visible, known)]
+        files = [t for file_slice in slices for t in _files_without_commit(file_slice, visible, known)]
         if files:
             old[group] = tuple(files)
-    before = TableStatistics(files=old, lives=_lives_before(table, old, told, first_write(whole)))
-    statistics = fold(before, told, table.timeline, complete=False)
+    before = TableStatistics(files=old, lives=_lives_before(table, old, commits, first_write(whole)))
+    statistics = fold(before, commits, table.timeline, complete=False)
     return replace(statistics, files=_counted(table.env.storage, statistics.files))
 
 
-def _untold_files(file_slice: FileSlice, visible: VisibleTimeline, known: frozenset[str]) -> list[TrackedFile]:
-    """Return the files of a slice that no known commit wrote, each with a completion that leaves it in this slice."""
+def _files_without_commit(file_slice: FileSlice, visible: VisibleTimeline, known: frozenset[str]) -> list[TrackedFile]:
+    """Return the files of a slice that no known commit wrote, with completion times that keep them in this slice."""
     found: list[BaseFile | LogFile] = [*([file_slice.base] if file_slice.base else []), *file_slice.logs]
     return [
         TrackedFile(
@@ -138,10 +143,10 @@ def _lives_before(
     commits: Iterable[tuple[Instant, CommitMetadata]],
     first: str,
 ) -> dict[str, PartitionLife]:
-    """Return the partitions that commits before `first` left: they have files of those, or were updated since.
+    """Return the creation and modification of partitions that existed before `first`, the oldest known commit.
 
-    The first commit is the one that made the partition. Its file of metadata outlives the rows, so it alone does not
-    tell that the partition was there.
+    Such a partition has files of older commits, or a write stat that names an older commit. Its metadata file names the
+    commit that created it. The metadata file alone is no evidence, because it stays when all rows are deleted.
     """
     instants: dict[str, list[str]] = {}
     for (partition, _), files in old.items():
@@ -151,24 +156,24 @@ def _lives_before(
             if stat.prev_commit is not None and stat.prev_commit < first:
                 instants.setdefault(stat.partition, []).append(stat.prev_commit)
     with ThreadPoolExecutor(_READERS) as pool:
-        made = dict(zip(instants, pool.map(lambda p: _made_by(table.env.storage, p), instants), strict=True))
+        created = dict(zip(instants, pool.map(lambda p: _creating_commit(table.env.storage, p), instants), strict=True))
     return {
-        partition: PartitionLife(created=min([*found, *made[partition]]), modified=max(found))
+        partition: PartitionLife(created=min([*found, *created[partition]]), modified=max(found))
         for partition, found in instants.items()
     }
 
 
-def _made_by(storage: Storage, partition: str) -> list[str]:
+def _creating_commit(storage: Storage, partition: str) -> list[str]:
     try:
         data = storage.get(f"{partition}/{PARTITION_METADATA_NAME}".lstrip("/"))
         return [parse_partition_metadata(data)[0]]
     except (NotFoundError, CorruptTableError):
-        # Hudi may keep it in another format; then the oldest file tells.
+        # Hudi may store it in another format; then the oldest file decides.
         return []
 
 
 def _counted(storage: Storage, files: Mapping[Group, tuple[TrackedFile, ...]]) -> dict[Group, tuple[TrackedFile, ...]]:
-    """Return the files with the rows of those filled in that no commit tells of any more."""
+    """Return the files with the numbers of rows filled in where no commit states them."""
     bases = [t for tracked in files.values() for t in tracked if isinstance(t.file, BaseFile)]
     unknown = [t.file.path for t in bases if t.rows == _UNKNOWN]
     with ThreadPoolExecutor(_READERS) as pool:

@@ -1,4 +1,4 @@
-"""Plans and reports on the timeline, read for validation: each says what it must, and what it names is there."""
+"""Validates plans and reports on the timeline: each can be read, and the files that it names exist."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _Decoder = Callable[[bytes], Any]
 
 
 def check_plans(table: LoadedTable, sizes: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield the pending plans, savepoints and reports that cannot be read, and the files they name in vain."""
+    """Yield findings for plans, savepoints and reports that cannot be read, and for missing files that they name."""
     for instant, state, decode in _files(table):
         data = table.store.read(instant, state)
         if data is None:
-            # Either its requested file is missing, which is told by itself, or it was finished meanwhile.
+            # Its requested file is missing, which is a finding of its own, or the action was completed meanwhile.
             continue
         try:
             value = decode(data)
@@ -38,24 +38,24 @@ def check_plans(table: LoadedTable, sizes: Mapping[str, int]) -> Iterator[Findin
             yield Finding(invariant="timeline.readable", problem=problem, instant=instant.requested)
             continue
         if isinstance(value, SavepointMetadata):
-            yield from check_named("savepoint.files", instant, _kept(value), sizes, "savepoint")
+            yield from check_named("savepoint.files", instant, _savepointed(value), sizes, "savepoint")
         elif isinstance(value, ClusteringPlan | CompactionPlan):
             yield from check_named("plan.files", instant, _planned(value), sizes, f"pending {instant.action}")
 
 
 def _files(table: LoadedTable) -> Iterator[tuple[Instant, State, _Decoder]]:
-    """Yield the files that say what an action did, or is to do, with what reads them; commits are not among them."""
+    """Yield the instants with plans or reports, the state whose file to read, and its decoder; commits are excluded."""
     for instant in table.timeline:
         decode = _decoder(table, instant)
         if decode is not None:
             yield instant, State.COMPLETED if instant.is_completed else State.REQUESTED, decode
         if instant.action is Action.CLEAN and instant.is_completed and table.config.layout != LAYOUT_V6:
-            # Reads of the past go by the plans of cleans, whatever became of them.
+            # Time travel uses the plans of completed cleans too.
             yield instant, State.REQUESTED, lambda data: decode_clean_plan(data, base_path=table.env.storage.root)
 
 
 def _decoder(table: LoadedTable, instant: Instant) -> _Decoder | None:
-    """Return what reads the file of the instant's state; None for a write's, which is read as a commit."""
+    """Return the decoder of the file of the instant's state; None for a write, which is read as a commit."""
     base, version = table.env.storage.root, table.config.version
     if instant.is_completed:
         return {
@@ -68,7 +68,7 @@ def _decoder(table: LoadedTable, instant: Instant) -> _Decoder | None:
         Action.COMPACTION: _required(decode_compaction_plan),
         Action.LOGCOMPACTION: _required(decode_compaction_plan),
         Action.CLUSTERING: _required(decode_clustering_plan),
-        # Of version 6 both writes and clusterings: the former have no plan.
+        # In version 6 both writes and clusterings have this action; writes have no plan.
         Action.REPLACECOMMIT: lambda data: decode_clustering_plan(data) if data else None,
         Action.CLEAN: lambda data: decode_clean_plan(data, base_path=base),
         Action.ROLLBACK: lambda data: decode_rollback_plan(data, base_path=base, table_version=version),
@@ -85,7 +85,7 @@ def _required(decode: _Decoder) -> _Decoder:
     return read
 
 
-def _kept(savepoint: SavepointMetadata) -> Iterable[str]:
+def _savepointed(savepoint: SavepointMetadata) -> Iterable[str]:
     return _paths((partition, name) for partition, names in savepoint.files.items() for name in names)
 
 

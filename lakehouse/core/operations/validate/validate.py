@@ -1,10 +1,10 @@
-"""Validation: every invariant of a table that we know, looked at; nothing is written.
+"""Validates the invariants of a table; nothing is written.
 
-    shallow    properties, timeline, archive, listing: what names and plans say of each other
-    deep       every file is read to the end as well, by the engine: one task for a slice, then one for each partition
+    shallow    properties, timeline, archive and listing agree with each other
+    deep       the engine also reads every file: one task for each slice, then one for each partition
 
-A table is validated while others write to it. So what looks corrupt is looked at again: files are listed before the
-timeline is read, and what another process did in between is seen the second time.
+A table can be validated while other processes write to it. Files are listed before the timeline is read, so a
+concurrent change can look like corruption. Such findings are checked a second time and kept if they persist.
 """
 
 from __future__ import annotations
@@ -46,28 +46,34 @@ from lakehouse.model.validation import Finding, KeyScope, ValidationReport, wors
 from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.policies import Policies
 
-_LEFT_IN = (".staging", ".temp", ".heartbeat")
-_EVERY_AGE = 1 << 62
+_WRITE_DIRECTORIES = (".staging", ".temp", ".heartbeat")
+_ANY_AGE_MS = 1 << 62
 
 
 def validate(
     table: LoadedTable, engine: Engine, policies: Policies, *, deep: bool = False, keys: str = KeyScope.PARTITION
 ) -> ValidationReport:
-    """Look at a table and return what is wrong with it; `deep` reads all of its newest slices.
+    """Validate a table and return a report of its findings.
 
-    `keys` is a KeyScope: with "global" keys that are in several partitions are looked for, too, deep or not.
+    Args:
+        table: The loaded table.
+        engine: Runs the tasks that read files.
+        policies: Options of the table.
+        deep: Also read all files of the newest slices.
+        keys: A KeyScope; "global" also finds keys that are in several partitions.
 
-    Raises UserError and UnsupportedError for what is no table or one of a version or kind that is not read here.
+    Raises:
+        UserError: `keys` is no KeyScope.
     """
     if keys not in set(KeyScope):
         raise UserError(f"keys={keys!r} is none of {', '.join(KeyScope)}.{nearest(keys, KeyScope)}", argument="keys")
-    seen = _look(table, policies)
+    seen = _inspect(table, policies)
     rows, read = read_files(seen, engine, policies) if deep else (0, [])
     if keys == KeyScope.GLOBAL:
         read = [*read, *check_global_keys(seen, engine, policies)]
-    doubted = {f for f in seen.findings if f.invariant in _REPEATED} | {f for f in read if f.invariant == _GONE}
-    again = {_place(finding) for finding in _look(table, policies).findings} if doubted else set()
-    found = [f for f in (*seen.findings, *read) if f not in doubted or _place(f) in again]
+    uncertain = {f for f in seen.findings if f.invariant in _REPEATED} | {f for f in read if f.invariant == _GONE}
+    again = {_subject(finding) for finding in _inspect(table, policies).findings} if uncertain else set()
+    found = [f for f in (*seen.findings, *read) if f not in uncertain or _subject(f) in again]
     return ValidationReport(
         location=table.env.storage.root,
         deep=deep,
@@ -80,7 +86,7 @@ def validate(
 
 
 _GONE = "file.present"
-#: What others may be in the middle of changing.
+#: Invariants that a concurrent process may violate for a moment.
 _REPEATED = frozenset(
     {"timeline.unique", "timeline.requested", "timeline.archived", "timeline.readable", "timeline.dead", "leftover"}
     | {"plan.files", "savepoint.files", "file.present", "file.size", "partition.metadata", "archive.readable"}
@@ -88,12 +94,12 @@ _REPEATED = frozenset(
 )
 
 
-def _place(finding: Finding) -> tuple[str, str]:
+def _subject(finding: Finding) -> tuple[str, str]:
     return finding.invariant, finding.path or finding.instant
 
 
-def _look(table: LoadedTable, policies: Policies) -> Seen:
-    """Look at listing and timeline once."""
+def _inspect(table: LoadedTable, policies: Policies) -> Seen:
+    """Compare properties, timeline, archive and listing once."""
     listed = list_files(table)
     files = list(files_of_hudi(listed))
     table = table.reload()
@@ -102,7 +108,7 @@ def _look(table: LoadedTable, policies: Policies) -> Seen:
     commits, unreadable = _readable_commits(table)
     findings += unreadable
     if unreadable:
-        # The rest is told as far as it goes without them.
+        # The other checks continue without these commits.
         broken = {finding.instant for finding in unreadable}
         kept = tuple(i for i in table.timeline if i.requested not in broken)
         table = replace(table, timeline=Timeline(kept))
@@ -115,10 +121,10 @@ def _look(table: LoadedTable, policies: Policies) -> Seen:
         if not unreadable and table.config.layout != 1 and table.timeline.pending_restore() is None:
             findings += _orphans(table, files)
     except (CorruptTableError, pa.ArrowException) as error:
-        # That is named above, or else it is nothing we know.
+        # If there is a finding, it explains the error; otherwise the error is unexpected.
         if not findings:
             raise
-        findings.append(Finding(invariant="unchecked", problem=f"files were not looked at: {error}"))
+        findings.append(Finding(invariant="unchecked", problem=f"files were not checked: {error}"))
     findings += check_partitions(slices, sizes)
     findings += _check_schema(table)
     rules, wrong = _rules(table, policies)
@@ -147,7 +153,7 @@ def _check_timeline(table: LoadedTable) -> Iterator[Finding]:
             first = min(instant.requested for instant in found)
             archived = {instant.key for instant in table.store.archived_timeline.instants(requested_from=first)}
         except (CorruptTableError, pa.ArrowException, OSError):
-            # Told by itself.
+            # `check_archive` reports an archive that cannot be read.
             archived = set()
     yield from check_timeline(found, archived, layout=config.layout)
 
@@ -163,7 +169,7 @@ def _readable_commits(table: LoadedTable) -> tuple[list[tuple[Instant, CommitMet
         try:
             commits.append((instant, table.store.commit(instant)))
         except RetryableError:
-            # Undone since the timeline was read.
+            # The write was rolled back after the timeline was read.
             continue
         except CorruptTableError as error:
             problem = f"what the {instant.action} did cannot be read: {error.message}"
@@ -180,7 +186,7 @@ def _check_files(
     gone = {file.path for file in cleaned_files(table, first)}
     findings = list(check_files(commits, sizes, gone, layout=layout))
     if any(finding.invariant == _GONE for finding in findings):
-        # Hudi archives cleans by their own count, so some may be archived that are younger than what they cleaned.
+        # Hudi archives cleans by their own number, so the clean of a file may be archived before its commit.
         for held in table.store.archived_actions(Action.CLEAN, first):
             if held.plan:
                 gone.update(decode_clean_plan(held.plan, base_path=table.env.storage.root).paths)
@@ -206,7 +212,7 @@ def _orphans(table: LoadedTable, files: Iterable[Found]) -> Iterator[Finding]:
         table.store.commit,
         archived_before=visible_timeline(table.timeline, ()).archived_before,
         kept=savepointed_paths(table),
-        older_than_ms=_EVERY_AGE,
+        older_than_ms=_ANY_AGE_MS,
     )
     for orphan in orphans:
         yield Finding(invariant="file.orphan", problem=orphan.reason, path=orphan.path)
@@ -222,32 +228,32 @@ def _check_schema(table: LoadedTable) -> Iterator[Finding]:
 
 
 def _leftovers(table: LoadedTable, policies: Policies, listed: Iterable[FileInfo]) -> Iterator[Finding]:
-    """Yield what dead writes left: directories, unfinished files that are older than a lock's lease, pending writes."""
+    """Yield what failed writes left: directories, temporary files older than a lock's lease, pending writes."""
     storage, policy = table.env.storage, policies.transaction
     files, directories = storage.list_dir(".hoodie")
-    left: dict[str, str] = {}
-    for directory in (name for name in _LEFT_IN if name in directories):
+    leftovers: dict[str, str] = {}
+    for directory in (name for name in _WRITE_DIRECTORIES if name in directories):
         found, names = storage.list_dir(f".hoodie/{directory}")
         files = files + found
-        left |= {
+        leftovers |= {
             name: f".hoodie/{directory}/{name}"
             for name in (*names, *(f.name for f in found))
             if name.isascii() and name.isdigit()
         }
     living = active_writes(table.env, policy)
     pending = {instant.requested for instant in table.timeline.where(pending=True)}
-    for requested in sorted(left.keys() - living - pending):
-        yield Finding(invariant="leftover", problem="the write is over", path=left[requested], instant=requested)
+    for requested in sorted(leftovers.keys() - living - pending):
+        yield Finding(invariant="leftover", problem="the write has ended", path=leftovers[requested], instant=requested)
     oldest = table.env.clock.now_ms() - policy.lock.lease_ms
     for file in (*files, *table.store.unfinished, *listed):
         if is_temporary(file.name) and file.modified_ms < oldest:
-            yield Finding(invariant="leftover", problem="its writer died before it had a name", path=file.path)
+            yield Finding(invariant="leftover", problem="a temporary file of a failed write", path=file.path)
     try:
         writes = pending_writes(table)
     except CorruptTableError:
-        # A pending plan cannot be read, which is told by itself.
+        # `check_plans` reports a pending plan that cannot be read.
         return
     for instant in writes:
         if instant.requested not in living:
-            problem = f"the {instant.action} is pending, and its writer gives no sign of life"
+            problem = f"the {instant.action} is pending, and its heartbeat has expired"
             yield Finding(invariant="timeline.dead", problem=problem, instant=instant.requested)

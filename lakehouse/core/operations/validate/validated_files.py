@@ -1,4 +1,4 @@
-"""The deep part of a validation: every file of the newest slices is read to the end, and all that is archived."""
+"""The deep part of a validation: reads every file of the newest slices, all change logs and the archive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakehouse.core.engine.protocol import Engine
 from lakehouse.core.files.key_uniqueness import KeyTask, check_keys, check_share, count_keys, key_shares
-from lakehouse.core.files.slice_validation import CheckContext, Checked, CheckTask, check_changes, check_slice
+from lakehouse.core.files.slice_validation import CheckContext, CheckTask, check_changes, check_slice
 from lakehouse.core.format.avro.schema import with_meta_fields
 from lakehouse.core.format.file_names import parse_cdc_file
 from lakehouse.core.format.partition_metadata import PARTITION_METADATA_NAME, parse_partition_metadata
@@ -34,12 +34,12 @@ from lakehouse.model.validation import Finding
 from lakehouse.spec.bucket_rules import BucketRules
 from lakehouse.spec.options.policies import Policies
 
-_SHOWN = 3
+_MAX_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one look at the table saw: findings, and what a deep look starts from."""
+    """The state of the table in one inspection: its findings, and the input of the deep part."""
 
     table: LoadedTable
     commits: Sequence[tuple[Instant, CommitMetadata]]
@@ -50,7 +50,7 @@ class Seen:
 
 
 def seen_slices(table: LoadedTable, files: Iterable[Found]) -> tuple[tuple[FileSlice, ...], list[Finding]]:
-    """Return the newest slices of groups that are not replaced, and the files that a table of its type has not."""
+    """Return the newest slices of groups that are not replaced, and findings for files of another table type."""
     data = [file.data for file in files if file.data is not None]
     findings = []
     if not table.config.is_merge_on_read:
@@ -63,20 +63,19 @@ def seen_slices(table: LoadedTable, files: Iterable[Found]) -> tuple[tuple[FileS
 
 
 def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, list[Finding]]:
-    """Read all newest slices, change logs and the archive; return how many rows slices had, and what is wrong."""
+    """Read all newest slices, change logs and the archive; return the number of rows and the findings."""
     table = seen.table
     found = [*read_archive(table), *_read_partitions(seen)]
-    found += [
-        finding for told in engine.run(partial(check_changes, table.env.storage), _changes(seen)) for finding in told
-    ]
+    change_findings = engine.run(partial(check_changes, table.env.storage), _changes(seen))
+    found += [finding for findings in change_findings for finding in findings]
     try:
         schema = table_schema(table)
     except (LakehouseError, ValueError, KeyError, TypeError):
-        # Told by itself.
+        # The shallow part reports a schema that cannot be read.
         schema = None
     if schema is None or not seen.slices:
         return 0, found
-    # Rows are compared as readers see them, and those list files after the timeline.
+    # Like a reader, list the files after the timeline was loaded, and compare the rows of these slices.
     slices, _ = seen_slices(table, files_of_hudi(list_files(table)))
     context = CheckContext(
         read=slice_context(table, schema, budget=policies.write.memory_budget_bytes),
@@ -84,7 +83,7 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
         has_keys=table.config.populate_meta_fields,
         buckets=seen.rules,
         hash_fields=tuple(name.strip() for name in policies.index.hash_fields.split(",") if name.strip()),
-        # A global index may leave rows where they are although their partition columns changed.
+        # With a global index rows may stay in their partition although their partition columns changed.
         compares_paths=not policies.index.index_type.is_global or policies.index.update_partition_path,
     )
     tasks, unread = _tasks(seen.commits, slices, with_meta_fields(schema))
@@ -94,12 +93,14 @@ def read_files(seen: Seen, engine: Engine, policies: Policies) -> tuple[int, lis
     if bare and bare[0] is not None:
         problem = f"{len(bare)} base files have no bloom filter, such as this one"
         findings.append(Finding(invariant="file.bloom_absent", problem=problem, path=bare[0].path))
-    findings += _check_uniqueness(table, engine, policies, context, tasks, checked)
+    rows = [(task.file_slice, result.rows) for task, result in zip(tasks, checked, strict=True)]
+    is_global = stored_index_type(table.config.raw, policies.index.type).is_global
+    findings += _check_uniqueness(table, engine, context, rows, is_global=is_global)
     return sum(result.rows for result in checked), findings
 
 
 def check_global_keys(seen: Seen, engine: Engine, policies: Policies) -> list[Finding]:
-    """Read the keys of all newest slices, and return those that are in several partitions: one finding, or none."""
+    """Read the keys of all newest slices and return a finding if keys are in several partitions."""
     table = seen.table
     schema = table_schema(table)
     if schema is None or len({piece.partition for piece in seen.slices}) < 2:
@@ -122,9 +123,9 @@ def check_global_keys(seen: Seen, engine: Engine, policies: Policies) -> list[Fi
     ]
     count = sum(share.count for share in shares)
     if count:
-        examples = [example for share in shares for example in share.examples][:_SHOWN]
-        shown = "; ".join(f"{key!r} in {', '.join(map(repr, places))}" for key, places in examples)
-        problem = f"{count} of {rows} keys are in several partitions: {shown}"
+        examples = [example for share in shares for example in share.examples][:_MAX_EXAMPLES]
+        listed = "; ".join(f"{key!r} in {', '.join(map(repr, places))}" for key, places in examples)
+        problem = f"{count} of {rows} keys are in several partitions: {listed}"
         findings.append(Finding(invariant="key.global", problem=problem))
     return findings
 
@@ -141,7 +142,7 @@ def _tasks(
             ranges = decode_ranges(metadata.extra.get(RANGES_KEY), schema)
         except (UserError, ValueError, TypeError, AttributeError) as error:
             ranges = {}
-            problem = f"the ranges in the {instant.action} are none of the table's columns: {error}"
+            problem = f"the column ranges in the {instant.action} cannot be decoded: {error}"
             findings.append(Finding(invariant="file.column_ranges", problem=problem, instant=instant.requested))
         for stat in metadata.stats:
             if stat.path in bases:
@@ -156,29 +157,32 @@ def _tasks(
 def _check_uniqueness(
     table: LoadedTable,
     engine: Engine,
-    policies: Policies,
     context: CheckContext,
-    tasks: Sequence[CheckTask],
-    checked: Sequence[Checked],
+    rows: Sequence[tuple[FileSlice, int]],
+    *,
+    is_global: bool,
 ) -> list[Finding]:
+    """Check that keys are unique in each partition, or with a global index in the table.
+
+    `rows` are the slices with their numbers of rows.
+    """
     if not context.has_keys:
         return []
     try:
-        if any(task.file_slice.logs for task in tasks):
+        if any(file_slice.logs for file_slice, _ in rows):
             require_mergeable(table.config)
     except UnsupportedError as error:
         return [Finding(invariant="unchecked", problem=f"keys were not compared: {error.message}")]
-    is_global = stored_index_type(table.config.raw, policies.index.type).is_global
     scope: Callable[[FileSlice], str] = (lambda _: "") if is_global else (lambda s: s.partition)
     groups: dict[str, list[tuple[FileSlice, int]]] = {}
-    for task, found in zip(tasks, checked, strict=True):
-        groups.setdefault(scope(task.file_slice), []).append((task.file_slice, found.rows))
+    for file_slice, count in rows:
+        groups.setdefault(scope(file_slice), []).append((file_slice, count))
     keys = [KeyTask(slices=tuple(s for s, _ in group), rows=sum(n for _, n in group)) for group in groups.values()]
     return [finding for found in engine.run(partial(check_keys, context), keys) for finding in found]
 
 
 def _read_partitions(seen: Seen) -> Iterator[Finding]:
-    """Yield the partition metadata files that do not say what they have to."""
+    """Yield findings for partition metadata files that cannot be read or state a wrong depth."""
     for partition in sorted({piece.partition for piece in seen.slices}):
         path = f"{partition}/{PARTITION_METADATA_NAME}".lstrip("/")
         if path not in seen.sizes:
@@ -192,12 +196,12 @@ def _read_partitions(seen: Seen) -> Iterator[Finding]:
             continue
         expected = partition.count("/") + 1 if partition else 0
         if depth != expected:
-            problem = f"the file says that the partition is {depth} deep, it is {expected}"
+            problem = f"the file states depth {depth}, the depth of the path is {expected}"
             yield Finding(invariant="partition.metadata", problem=problem, path=path)
 
 
 def _changes(seen: Seen) -> list[LogFile]:
-    """Return the change logs that commits name and that are there."""
+    """Return the change logs that commits name and that exist."""
     paths = [path for _, metadata in seen.commits for stat in metadata.stats for path in stat.cdc_files]
     parts = [(path.rpartition("/")[0], path.rpartition("/")[2]) for path in paths if path in seen.sizes]
     found = [parse_cdc_file(name, partition, 0) for partition, name in parts]
