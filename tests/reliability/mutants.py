@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("core/planning/conflict.py", "and not ours.columns & theirs.columns", "and True", CONFLICT),
     Mutant(
         "core/planning/conflict.py",
-        "both = theirs.partitions if ours.wiped is None else ours.wiped & theirs.partitions",
+        "both = theirs.partitions if ours.overwritten is None else ours.overwritten & theirs.partitions",
         "both = frozenset[str]()",
         CONFLICT,
     ),

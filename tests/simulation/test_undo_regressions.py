@@ -141,13 +141,13 @@ def test_a_file_that_is_closed_after_a_restore_is_gone_when_its_writer_is(monkey
 def test_who_began_before_a_rollback_does_not_build_on_what_it_undid(monkeypatch: pytest.MonkeyPatch) -> None:
     base = base_table(MemoryStorage(), "SIMPLE")
     open_as(base, ONE, **OPTIMISTIC).delete_partitions(["a"])
-    wiped = open_as(base, ONE).timeline.writes().by_completion()[-1].requested
+    overwritten = open_as(base, ONE).timeline.writes().by_completion()[-1].requested
     probe = FaultyStorage(copy_of(base))
     open_as(probe, ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 2}))
     storage = copy_of(base)
 
     def turn(store: Storage) -> None:
-        open_as(store, OTHER, **OPTIMISTIC).rollback(wiped)
+        open_as(store, OTHER, **OPTIMISTIC).rollback(overwritten)
 
     loaded = probe.trace.index(f"create {SHARED_LOCK}") + 1
     open_as(Interrupted(storage, loaded, turn, monkeypatch), ONE, **OPTIMISTIC).upsert(batch({("a", "a1"): 2}))

@@ -235,10 +235,13 @@ def _counting(rows: pa.Table, deletes: KnownDeletes) -> pa.Table:
     """Return the deletes that have not expired and whose partition was not overwritten since."""
     counts = pc.greater(rows.column(_UNTIL), deletes.now_ms)
     known = deletes.known
-    if known.wiped_all:
-        counts = pc.and_(counts, pc.greater(rows.column(_INSTANT), known.wiped_all))
-    if known.wiped:
-        names, instants = pa.array(list(known.wiped), pa.string()), pa.array(list(known.wiped.values()), pa.string())
+    if known.overwritten_all:
+        counts = pc.and_(counts, pc.greater(rows.column(_INSTANT), known.overwritten_all))
+    if known.overwritten:
+        names, instants = (
+            pa.array(list(known.overwritten), pa.string()),
+            pa.array(list(known.overwritten.values()), pa.string()),
+        )
         at = instants.take(pc.index_in(rows.column(_PARTITION), value_set=names).combine_chunks())
         counts = pc.and_(counts, pc.fill_null(pc.greater(rows.column(_INSTANT), at), True))
     return rows.filter(counts)

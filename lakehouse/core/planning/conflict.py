@@ -1,10 +1,10 @@
-"""Whether a write may still commit, given what others committed since it looked (TL-8.2, TL-8.3).
+"""Conflict resolution: whether a write may commit after concurrent commits (TL-8.2, TL-8.3).
 
-same file group            conflict, unless both only appended logs that bring different columns
-compaction of the group    conflict only for a new base file: a compaction changes no row
-partition wiped by us      conflict with whatever came into it meanwhile
-inserts beside inserts     the keys decide; they are compared where the files are (`may_share_keys`)
-non-blocking               only base files and wiped partitions conflict: logs of one group are merged by readers
+same file group            conflict, unless both writes only append log files with different columns
+compaction of the group    conflict only if this write has a new base file, because a compaction changes no row
+overwritten partition      conflict with any concurrent commit to a partition that this write overwrites
+concurrent inserts         conflict if both insert the same key; the keys in the files are compared (`may_share_keys`)
+non-blocking               only base files and overwritten partitions conflict, because readers merge log files
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Instant
 from lakehouse.spec.function import named_function
 
-#: Extra metadata of a commit whose rows bring some columns only: their names, as a JSON array.
+#: Extra metadata of a commit whose rows have only some columns: the names as a JSON array.
 COLUMNS_KEY = "lakehouse.columns"
 _BUCKET_DIGITS = 8
 Group = tuple[str, str]
@@ -26,34 +26,39 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSummary:
-    """What a commit did, as far as it can be in the way of another one.
+    """The changes of a commit that can conflict with another commit.
 
-    `groups` are (partition, file id), all of them; `rewritten` got a new base file, `replaced` are gone. `inserted` are
-    the partitions that got rows under new keys, `wiped` those whose rows were to go, whoever wrote them, None for all.
-    `columns` are those that its rows bring, None for all.
+    Attributes:
+        groups: All file groups (partition, file id) that the commit wrote, replaced or read for its decisions.
+        rewritten: File groups with a new base file.
+        replaced: File groups that were replaced.
+        inserted: Partitions with rows of new keys.
+        overwritten: Partitions that are fully replaced; None means all.
+        columns: Columns that the rows have; None means all.
+        compacts: Whether the commit is a compaction.
     """
 
     groups: frozenset[Group]
     rewritten: frozenset[Group]
     replaced: frozenset[Group]
     inserted: frozenset[str]
-    wiped: frozenset[str] | None
+    overwritten: frozenset[str] | None
     columns: frozenset[str] | None = None
     compacts: bool = False
 
     @property
     def partitions(self) -> frozenset[str]:
-        """All partitions it touched."""
+        """All partitions of the file groups."""
         return frozenset(partition for partition, _ in self.groups)
 
 
-#: Says why `ours` may not follow `theirs`, or None if it may: (ours, theirs) -> reason.
+#: A conflict resolution strategy: (ours, theirs) -> reason why `ours` may not commit after `theirs`, or None.
 Strategy = Callable[[WriteSummary, WriteSummary], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """The instant that was first, and what both touched."""
+    """The winning commit and the reason of the conflict."""
 
     winner: Instant
     reason: str
@@ -62,30 +67,33 @@ class Overlap:
 def write_summary(
     metadata: CommitMetadata, *, touched: Iterable[Group] = (), shared_columns: frozenset[str] = frozenset()
 ) -> WriteSummary:
-    """Return what a commit did; `touched` are groups it read and decided about beside those it wrote.
+    """Return the summary of a commit.
 
-    `shared_columns` (keys, partition, ordering) are brought by every row and collide with nothing.
+    Args:
+        metadata: Metadata of the commit.
+        touched: File groups that the write read for its decisions.
+        shared_columns: Columns that every row has (keys, partition, ordering); they cause no conflict.
     """
     replaced = {(partition, file_id) for partition, file_ids in metadata.replaced.items() for file_id in file_ids}
     written = {(stat.partition, stat.file_id) for stat in metadata.stats}
     columns = metadata.extra.get(COLUMNS_KEY)
-    wiped = {*metadata.replaced}
+    overwritten = {*metadata.replaced}
     if metadata.operation == Operation.INSERT_OVERWRITE:
-        # Also those in which there was nothing to replace yet.
-        wiped |= {stat.partition for stat in metadata.stats}
+        # Partitions without an earlier file group are overwritten, too.
+        overwritten |= {stat.partition for stat in metadata.stats}
     return WriteSummary(
         groups=frozenset({*touched, *written, *replaced}),
         rewritten=frozenset((s.partition, s.file_id) for s in metadata.stats if s.path.endswith(".parquet")),
         replaced=frozenset(replaced),
         inserted=frozenset(s.partition for s in metadata.stats if s.num_inserts and metadata.operation not in REWRITES),
-        wiped=None if metadata.operation == Operation.INSERT_OVERWRITE_TABLE else frozenset(wiped),
+        overwritten=None if metadata.operation == Operation.INSERT_OVERWRITE_TABLE else frozenset(overwritten),
         columns=None if columns is None else _names(columns) - shared_columns,
         compacts=metadata.operation in COMPACTIONS,
     )
 
 
 def file_groups(ours: WriteSummary, theirs: WriteSummary) -> str | None:
-    """Optimistic: two writes of one file group conflict, and so do two that begin the same bucket."""
+    """Return the conflict of optimistic concurrency control: two writes of one file group conflict."""
     if theirs.compacts:
         both = ours.rewritten & theirs.groups
     elif _bring_different_columns(ours, theirs):
@@ -96,31 +104,34 @@ def file_groups(ours: WriteSummary, theirs: WriteSummary) -> str | None:
         partition, file_id = min(both)
         columns = "" if ours.columns is None or theirs.columns is None else _shared(ours.columns, theirs.columns)
         return f"changed file group {file_id} of {partition!r}{columns}"
-    return None if theirs.compacts else _wiped(ours, theirs)
+    return None if theirs.compacts else _overwritten(ours, theirs)
 
 
 def buckets(ours: WriteSummary, theirs: WriteSummary) -> str | None:
-    """Optimistic, with the bucket index: groups are the same if their buckets are, whatever their file ids."""
+    """Return the conflict of optimistic concurrency control with the bucket index: one bucket is one file group."""
     reason = file_groups(ours, theirs)
     if reason is not None or theirs.compacts:
         return reason
-    # A row under a new key is whole, its other columns null: of two for one key the later would hide the other.
+    # A row of a new key has null in the other columns, so of two such rows with one key the later would hide the other.
     inserting = ours.inserted & theirs.inserted
     return _same_bucket(ours, theirs, lambda group: group not in ours.groups or group[0] in inserting)
 
 
 def non_blocking(ours: WriteSummary, theirs: WriteSummary) -> str | None:
-    """Logs never conflict; base files do, and groups that begin the same bucket under different ids."""
+    """Return the conflict of non-blocking concurrency control.
+
+    Log files never conflict. Base files conflict, and new file groups of the same bucket with different ids.
+    """
     both = ours.rewritten & theirs.groups if theirs.compacts else _not_only_logs(ours, theirs)
     if both:
         partition, file_id = min(both)
         return f"changed file group {file_id} of {partition!r}"
     if theirs.compacts:
         return None
-    return _wiped(ours, theirs) or _same_bucket(ours, theirs, lambda group: group not in ours.groups)
+    return _overwritten(ours, theirs) or _same_bucket(ours, theirs, lambda group: group not in ours.groups)
 
 
-#: Strategies by the names that options give them; Hudi's that prefers writers asks of writers what the simple one does.
+#: Strategies by option value. For writers, Hudi's strategy that prefers writers is equal to the simple one.
 STRATEGIES: dict[str, Strategy] = {
     "file_groups": file_groups,
     "buckets": buckets,
@@ -151,7 +162,7 @@ def strategy_named(name: str) -> Strategy:
 def find_conflict(
     others: Iterable[tuple[Instant, WriteSummary]], ours: WriteSummary, strategy: Strategy
 ) -> Overlap | None:
-    """Return the first of the commits that completed since our load which `strategy` finds in our way, or None."""
+    """Return the first conflict of `ours` with commits that completed since its load, or None."""
     for instant, theirs in others:
         reason = strategy(ours, theirs)
         if reason is not None:
@@ -160,7 +171,7 @@ def find_conflict(
 
 
 def may_share_keys(ours: WriteSummary, theirs: WriteSummary, *, global_keys: bool) -> bool:
-    """Return whether both put rows under new keys, or we delete keys, where the same key must not be twice."""
+    """Return whether both writes may have rows with the same new key, which must be unique there."""
     if theirs.compacts or not ours.inserted or not theirs.inserted:
         return False
     return global_keys or bool(ours.inserted & theirs.inserted)
@@ -170,11 +181,11 @@ def _names(text: str) -> frozenset[str]:
     try:
         return frozenset(parse_json(text))
     except (ValueError, TypeError) as error:
-        raise CorruptTableError(f"{COLUMNS_KEY} of a commit is no list of names: {text[:120]!r}") from error
+        raise CorruptTableError(f"{COLUMNS_KEY} of a commit is not a list of names: {text[:120]!r}") from error
 
 
 def _not_only_logs(ours: WriteSummary, theirs: WriteSummary) -> frozenset[Group]:
-    """Return the groups of both where one of them did more than append a log."""
+    """Return the common file groups in which one of the writes did more than append a log file."""
     return ((ours.rewritten | ours.replaced) & theirs.groups) | (ours.groups & (theirs.rewritten | theirs.replaced))
 
 
@@ -187,8 +198,8 @@ def _shared(ours: frozenset[str], theirs: frozenset[str]) -> str:
     return f", column {both[0]!r}" if both else ""
 
 
-def _wiped(ours: WriteSummary, theirs: WriteSummary) -> str | None:
-    both = theirs.partitions if ours.wiped is None else ours.wiped & theirs.partitions
+def _overwritten(ours: WriteSummary, theirs: WriteSummary) -> str | None:
+    both = theirs.partitions if ours.overwritten is None else ours.overwritten & theirs.partitions
     return f"wrote to partition {min(both)!r}, which this write replaces" if both else None
 
 

@@ -1,8 +1,8 @@
-"""Committed files that are lost or changed: what commits state of their files, compared with a listing.
+"""Find damaged files: committed files that are missing in a listing or have another size.
 
-A commit names each file it wrote, with its size. A file of a newest slice that is not listed, or has another size, was
+A commit names each file it wrote, with its size. If a file of a newest slice is not listed or has another size, it was
 lost or damaged after the commit, and a reader would silently return older rows. Older slices are not compared, because
-cleans remove their files.
+cleans delete their files.
 
     layout 2   sizes are equal
     layout 1   a log may be longer than stated: later commits and rollbacks append to it
@@ -22,7 +22,7 @@ from lakehouse.model.instant import Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """A file of a newest slice that is not what its commit states; sizes in bytes, `found` is None if it is missing."""
+    """A damaged file of a newest slice; sizes are in bytes, `found` is None if the file is missing."""
 
     partition: str
     path: str
@@ -34,7 +34,7 @@ class Damage:
 
     @property
     def problem(self) -> str:
-        """What is wrong, in words."""
+        """The damage as text for messages."""
         state = "is missing" if self.found is None else f"has {self.found} bytes"
         return f"{self.path} {state}; the {self.action} {self.instant} wrote it with {self.expected} bytes"
 
@@ -48,11 +48,15 @@ def find_damage(
     layout: int,
     listed: Callable[[str], bool],
 ) -> tuple[Damage, ...]:
-    """Return the files of newest slices that are missing or have not the size their commit states.
+    """Return the files of newest slices that are missing or do not have the size that their commit states.
 
-    `commits` are completed writes whose metadata is at hand; those that are not visible, or stand before the end of the
-    archive, are ignored. `slices` and `sizes` (by path) are those of one listing, and `listed` says which partitions it
-    covers. Groups that a visible replacecommit replaced are ignored.
+    Args:
+        commits: Completed writes with metadata. Invisible and archived ones are ignored.
+        slices: The newest slices of a listing.
+        sizes: Sizes of the listed files in bytes, by path.
+        visible: The file system view of the query. File groups that it shows as replaced are ignored.
+        layout: Layout of the timeline, 1 or 2.
+        listed: Whether the listing covers a partition.
     """
     suspects: list[tuple[Instant, WriteStat]] = []
     newest: dict[Group, str] = {}
@@ -60,7 +64,7 @@ def find_damage(
         if instant.requested not in visible.instants or instant.requested < visible.archived_before:
             continue
         for stat in metadata.stats:
-            # Most files are as stated, so this line is all that most stats cost.
+            # Most files match, so most stats need this comparison only.
             if not stat.path or sizes.get(stat.path) == stat.size_bytes or not listed(stat.partition):
                 continue
             suspects.append((instant, stat))
@@ -87,7 +91,7 @@ def find_damage(
 def _damage(
     instant: Instant, stat: WriteStat, sizes: Mapping[str, int], start: str, visible: VisibleTimeline, layout: int
 ) -> Damage | None:
-    """Return the damage of one file if it belongs to the slice that starts at `start`, the newest of its group."""
+    """Return the damage of a file if it belongs to the newest slice of its group, which starts at `start`."""
     name = stat.path.rpartition("/")[2]
     if parse_base_file(name, stat.partition, 0) is not None:
         belongs, is_log = instant.requested >= start, False
@@ -99,7 +103,7 @@ def _damage(
         belongs, is_log = start <= at, True
     size = sizes.get(stat.path)
     grows = is_log and layout == LAYOUT_V6
-    # Some writers state no sizes.
+    # Some writers state no size.
     same = size is not None and (not stat.size_bytes or (grows and size > stat.size_bytes))
     if same or not belongs:
         return None

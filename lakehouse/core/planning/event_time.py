@@ -1,16 +1,17 @@
-"""What commits tell of event times: watermarks of sources, and which version of a table is that of an event time.
+"""Event time: watermarks of sources, and the version of a table at an event time.
 
-A commit's write stats hold the least and the greatest event time of the rows that came in, in milliseconds. A commit
-that tracks event time carries two more things in its extra metadata, as they were known at its own load:
+The write stats of a commit have the least and the greatest event time of the incoming rows, in milliseconds. A commit
+with event-time tracking has two more entries in its extra metadata, with the values at the load of its write:
 
-    lakehouse.watermarks         JSON {source: time in ISO 8601, UTC}: events before it are there, lateness allowed for
-    lakehouse.event_time.past    JSON {up_to, greatest, untimed}: of all writes completed up to `up_to`, the greatest
-                                 event time, and whether one of them brought rows of which no time is known
+    lakehouse.watermarks         JSON {source: time in ISO 8601, UTC}: all events before it have arrived, within the
+                                 allowed lateness
+    lakehouse.event_time.past    JSON {up_to, greatest, untimed}: for all writes completed up to `up_to`, the greatest
+                                 event time, and whether one of them wrote rows without a known time
 
-So who reads needs the newest commits only, back to the `up_to` of one of them.
+Therefore a reader needs only the newest commits, back to the `up_to` of one of them.
 
-Hudi tells the times of all rows of a file that it rewrites, not of those alone that came in. Where it writes, too, a
-version may then be a later one than it need be, and not clean; it never lacks an event.
+Hudi states the times of all rows of a rewritten file, not only of the incoming rows. If Hudi writes to the table, too,
+the version may be later than necessary, and not clean. It never lacks an event.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """How far event time has come: `value` is the least of the sources' that count, None if there is none yet."""
+    """The watermark of a table: `value` is the least of the relevant sources' watermarks, None if one is missing."""
 
     value: datetime | None
     sources: Mapping[str, datetime]
@@ -41,9 +42,12 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCommit:
-    """A completed write as event time sees it: `times` it brought (milliseconds), `untimed` rows it brought besides.
+    """The event times of a completed write.
 
-    Neither: a table service, a delete, an empty commit.
+    Attributes:
+        instant: The write.
+        times: Least and greatest event time in milliseconds; None for table services, deletes and empty commits.
+        untimed: Whether the write has rows without a known event time.
     """
 
     instant: Instant
@@ -53,7 +57,7 @@ class EventCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What is known of all writes completed up to a time: greatest event time, watermarks, rows without known times."""
+    """Summary of all writes completed up to a time: greatest event time, watermarks, rows without a known time."""
 
     up_to: str = ""
     greatest: int | None = None
@@ -72,24 +76,29 @@ class EventTimeVersion:
 
 
 def find_version(commits: Sequence[EventCommit], event_time: int, past: Past | None = None) -> EventTimeVersion:
-    """Return the version of `event_time`, E: the one with the last commit that carries an event before E.
+    """Return the version of `event_time` E: it ends with the last commit that has an event before E.
 
-    `commits` are in order of completion. Late events are in it, however late they came, and so is what was committed
-    before them. Commits without times (services, deletes, empty ones, untimed rows) belong to the version before them:
+    The version contains all late events and all commits before them. Commits without times (services, deletes, empty
+    commits, rows without times) belong to the version before them:
 
         commit        1       2       3       4         5      6       7
         events      20-22   22-23   (none)  24:01-24:05  23    (none)  25
-        E = 24:00                                        ^      *               version 6, not clean: 4 is in it
-        E = 22:00     ^                                                         version 1, not clean: carries 22 too
+        E = 24:00                                        ^      *               version 6, not clean: it contains 4
+        E = 22:00     ^                                                         version 1, not clean: 1 has 22, too
         E = 20:00 is before the first commit: no version
 
-    If no commit carries an event at or after E, the newest commit is the version. `first_later` is the first commit of
-    all with an event at or after E. `is_clean` says that no commit up to the version has one, and none brought rows of
-    unknown times: then the version holds exactly the events before E that have come. Otherwise rows that came at or
-    after E are in it, and rows updated after E are seen in their newer state. The answer may change as long as events
-    before E can come: once the watermark has reached E it stays.
+    If no commit has an event at or after E, the version is the newest commit. The version may change while events
+    before E can arrive; it is final when the watermark has reached E.
 
-    `past` stands for commits before the first of `commits`, all of them earlier than the version.
+    Args:
+        commits: Writes by completion time.
+        event_time: E in milliseconds.
+        past: Summary of the writes before `commits`, all of them older than the version.
+
+    Returns:
+        The version. `first_later` is the first commit with an event at or after E. `is_clean` means that no commit of
+        the version has such an event or rows without known times, so the version has exactly the events before E that
+        have arrived. Otherwise it also has events at or after E, and shows rows updated after E in their newer state.
     """
     last = max((n for n, commit in enumerate(commits) if commit.times and commit.times[0] < event_time), default=-1)
     following = (n for n in range(last + 1, len(commits)) if commits[n].times)
@@ -106,9 +115,9 @@ def find_version(commits: Sequence[EventCommit], event_time: int, past: Past | N
 
 
 def spares_older(commits: Sequence[EventCommit], event_time: int, since: str, past: Past) -> bool:
-    """Whether `past` is enough of older commits: the version completed at `since` or later, and none has later events.
+    """Return whether older commits need not be read: the version completed at `since` or later and `past` is clean.
 
-    `commits` are those that are known, in order of completion.
+    `commits` are the commits read so far, by completion time.
     """
     if past.greatest is not None and past.greatest >= event_time:
         return False
@@ -117,21 +126,21 @@ def spares_older(commits: Sequence[EventCommit], event_time: int, since: str, pa
 
 
 def event_commit(instant: Instant, metadata: CommitMetadata) -> EventCommit:
-    """Return what a commit's metadata tells of event times; a service brings no events, whatever its stats say."""
+    """Return the event times of a commit; a table service has none, regardless of its stats."""
     if metadata.operation in REWRITES:
         return EventCommit(instant=instant)
     ranges = [stat.event_time for stat in metadata.stats if stat.event_time is not None]
     if ranges:
         return EventCommit(instant=instant, times=(min(low for low, _ in ranges), max(high for _, high in ranges)))
-    # A commit that tracks and has no times brought nulls, which do not count.
+    # A commit with event-time tracking but without times wrote null event times, which are ignored.
     rows = any(stat.num_inserts or stat.num_updates for stat in metadata.stats)
     return EventCommit(instant=instant, untimed=rows and PAST_KEY not in metadata.extra)
 
 
 def known_past(newest_first: Iterable[tuple[Instant, CommitMetadata]], past: Past | None = None) -> Past:
-    """Return `past` with these writes in it, the newest first; it ends where what they tell of others covers the rest.
+    """Return `past` extended by writes, newest first; it stops when their summaries include all older writes.
 
-    `up_to` of the answer is what they tell of: older writes are all in it.
+    All writes up to `up_to` of the result are included.
     """
     found = past or Past()
     for instant, metadata in newest_first:
@@ -140,36 +149,36 @@ def known_past(newest_first: Iterable[tuple[Instant, CommitMetadata]], past: Pas
         commit = event_commit(instant, metadata)
         times = () if commit.times is None else commit.times[1:]
         found = _with(found, *times, untimed=commit.untimed, watermarks=decode_watermarks(metadata))
-        told = decode_past(metadata)
-        if told is not None:
-            greatest = () if told.greatest is None else (told.greatest,)
-            found = _with(found, *greatest, untimed=told.untimed, up_to=told.up_to)
+        summary = decode_past(metadata)
+        if summary is not None:
+            greatest = () if summary.greatest is None else (summary.greatest,)
+            found = _with(found, *greatest, untimed=summary.untimed, up_to=summary.up_to)
     return found
 
 
 def moved(past: Past, source: str, greatest: int | None, lateness_ms: int) -> Mapping[str, datetime]:
-    """Return the watermarks after a commit of a source with this greatest event time; none ever goes back."""
+    """Return the watermarks after a commit of `source` with this greatest event time; watermarks never decrease."""
     if greatest is None:
         return past.watermarks
     return _furthest(past.watermarks, {source: time_of(greatest - lateness_ms)})
 
 
 def watermark_of(sources: Mapping[str, datetime], awaited: Sequence[str] = ()) -> Watermark:
-    """Return the table's watermark: the least of the `awaited` sources once all are there, by default of all."""
+    """Return the watermark of the table: the least of the `awaited` sources (default: all), None if one is missing."""
     counted = awaited or tuple(sources)
     values = [sources[name] for name in counted if name in sources]
     return Watermark(value=min(values) if values and len(values) == len(counted) else None, sources=sources)
 
 
 def event_time_metadata(past: Past, watermarks: Mapping[str, datetime]) -> dict[str, str]:
-    """Return what a commit carries that was made when `past` was known."""
+    """Return the extra metadata of a commit whose write was loaded with `past`."""
     texts = {name: value.isoformat(timespec="milliseconds") for name, value in sorted(watermarks.items())}
-    told = {"up_to": past.up_to, "greatest": past.greatest, "untimed": past.untimed}
-    return {WATERMARKS_KEY: json.dumps(texts), PAST_KEY: json.dumps(told)}
+    summary = {"up_to": past.up_to, "greatest": past.greatest, "untimed": past.untimed}
+    return {WATERMARKS_KEY: json.dumps(texts), PAST_KEY: json.dumps(summary)}
 
 
 def decode_watermarks(metadata: CommitMetadata) -> dict[str, datetime]:
-    """Return the watermarks that a commit carries, by source."""
+    """Return the watermarks in the extra metadata of a commit, by source."""
     text = metadata.extra.get(WATERMARKS_KEY) or "{}"
     try:
         return {name: parse_event_time(value) for name, value in parse_json(text).items()}
@@ -178,33 +187,33 @@ def decode_watermarks(metadata: CommitMetadata) -> dict[str, datetime]:
 
 
 def decode_past(metadata: CommitMetadata) -> Past | None:
-    """Return what a commit tells of those before it, None if it tells nothing."""
+    """Return the summary of earlier writes in the extra metadata of a commit, or None."""
     text = metadata.extra.get(PAST_KEY)
     if not text:
         return None
     try:
-        told = parse_json(text)
-        return Past(up_to=told["up_to"], greatest=told["greatest"], untimed=told["untimed"])
+        summary = parse_json(text)
+        return Past(up_to=summary["up_to"], greatest=summary["greatest"], untimed=summary["untimed"])
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptTableError(f"{PAST_KEY} of a commit is unreadable ({error!r}): {text[:120]!r}") from error
 
 
 def parse_event_time(value: str | datetime) -> datetime:
-    """Return an ISO 8601 text or a datetime in UTC; where no zone is named it is UTC. Raises UserError for others."""
+    """Return an ISO 8601 text or a datetime in UTC (the default zone); raise UserError for any other value."""
     try:
         moment = datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise UserError(f"event time {str(value)!r} is no time; write ISO 8601, such as 2025-03-01T00:00") from None
+        raise UserError(f"event time {str(value)!r} is invalid; write ISO 8601, such as 2025-03-01T00:00") from None
 
 
 def milliseconds(moment: datetime) -> int:
-    """Return a moment as the milliseconds of event times; what is finer is cut off."""
+    """Return a datetime as milliseconds since 1970, truncated."""
     return (moment - _EPOCH) // _MILLISECOND
 
 
 def time_of(number: int) -> datetime:
-    """Return milliseconds since 1970 as a time in UTC; before year 1 is the beginning of it."""
+    """Return milliseconds since 1970 as a UTC datetime, at least the first moment of year 1."""
     return _EPOCH + max(timedelta(milliseconds=number), datetime.min.replace(tzinfo=UTC) - _EPOCH)
 
 

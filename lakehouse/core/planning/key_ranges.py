@@ -1,8 +1,8 @@
-"""Column ranges of data files, kept in the commit that wrote them: files can be skipped before any is opened.
+"""Column ranges of data files in commit metadata, so that a reader can skip files without opening them.
 
-The extra metadata key holds JSON {relative path: {column: [min, max, nulls]}}. Values that JSON lacks are texts: dates
-and times in ISO 8601, decimals with full scale. Other readers ignore the key; commits of other writers lack it, and
-nothing is skipped then.
+The value of the extra metadata key is JSON {relative path: {column: [min, max, nulls]}}. Dates and times are ISO 8601
+texts, decimals are texts with full scale. Other readers ignore the key. Commits of other writers lack it; then no file
+is skipped.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _LONGEST_TEXT = 64
 
 
 def json_range(low: Any, high: Any, nulls: int) -> Range | None:
-    """Return (min, max, nulls) as JSON values, or None if the bounds cannot be kept short and exact."""
+    """Return (min, max, nulls) as JSON values, or None if the bounds have no short and exact JSON value."""
     values = [_json_value(low), _json_value(high)]
     return None if None in values else (values[0], values[1], nulls)
 
 
 def encode_ranges(stats: Iterable[WriteStat]) -> str:
-    """Return the ranges of the files a commit wrote as compact JSON."""
+    """Return the ranges of the files of a commit as compact JSON."""
     return json.dumps({s.path: {c: list(r) for c, r in s.ranges.items()} for s in stats}, separators=(",", ":"))
 
 
 def decode_ranges(text: str | None, schema: pa.Schema) -> Mapping[str, Mapping[str, Range]]:
     """Return path -> column -> (min, max, nulls) with values of the columns' types; {} for a commit without ranges.
 
-    A range is left out where the column's type changed since to one of another order: numbers that became text.
+    A range is omitted if the column has got a type with another order since: numbers that became text.
     """
     if not text:
         return {}

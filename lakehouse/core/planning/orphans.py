@@ -1,8 +1,8 @@
-"""Which files belong to nothing: what dead writers left where no rollback and no clean looks (TL-6.2).
+"""Find orphan files: files of failed writes that neither a rollback nor a clean deletes (TL-6.2).
 
-A file counts as an orphan if its write is gone (rolled back, and the file came afterwards) or is completed and does not
-name it (a task ran twice). Files of pending writes, and of all times from theirs on, are left alone, and so are those
-of archived writes, which cannot be told from orphans by the timeline.
+A file is an orphan if its write does not exist (it was rolled back before the file was created), or if its completed
+write does not name it (a task ran twice). Files of pending writes and of later times are not orphans. Files of archived
+writes are kept, because the timeline does not show whether they are orphans.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lakehouse.core.state.file_system_view import DataFile
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant, Timeline
 
-_UNFINISHED = "its writer died before it had a name"
+_UNFINISHED = "its writer ended before it named the file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A file that belongs to nothing, and why; `modified_ms` is UTC."""
+    """An orphan file and the reason; `modified_ms` is UTC."""
 
     path: str
     size_bytes: int
@@ -30,7 +30,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A file as it was listed; `data` is None for an unfinished one, which has a temporary name."""
+    """A listed file; `data` is None for an unfinished file, which has a temporary name."""
 
     path: str
     size_bytes: int
@@ -49,7 +49,7 @@ def plan_orphans(
 ) -> tuple[Orphan, ...]:
     """Return the orphans that were modified before `older_than_ms` (UTC); `kept` are paths that savepoints name.
 
-    `metadata` is asked only of completed writes that bear the time of some file old enough.
+    `metadata` is called only for completed writes that have a file older than that.
     """
     pending = [i.requested for i in timeline if i.action in UNDOABLE_ACTIONS and not i.is_completed]
     first_pending = min(pending, default="")

@@ -1,11 +1,11 @@
-"""The time that a partition's path names: the span from its first moment to the end of it.
+"""The time in a partition path, as the interval from its first moment to its end.
 
     region=eu/day=2026-01-31      yyyy-MM-dd        2026-01-31T00:00 .. 2026-02-01T00:00 in the zone, beside region=eu
     year=2026/month=01            yyyy/MM           2026-01-01T00:00 .. 2026-02-01T00:00, beside nothing
     at=2026/01/31/07              yyyy/MM/dd/HH     07:00 .. 08:00
 
-Levels in a row that print the same as the pattern are the time; the first such place counts. A text that the pattern
-prints in another way (2026-1-5 for yyyy-MM-dd) is no time: what expires is deleted, so nothing is guessed.
+The time is the first sequence of path levels that the pattern formats identically. A text that the pattern formats in
+another way (2026-1-5 for yyyy-MM-dd) is not accepted, because expired partitions are deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lakehouse.core.rows.timestamp_keys import zone_id
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyConfig
 
-#: Patterns that are tried where neither a rule nor the key generator has one.
+#: Patterns for tables where neither a rule nor the key generator has one.
 DEFAULT_FORMATS = ("yyyy-MM-dd", "yyyy/MM/dd")
 _KEY = re.compile(r"^[^=/]*=")
 _EPOCH = datetime(1970, 1, 1)
@@ -40,7 +40,7 @@ _STEPS_MS = {"S": 1, "s": SECOND_MS, "m": MINUTE_MS, "H": HOUR_MS, "h": HOUR_MS,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTime:
-    """The span that a path names, in UTC milliseconds, its end excluded; `parent` is the path without those levels."""
+    """The interval of a path in UTC milliseconds, end excluded; `parent` is the path without the time levels."""
 
     start_ms: int
     end_ms: int
@@ -48,10 +48,10 @@ class PartitionTime:
 
 
 def partition_time(path: str, keys: KeyConfig, *, pattern: str = "", zone: str = "") -> PartitionTime | None:
-    """Return the time in a partition path, None if there is none.
+    """Return the time in a partition path, or None if it has none.
 
-    Without `pattern` it is that of the table's TIMESTAMP field, else one of DEFAULT_FORMATS; without `zone` that of the
-    field, else UTC. Raises UserError for a pattern without a year, or an unknown zone.
+    The default `pattern` is that of the table's TIMESTAMP field, else DEFAULT_FORMATS. The default `zone` is that of
+    the field, else UTC. Raises UserError for a pattern without a year and for an unknown zone.
     """
     levels = path.split("/")
     values = [_KEY.sub("", level) for level in levels]
@@ -65,7 +65,7 @@ def partition_time(path: str, keys: KeyConfig, *, pattern: str = "", zone: str =
         compiled = time_pattern(text)
         widths = {1} if keys.url_encode else set()
         for width in sorted(widths | {text.count("/") + 1}, reverse=True):
-            # What comes before a field of the key generator has one level per field.
+            # Each field before the timestamp field has one level.
             starts = (timestamps[0],) if stored is not None and not pattern else range(len(levels) - width + 1)
             for start in starts:
                 span = _span(compiled, "/".join(values[start : start + width]), zone_id(zone))
@@ -76,7 +76,7 @@ def partition_time(path: str, keys: KeyConfig, *, pattern: str = "", zone: str =
 
 
 def time_pattern(text: str) -> JodaPattern:
-    """Return a pattern that names times; raise UserError if it has no year."""
+    """Compile a pattern of times; raise UserError if it has no year."""
     pattern = compile_pattern(text)
     if not any(token.letter in "yY" for token in pattern.tokens if token.letter):
         raise UserError(f"date pattern {text!r} has no year, so it names no time; patterns are like yyyy-MM-dd")
@@ -92,7 +92,7 @@ def _span(pattern: JodaPattern, text: str, zone: str) -> tuple[int, int] | None:
         start = _EPOCH + timedelta(milliseconds=parsed.local_ms)
         return _utc_ms(start, parsed.zone or zone), _utc_ms(_end(pattern, start), parsed.zone or zone)
     except (ValueError, OverflowError):
-        # The end of the year 9999.
+        # The end of the interval is after the year 9999.
         return None
 
 

@@ -1,4 +1,4 @@
-"""Predicates from text, as Arrow expressions, and against ranges.
+"""Parse predicates, translate them to Arrow expressions, and evaluate them on column ranges.
 
 Grammar: comparisons (= == != <> < <= > >=), IN (...), BETWEEN a AND b, IS [NOT] NULL, LIKE 'prefix%', NOT, AND, OR,
 parentheses; literals are numbers, 'text', true, false, and DATE '...' or TIMESTAMP '...'. Names may be in backquotes.
@@ -24,19 +24,19 @@ _TOKEN = re.compile(
 )
 _OPERATORS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _MOST_LEVELS = 60
-#: Decimals have 76 of them.
+#: Maximum number of digits of a literal; decimals have at most 76.
 _MOST_DIGITS = 100
 _SHOWN = 40
 Range = tuple[Any, Any, int]
 
 
 def parse_predicate(text: str) -> Predicate:
-    """Return the condition that `text` states; raise UserError naming the place that does not parse."""
+    """Parse a condition; raise UserError with the position of a syntax error."""
     return _Parser(text).parse()
 
 
 def check_columns(predicate: Predicate, schema: pa.Schema) -> None:
-    """Raise UserError for a column not in `schema`, naming the nearest, and for literals that do not fit theirs."""
+    """Raise UserError for a column that `schema` lacks, with the nearest name, and for a literal of another type."""
     for name in columns_of(predicate):
         if name not in schema.names:
             raise UserError(f"column {name!r} is not in the table.{nearest(name, schema.names)}", column=name)
@@ -61,7 +61,7 @@ def to_arrow(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
         return pc.starts_with(field, predicate.prefix)
     if isinstance(predicate, In):
         found = field.isin(pa.array([literal(value, kind) for value in predicate.values], kind))
-        # A null is neither in a list nor outside of it, as SQL has it; Arrow alone would call it outside.
+        # In SQL a null is neither in a list nor outside it; Arrow's is_in returns false for a null.
         return pc.if_else(field.is_valid(), found, pa.scalar(None, pa.bool_()))
     value = pa.scalar(literal(predicate.value, kind), kind)
     return {
@@ -102,10 +102,10 @@ def may_match(predicate: Predicate, ranges: Mapping[str, Range], schema: pa.Sche
 
 
 def literal(value: Any, kind: pa.DataType) -> Any:
-    """Return a literal as a Python value of an Arrow type, exactly; raise UserError if it cannot be one."""
+    """Return a literal as a Python value of an Arrow type; raise UserError if the type cannot represent it exactly."""
     try:
         typed = _typed(value, kind)
-        # A float is rounded to the type; whatever else would have to change is no value of the type.
+        # Floats are rounded to the type. Any other value must not change.
         stored = pa.scalar(typed, kind)
         return stored.as_py() if pa.types.is_floating(kind) else typed
     except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
@@ -147,7 +147,7 @@ def _may_compare(predicate: Comparison, low: Any, high: Any, value: Any) -> bool
     return bool(
         {
             "=": low <= value <= high,
-            # Ranges leave NaN out, and NaN differs from everything.
+            # Ranges do not include NaN, and NaN is unequal to every value.
             "!=": isinstance(value, float) or not (low == value == high),
             "<": low < value,
             "<=": low <= value,

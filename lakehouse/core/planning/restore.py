@@ -1,11 +1,11 @@
-"""What going back takes: which instants, newest first, and whether the files of that time are still there.
+"""Plan a restore: which instants are rolled back, newest first, and which files of the target are missing.
 
     b1 ...... T ....... d3 ...... P ...... now          restore to T
-                        undone <- undone
+                        rolled back, newest first
 
-A write stays if it completed no later than the target did. On a merge-on-read table a compaction stays if it was
-requested before the target, for it holds nothing that the target does not, and so does its plan; Hudi 1.2 draws the
-line alike (`RestoreInstantComparatorFactory`), and each side's savepoints keep what the other's restore needs.
+A write stays if it completed no later than the target. On a merge-on-read table a compaction, completed or pending,
+stays if it was requested before the target, because it contains no later rows. Hudi 1.2 has the same rule
+(`RestoreInstantComparatorFactory`), and savepoints of both keep the files that a restore of the other needs.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, Timeline
 
 Commits = Sequence[tuple[Instant, CommitMetadata]]
 
-#: Plans that are carried out later: rolling them back leaves the plan.
+#: Actions with a plan: their rollback keeps the plan.
 SERVICE_ACTIONS = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING})
-#: What can be rolled back at all.
+#: Actions that can be rolled back.
 UNDOABLE_ACTIONS = WRITE_ACTIONS | SERVICE_ACTIONS
 _COMPACTIONS = (Action.COMMIT, Action.COMPACTION)
 
 
 def instants_to_roll_back(timeline: Timeline, target: Instant, *, merge_on_read: bool) -> tuple[Instant, ...]:
-    """Return what a restore to the completed write `target` undoes: what is pending, then the newest completed first.
+    """Return the instants that a restore to the completed write `target` rolls back, pending ones first, newest first.
 
-    Pending clustering goes before all else, as Hudi has it: it holds groups that the writes after it touched.
+    Pending clustering precedes all others, as in Hudi, because later writes may have changed its file groups.
     """
 
     def stays(instant: Instant) -> bool:
@@ -44,13 +44,13 @@ def instants_to_roll_back(timeline: Timeline, target: Instant, *, merge_on_read:
 
 
 def without(timeline: Timeline, undone: Iterable[Instant]) -> Timeline:
-    """Return the timeline as it is when these instants are gone."""
+    """Return the timeline without the instants."""
     gone = {instant.key for instant in undone}
     return Timeline(tuple(instant for instant in timeline if instant.key not in gone))
 
 
 def slices_after(timeline: Timeline, kept: Commits, found: Iterable[DataFile], *, layout: int) -> tuple[FileSlice, ...]:
-    """Return the newest slices by the commits `kept` of a timeline, made of the files found and of those they name."""
+    """Return the newest slices of the commits `kept`, from the listed files and the files that the commits name."""
     files = {file.path: file for _, metadata in kept for stat in metadata.stats for file in _files(stat)}
     files.update({file.path: file for file in found})
     names: dict[tuple[str, str, str], set[str]] = {}
@@ -66,10 +66,10 @@ def slices_after(timeline: Timeline, kept: Commits, found: Iterable[DataFile], *
 def missing_files(
     timeline: Timeline, kept: Commits, undone: Commits, found: Sequence[DataFile], *, layout: int
 ) -> tuple[str, ...]:
-    """Return paths that a reader needs when `undone` are gone and that are not among the files found.
+    """Return the paths of missing files that a reader needs after the rollback of `undone`.
 
-    Commits that are archived cannot be asked which files they wrote; of those, files are known by the undone writes
-    that took their place, and of groups that were replaced since, the file id is returned.
+    Files of archived commits are known only from the rolled back writes that superseded them. For a replaced file group
+    without known files the partition and file id are returned.
     """
     visible = visible_timeline(timeline, replacements(kept))
     before = [base for _, metadata in undone for stat in metadata.stats if (base := _previous(stat)) is not None]

@@ -1,4 +1,4 @@
-"""Which files a query reads, and what is left to filter: partitions and column ranges are settled here."""
+"""Plan a scan: the file slices that a query reads after pruning by partition and column range."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakehouse.model.predicate import And, In, Predicate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """What to read: slices, the columns to return (`schema`), and the condition on rows that files do not settle."""
+    """A scan: slices, the columns of the result (`schema`), and the condition to apply to rows."""
 
     slices: tuple[FileSlice, ...]
     schema: pa.Schema
@@ -41,11 +41,21 @@ def plan_scan(
     ranges: Mapping[str, Mapping[str, Range]],
     commit_times: frozenset[str] | None = None,
 ) -> ScanPlan:
-    """Return the slices that may hold matching rows; `commit_times` keeps rows of these instants only (incremental).
+    """Return the slices that may have matching rows.
 
-    A slice is skipped only if neither its base file nor any of its logs can hold a match.
+    A slice is skipped only if neither its base file nor any of its log files can have a match.
 
-    Raises UserError for a column the table does not have.
+    Args:
+        slices: The slices of the query.
+        table: The schema of the table.
+        keys: Key configuration of the table.
+        columns: Columns of the result; None for all.
+        where: Condition on rows.
+        ranges: Column ranges by path.
+        commit_times: Requested times; only rows of these instants are returned (incremental query).
+
+    Raises:
+        UserError: The table does not have a column.
     """
     full = with_meta_fields(table)
     if where is not None:
@@ -66,10 +76,10 @@ def plan_scan(
 
 
 def partition_filter(where: Predicate | None, table: pa.Schema, keys: KeyConfig) -> Callable[[str], bool] | None:
-    """Return which directories may hold, or lead to, partitions with matching rows; None if all may.
+    """Return a filter of directories that may contain partitions with matching rows; None if all may.
 
-    A directory is judged by the fields its path names so far. Text without url encoding may hold `/`, so a directory is
-    then no whole value and tells nothing.
+    The filter uses the partition fields that a directory's path contains. Text values without URL encoding may contain
+    `/`; then a directory is not a complete value and is never excluded.
     """
     if where is None or not keys.partition_fields:
         return None
@@ -106,9 +116,9 @@ def _choose(full: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
 def _ranges(
     file: BaseFile | LogFile, schema: pa.Schema, keys: KeyConfig, ranges: Mapping[str, Mapping[str, Range]]
 ) -> Mapping[str, Range]:
-    """Return what is known of a file's columns: recorded ranges, else the one value a partition column has.
+    """Return the column ranges of a file: recorded ranges, else the values of the partition columns.
 
-    A recorded range comes first: a global index may update a row where it is although its partition column changed.
+    A recorded range has priority: with a global index a row may stay in its partition if its partition column changes.
     """
     known = {META_COLUMNS[3]: (file.partition, file.partition, 0)}
     return _partition_values(file.partition, schema, keys) | known | dict(ranges.get(file.path, {}))
@@ -121,10 +131,10 @@ def _partition_values(path: str, schema: pa.Schema, keys: KeyConfig) -> dict[str
     try:
         values = parse_partition_path(path, keys)
     except UserError:
-        # Values with `/` in them made more levels than there are fields; nothing is known of each then.
+        # Values with `/` made more levels than fields, so no single value is known.
         return known
     for name, kind, value in zip(keys.partition_fields, keys.partition_types, values, strict=True):
-        # A TIMESTAMP directory is a formatted value; the column holds another, so the two are not compared.
+        # A TIMESTAMP directory is a formatted value that cannot be compared with the column.
         if kind != "SIMPLE" or name not in schema.names or value is None:
             continue
         column = schema.field(name).type

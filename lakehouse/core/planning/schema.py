@@ -1,10 +1,10 @@
-"""How the schema of a table changes when a batch arrives (DATA-11).
+"""Plan schema evolution: the schema of a table after a batch (DATA-11).
 
 batch \\ table   absent: added, ignored or refused      wider: values are cast up, exactly or not at all
                 narrower: the table is promoted, by the kinds of promotion that the policy allows
 missing column  stored values are kept, nulls are written, or it is refused
 
-The same code serves all writing verbs and ingestion; every difference is one `ColumnDrift`.
+All write operations and ingestion use this module. Each difference is reported as one `ColumnDrift`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROUNDING = [(pa.int32(), pa.float32()), (pa.int64(), pa.float32()), (pa.int64()
 
 
 class Role(StrEnum):
-    """What a column is for, where a change of its type may change keys, partition paths or the order of versions."""
+    """The use of a column whose change of type may change keys, partition paths or the order of versions."""
 
     KEY = "record key"
     PARTITION = "partition"
@@ -33,7 +33,7 @@ class Role(StrEnum):
 
 
 class Promotion(StrEnum):
-    """What a change of type does to values."""
+    """The effect of a change of type on values."""
 
     EXACT = "exact"
     ROUNDS = "rounds"
@@ -45,7 +45,7 @@ _DRIFTS = {Promotion.EXACT: Drift.PROMOTED, Promotion.ROUNDS: Drift.ROUNDED, Pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaPlan:
-    """The data columns of the table after a write, and every column in which the batch differs; `rows` not counted."""
+    """The data columns of the table after a write, and the drift of each differing column (without row counts)."""
 
     schema: pa.Schema
     drift: tuple[ColumnDrift, ...] = ()
@@ -62,9 +62,16 @@ def evolve(
 ) -> SchemaPlan:
     """Plan the schema after a write of `batch` (normalised, without meta columns) to `table`.
 
-    `missing` is what becomes of missing columns, where the verb cannot do what the policy says. `fixed` are the columns
-    that have a role, by dotted name, `partly` those that some rows of the batch lack.
-    Raises UserError naming the first column whose change is refused.
+    Args:
+        table: The data columns of the table.
+        batch: The columns of the batch.
+        policy: The policy for new and missing columns and changes of type.
+        missing: The rule for missing columns, if the operation cannot follow the policy.
+        fixed: Columns with a role, by dotted name.
+        partly: Columns that some rows of the batch lack.
+
+    Raises:
+        UserError: The policy refuses a change; the message names the first such column.
     """
     merge = _Merge(policy=policy, missing=missing or policy.missing, fixed=fixed or {})
     fields = []
@@ -87,9 +94,9 @@ def evolve(
 def plan_schema(
     table: pa.Schema | None, batch: pa.Schema, policy: SchemaPolicy, *, required: tuple[str, ...] = ()
 ) -> pa.Schema:
-    """Return the schema of the table's data columns after an upsert of `batch`; meta columns of it are ignored.
+    """Return the schema of the table's data columns after an upsert of `batch`, whose meta columns are ignored.
 
-    Raises UserError naming the column for every change that the policy does not allow.
+    Raises UserError with the column name for a change that the policy does not allow.
     """
     incoming = incoming_columns(batch, required=required)
     return first_schema(incoming) if table is None else evolve(table, incoming, policy).schema
@@ -114,9 +121,9 @@ def first_schema(incoming: pa.Schema) -> pa.Schema:
 
 
 def united(theirs: pa.Schema, ours: pa.Schema) -> pa.Schema:
-    """Return the schema of a table that two writers changed at the same time: what the first left, then our columns.
+    """Return the schema of a table that two concurrent writers changed: the columns of `theirs`, then those of `ours`.
 
-    Raises UserError naming a column that both changed to types neither of which holds the other's values.
+    Raises UserError with the name of a column whose two types cannot represent each other's values.
     """
     merge = _Merge(policy=SchemaPolicy(type_change="text"), missing="null", fixed={}, both=True)
     known = [
@@ -137,7 +144,7 @@ def brought_columns(table: pa.Schema, batch: pa.Schema) -> tuple[str, ...] | Non
 
 
 def promotion(narrow: pa.DataType, wide: pa.DataType) -> Promotion | None:
-    """Return what storing values of `narrow` as `wide` does to them; None where Hudi has no such promotion."""
+    """Return the effect of storing values of type `narrow` as `wide`; None if Hudi has no such promotion."""
     if narrow == wide:
         return Promotion.EXACT
     if narrow in _WIDENING and wide in _WIDENING:
@@ -156,14 +163,14 @@ def promotion(narrow: pa.DataType, wide: pa.DataType) -> Promotion | None:
     return None
 
 
-#: A list takes two levels of a Parquet schema, and Arrow reads a hundred.
+#: Maximum nesting. A list has two levels in a Parquet schema, and Arrow reads a hundred levels.
 _DEEPEST = 40
 
 
 def normalise(schema: pa.Schema) -> pa.Schema:
-    """Return the schema in the types Hudi stores: small ints widened, times in micros, nothing large or encoded.
+    """Return the schema in the types that Hudi stores: wider small integers, times in microseconds, no large types.
 
-    Raises UserError for a column that is nested deeper than Parquet files can be read.
+    Raises UserError for a column with more levels of nesting than Parquet readers support.
     """
     for column in schema:
         _check_depth(column)
@@ -171,14 +178,14 @@ def normalise(schema: pa.Schema) -> pa.Schema:
 
 
 def _check_depth(column: pa.Field) -> None:
-    """Raise UserError for types of too many levels: Arrow writes such files and cannot read them any more."""
+    """Raise UserError for types with too many levels: Arrow can write such files but cannot read them."""
     level, types = 0, [column.type]
     while types:
         level += 1
         if level > _DEEPEST:
             raise UserError(
-                f"column {column.name!r} has more than {_DEEPEST} levels of lists, maps and structs within each other; "
-                "Parquet files of such columns cannot be read. Bring it as JSON text, or flatten it",
+                f"column {column.name!r} has more than {_DEEPEST} nested levels of lists, maps and structs; "
+                "Parquet files of such columns cannot be read. Write it as JSON text, or flatten it",
                 column=column.name,
             )
         types = [kind.field(n).type for kind in types if pa.types.is_nested(kind) for n in range(kind.num_fields)]
@@ -188,7 +195,7 @@ def _check_names(schema: pa.Schema) -> None:
     seen: dict[str, str] = {}
     for name in schema.names:
         if name.lower() in seen:
-            raise UserError(f"columns {seen[name.lower()]!r} and {name!r} differ in nothing but case; rename one")
+            raise UserError(f"columns {seen[name.lower()]!r} and {name!r} differ only in case; rename one")
         seen[name.lower()] = name
 
 
@@ -217,15 +224,15 @@ def _stored(name: str, kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([f.with_type(_stored(f"{name}.{f.name}", f.type)) for f in kind])
     if pa.types.is_null(kind):
-        raise UserError(f"column {name!r} has no type: all its values are null; cast it to the type it should have")
+        raise UserError(f"column {name!r} has no type, because all its values are null; cast it to the intended type")
     return kind
 
 
 @dataclass(slots=True, kw_only=True)
 class _Merge:
-    """Merges the types of a batch into those of a table and notes what changes.
+    """Merges the types of a batch into those of a table and records the changes.
 
-    `both`: the two sides are writers of one table, so values of neither may be rounded.
+    With `both` the two sides are concurrent writers of one table, so values of neither side may be rounded.
     """
 
     policy: SchemaPolicy
@@ -235,7 +242,7 @@ class _Merge:
     drift: list[ColumnDrift] = field(default_factory=list)
 
     def merged(self, name: str, table: pa.DataType, batch: pa.DataType) -> pa.DataType:
-        """Return the type of the table's column after the write; raise UserError if the change is refused."""
+        """Return the type of the column after the write; raise UserError if the change is refused."""
         if table == batch:
             return table
         if pa.types.is_struct(table) and pa.types.is_struct(batch):
@@ -260,9 +267,9 @@ class _Merge:
         return batch
 
     def lacks(self, column: pa.Field, names: tuple[str, ...], prefix: str = "") -> None:
-        """Note a column that the batch lacks; raise UserError if it may not.
+        """Record a column that the batch lacks; raise UserError if the policy refuses it.
 
-        A field inside of a struct is null where it lacks: the struct is one value, which replaces the stored one.
+        A missing field of a struct is written as null, because the struct is one value that replaces the stored one.
         """
         name = prefix + column.name
         if self.missing != "fail":
@@ -282,12 +289,12 @@ class _Merge:
         )
 
     def adds(self, name: str, names: tuple[str, ...]) -> bool:
-        """Note a column that the table lacks and return whether it is added; raise UserError if it is refused."""
+        """Record a column that the table lacks; return whether it is added. Raise UserError if it is refused."""
         if self.policy.new_column == "fail":
             last = name.rpartition(".")[2]
             raise UserError(
                 f"column {name!r} of the data is not in the table.{nearest(last, names)} Rename or remove it, or set "
-                f"{NEW_COLUMN}=add to add it to the table, or {NEW_COLUMN}=ignore to leave its values out.",
+                f"{NEW_COLUMN}=add to add it to the table, or {NEW_COLUMN}=ignore to drop its values.",
                 column=name,
             )
         added = self.policy.new_column == "add"
@@ -301,7 +308,7 @@ class _Merge:
             if inner.name in incoming:
                 fields.append(self._field(f"{name}.{inner.name}", inner, incoming[inner.name]))
             else:
-                # Inside of a column a value may become optional.
+                # A value inside a nested column may become optional.
                 optional = inner.with_nullable(True)
                 if not self.both:
                     self.lacks(optional, tuple(incoming), prefix=f"{name}.")
@@ -311,7 +318,7 @@ class _Merge:
         return pa.struct([*fields, *(f.with_nullable(True) for f in added)])
 
     def _field(self, name: str, table: pa.Field, batch: pa.Field) -> pa.Field:
-        # Engines differ in what they call optional inside of a column, and it costs no row.
+        # Engines differ in the nullability of nested values, and a difference loses no row.
         kind = self.merged(name, table.type, batch.type)
         return table.with_type(kind).with_nullable(table.nullable or batch.nullable)
 
@@ -321,7 +328,10 @@ class _Merge:
         return self.policy.rounds if kind is Promotion.ROUNDS else self.policy.makes_text
 
     def _check_fixed(self, name: str, table: pa.DataType, batch: pa.DataType, kind: Promotion) -> None:
-        """Raise UserError if the change of type gives stored values of a column with a role another text or order."""
+        """Raise UserError if the change of type changes the text or the order of stored values of a column with a role.
+
+        Record keys, partition paths and ordering depend on them.
+        """
         for role in sorted(self.fixed.get(name, ())):
             if role is Role.ORDERING:
                 stays = kind is Promotion.EXACT and not pa.types.is_binary(table) and not pa.types.is_string(table)
@@ -331,7 +341,7 @@ class _Merge:
                 raise _another(name, table, batch, role)
 
     def _check_cast_up(self, name: str, table: pa.DataType, batch: pa.DataType, kind: Promotion) -> None:
-        """Raise UserError if values of a batch would get another text, or order, by a cast to the table's text."""
+        """Raise UserError if a cast to the table's text type changes the text or the order of the batch's values."""
         if kind is Promotion.TEXT:
             for role in sorted(self.fixed.get(name, ())):
                 if role is Role.ORDERING or not _same_text(batch, table):
@@ -339,7 +349,7 @@ class _Merge:
 
 
 def _same_text(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Return whether every value has the same text in keys and partition paths under both types."""
+    """Return whether every value has the same text in keys and partition paths with both types."""
     if pa.types.is_decimal(narrow) and pa.types.is_decimal(wide):
         return bool(narrow.scale == wide.scale)
     if pa.types.is_string(wide):

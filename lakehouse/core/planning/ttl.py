@@ -1,10 +1,10 @@
-"""Which partitions expire: rules against statistics (rules: lakehouse.model.ttl; pure, so the same plan serves all).
+"""Plan partition TTL: which partitions expire, from rules (lakehouse.model.ttl) and partition statistics.
 
-    statistics -> the one rule that covers the partition -> a limit that is met -> not pinned, not busy -> oldest first
+    statistics -> the rule that covers the partition -> a limit that is met -> not pinned, not busy -> oldest first
 
-Counts and sizes go by order: of partitions whose values name a time, by it; of the others, by the first commit to them.
-The two are counted apart: what a date is among partitions of names cannot be said, and what is left when one kind has
-expired is judged as before. Limits of age are met only by ages above them.
+Limits by count and size order the partitions. Partitions whose values name a time are ordered by that time, other
+partitions by their first commit. The two kinds are counted separately, because a date cannot be ordered among names.
+An age limit is met by ages above the limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """The moment of a plan: UTC milliseconds for values of partitions, an instant time for those of commits."""
+    """The time of a plan: UTC milliseconds to compare partition values, an instant time to compare commits."""
 
     utc_ms: int
     instant: str
@@ -33,7 +33,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A partition under its rule; `order_ms` says which of two is newer."""
+    """A partition that a rule covers; a newer partition has a greater `order_ms`."""
 
     found: PartitionStatistics
     time: PartitionTime | None
@@ -59,13 +59,20 @@ def plan_ttl(
     pinned: Collection[str] = (),
     busy: Mapping[str, str] | None = None,
 ) -> TtlPlan:
-    """Return what expires; `rules` are in the order in which they were set, the table's own first.
+    """Return the partitions that expire.
 
-    At most `max_partitions` are deleted, the oldest first, of `selected` ones only (all if there are none). `pinned`
-    partitions are kept, and so are those that `busy` gives a reason for; what is below a pinned path is pinned too.
+    Args:
+        partitions: Statistics of each partition.
+        rules: Rules in the order in which they were set, the table's own rule first.
+        keys: Key configuration of the table, for the times in partition values.
+        now: The time of the plan.
+        max_partitions: Maximum number of partitions to delete, oldest first.
+        selected: Partitions to consider; all if empty.
+        pinned: Paths to keep, with all partitions below them.
+        busy: Partitions to keep, each with the reason.
     """
     covered: dict[str, list[PartitionStatistics]] = {}
-    # Rules set later come first among equals, and the sort is stable.
+    # Among equally specific rules the latest one precedes; the sort is stable.
     order = sorted(reversed(rules), key=lambda rule: -rule.specificity)
     for found in partitions:
         rule = next((rule for rule in order if rule.covers(found.partition)), None)
@@ -84,7 +91,7 @@ def plan_ttl(
             continue
         why = _in_the_way(expiry.partition, pinned, busy or {})
         if why is None and len(expired) >= max_partitions:
-            why = f"a run deletes {max_partitions} partitions; the next one goes on"
+            why = f"a run deletes at most {max_partitions} partitions; the next run continues"
         if why is None:
             expired.append(expiry)
         else:
@@ -93,7 +100,7 @@ def plan_ttl(
 
 
 def _candidates(rule: TtlRule, found: Sequence[PartitionStatistics], keys: KeyConfig) -> tuple[list[_Candidate], int]:
-    """Return the partitions with their order, and how many name no time although the rule asks for one."""
+    """Return the partitions with their order, and the number of partitions without the time that the rule needs."""
     listed = []
     for statistics in found:
         time = partition_time(statistics.partition, keys, pattern=rule.format, zone=rule.timezone)
@@ -174,7 +181,7 @@ def _in_the_way(partition: str, pinned: Collection[str], busy: Mapping[str, str]
 
 
 def _instant_ms(instant: str) -> int:
-    """Return an instant time as milliseconds since 1970 in the table's zone, whichever that is."""
+    """Return an instant time as milliseconds since 1970 in the time zone of the table."""
     try:
         moment = datetime(
             int(instant[:4]), int(instant[4:6]), int(instant[6:8]), int(instant[8:10]), int(instant[10:12])

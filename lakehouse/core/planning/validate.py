@@ -1,4 +1,4 @@
-"""What a table's timeline and listing say of its health, as findings; no file is opened here."""
+"""Check timeline and listing of a table and return findings; no file is opened."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lakehouse.model.validation import Finding
 from lakehouse.spec.bucket_rules import BucketRules
 
 _CHECKSUM = "hoodie.table.checksum"
-#: Partitions may have their metadata as a parquet or ORC file of this name.
+#: The metadata of a partition may be a Parquet or ORC file with this name.
 _EXTENSIONS = ("", ".parquet", ".orc")
 
 
 def check_properties(raw: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what is wrong with the properties of a table; those without a checksum are of old writers."""
+    """Yield findings on the properties of a table. Old writers write no checksum."""
     stated = raw.get(_CHECKSUM)
     expected = table_checksum(raw.get("hoodie.database.name"), raw["hoodie.table.name"])
     if stated is not None and stated != str(expected):
@@ -36,7 +36,7 @@ def check_properties(raw: Mapping[str, str]) -> Iterator[Finding]:
 def check_timeline(
     found: Iterable[Instant], archived: Collection[tuple[str, Action]], *, layout: int
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the files of a timeline, one Instant each; `archived` are the keys of the archive."""
+    """Yield findings on the files of a timeline, one Instant per file; `archived` has the keys of the archive."""
     files = sorted(set(found), key=lambda i: (i.requested, i.action.completed_as, i.state))
     for requested, same_time in groupby(files, key=lambda instant: instant.requested):
         of_key: dict[tuple[str, Action], list[Instant]] = {}
@@ -81,7 +81,7 @@ def _check_instant(states: Sequence[Instant], *, is_archived: bool, layout: int)
     if is_archived:
         yield Finding(
             invariant="timeline.archived",
-            problem=f"{last.action} is archived, and on the timeline",
+            problem=f"{last.action} is on the timeline and in the archive",
             instant=last.requested,
         )
     elif states[0].state is not State.REQUESTED and last.action is not Action.SAVEPOINT and layout != LAYOUT_V6:
@@ -99,10 +99,14 @@ def check_files(
     *,
     layout: int,
 ) -> Iterator[Finding]:
-    """Yield the files that commits name and that are not there, or not of the stated size.
+    """Yield the files named by commits that are missing or have another size.
 
-    `sizes` are those of all files by path, `gone` the paths that cleans took or may be taking. The archive of layout 1
-    is not read, and may hold cleans: there a file is missed only if it is the newest of a group that is not replaced.
+    Args:
+        commits: Commits with their metadata.
+        sizes: Sizes of all files in bytes, by path.
+        gone: Paths that cleans deleted or may be deleting.
+        layout: Layout of the timeline. The archive of layout 1 is not read and may contain cleans, so a file counts as
+            missing only if it is the newest of a file group that is not replaced.
     """
     commits = list(commits)
     older = _superseded(commits) if layout == LAYOUT_V6 else frozenset()
@@ -112,25 +116,25 @@ def check_files(
             for path, size in {**stated, **stat.cdc_files}.items():
                 found = sizes.get(path)
                 if found is None:
-                    # A clean takes the changes with the file they are beside.
+                    # A clean deletes a change log together with its base file.
                     if path not in gone and stat.path not in gone and path not in older:
                         yield Finding(
                             invariant="file.present",
-                            problem=f"the {instant.action} names the file, which is not there",
+                            problem=f"the {instant.action} names the file, which is missing",
                             path=path,
                             instant=instant.requested,
                         )
                 elif size and (found < size if _may_grow(path, layout) else found != size):
                     yield Finding(
                         invariant="file.size",
-                        problem=f"the file has {found} bytes, the {instant.action} states {size}",
+                        problem=f"the file has {found} bytes, but the {instant.action} states {size}",
                         path=path,
                         instant=instant.requested,
                     )
 
 
 def _superseded(commits: Iterable[tuple[Instant, CommitMetadata]]) -> frozenset[str]:
-    """Return the files of groups that are replaced, or that have a base file of a later commit."""
+    """Return the files of replaced groups and of groups with a base file of a later commit."""
     newest: dict[tuple[str, str], str] = {}
     replaced = set()
     for instant, metadata in commits:
@@ -152,26 +156,26 @@ def _is_log(path: str) -> bool:
 
 
 def _may_grow(path: str, layout: int) -> bool:
-    # Later commits, and rollbacks, append to the logs of version 6.
+    # Later commits and rollbacks append to the log files of version 6.
     return layout == LAYOUT_V6 and _is_log(path)
 
 
 def check_named(
     invariant: str, instant: Instant, paths: Iterable[str], sizes: Mapping[str, int], what: str
 ) -> Iterator[Finding]:
-    """Yield the files that a plan or a savepoint names and that are not there."""
+    """Yield the files named by a plan or a savepoint that are missing."""
     for path in paths:
         if path not in sizes:
             yield Finding(
                 invariant=invariant,
-                problem=f"the {what} names the file, which is not there",
+                problem=f"the {what} names the file, which is missing",
                 path=path,
                 instant=instant.requested,
             )
 
 
 def check_partitions(slices: Iterable[FileSlice], sizes: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield the partitions that have file groups and no metadata file."""
+    """Yield the partitions with file groups but without metadata file."""
     for partition in sorted({file_slice.partition for file_slice in slices}):
         path = f"{partition}/{PARTITION_METADATA_NAME}".lstrip("/")
         if not any(f"{path}{extension}" in sizes for extension in _EXTENSIONS):
@@ -179,7 +183,7 @@ def check_partitions(slices: Iterable[FileSlice], sizes: Mapping[str, int]) -> I
 
 
 def check_buckets(slices: Iterable[FileSlice], rules: BucketRules) -> Iterator[Finding]:
-    """Yield the file groups of a bucket table that are no bucket's, or not the only one's of a bucket."""
+    """Yield the file groups of a bucket index table that belong to no bucket, and buckets with several groups."""
     groups: dict[tuple[str, int], str] = {}
     for file_slice in slices:
         partition, file_id = file_slice.partition, file_slice.file_id
@@ -190,9 +194,9 @@ def check_buckets(slices: Iterable[FileSlice], rules: BucketRules) -> Iterator[F
             yield Finding(invariant="bucket.layout", problem=error.message, path=path)
             continue
         if bucket >= count:
-            problem = f"file group {file_id} is of bucket {bucket}, the partition has {count} buckets"
+            problem = f"file group {file_id} belongs to bucket {bucket}, but the partition has {count} buckets"
             yield Finding(invariant="bucket.layout", problem=problem, path=path)
         other = groups.setdefault((partition, bucket), file_id)
         if other != file_id:
-            problem = f"file groups {other} and {file_id} are both of bucket {bucket}"
+            problem = f"file groups {other} and {file_id} both belong to bucket {bucket}"
             yield Finding(invariant="bucket.layout", problem=problem, path=path)

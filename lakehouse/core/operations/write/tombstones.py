@@ -51,7 +51,7 @@ from lakehouse.core.planning.tombstones import (
     files_to_merge,
     forgotten_at,
     known_tombstones,
-    wiped_partitions,
+    overwritten_partitions,
 )
 from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import UnsupportedError
@@ -160,12 +160,12 @@ class RememberedDeletes:
     def extra(self, applied: AppliedDeletes, metadata: CommitMetadata) -> dict[str, str]:
         """Return what the commit says: the files that count after it, and how many rows came too late."""
         instant = Instant(requested=self.context.instant, action=_action(self.operation), state=State.INFLIGHT)
-        wiped = wiped_partitions(instant, metadata)
-        at = {partition: instant.requested for partition in wiped or ()}
+        overwritten = overwritten_partitions(instant, metadata)
+        at = {partition: instant.requested for partition in overwritten or ()}
         known = replace(
             self.known,
-            wiped={**self.known.wiped, **at},
-            wiped_all=instant.requested if wiped is None else self.known.wiped_all,
+            overwritten={**self.known.overwritten, **at},
+            overwritten_all=instant.requested if overwritten is None else self.known.overwritten_all,
         ).counting(self.now_ms)
         newest = max((write.completion for write in self.table.timeline.writes()), default="")
         known = replace(known, up_to=newest, files=(*self._merged(known), *applied.files))
@@ -237,8 +237,8 @@ def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombs
                 found = table.store.archived_commits(older[start : start + _ARCHIVED_AT_ONCE], "")
                 known = known_tombstones(found, known)
     # What was deleted before an older wipe is forgotten by now.
-    wiped = {partition: at for partition, at in known.wiped.items() if at >= since}
-    return replace(known, wiped=wiped).counting(now_ms)
+    overwritten = {partition: at for partition, at in known.overwritten.items() if at >= since}
+    return replace(known, overwritten=overwritten).counting(now_ms)
 
 
 def delete_expired_tombstones(table: LoadedTable) -> int:

@@ -332,7 +332,7 @@ def test_questions_that_have_no_answer_say_what_to_do() -> None:
         table.scan(as_of_event_time="2025-03-01")
     with pytest.raises(UserError, match=r"give one of them"):
         table.scan(as_of="2025-03-01", as_of_event_time="2025-03-01")
-    with pytest.raises(UserError, match=r"'noon' is no time"):
+    with pytest.raises(UserError, match=r"'noon' is invalid"):
         table.version_at("noon")
     assert table.watermark().value is None
 

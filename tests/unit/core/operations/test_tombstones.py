@@ -208,8 +208,8 @@ def test_wipes_are_told_only_as_long_as_they_forget_something() -> None:
     table = remembering()
 
     def told() -> dict[str, str]:
-        wiped: dict[str, str] = json.loads(table.commits()[-1][1].extra[TOMBSTONES_KEY])["wiped"]
-        return wiped
+        overwritten: dict[str, str] = json.loads(table.commits()[-1][1].extra[TOMBSTONES_KEY])["wiped"]
+        return overwritten
 
     table.upsert(batch([deleted("x", 10), deleted("x", 10, p="c"), row("y", p="b")]))
     table.delete_partitions(["b"])
@@ -409,7 +409,7 @@ def test_wipe_forgets_the_deletes_before_it_and_not_those_after_it() -> None:
     after = commit(40, Tombstones(up_to=f"{25:017}", files=(of_wiped, of_both, later)))
     known = known_tombstones([after, wipe], Tombstones()).counting(0)
     assert known.files == (of_both, later)
-    assert known.wiped == {"a": f"{30:017}"}
+    assert known.overwritten == {"a": f"{30:017}"}
     everything = commit(50, None, Action.REPLACECOMMIT, operation="INSERT_OVERWRITE_TABLE")
     assert known_tombstones([everything, after], Tombstones()).counting(0).files == ()
 

@@ -404,7 +404,7 @@ def test_a_missing_file_is_told_with_its_path_its_instant_and_the_way_out() -> N
     storage.delete(path)
     (finding,) = report(storage).findings
     assert lost is not None and (finding.path, finding.instant) == (path, lost.instant)
-    assert "backup" in finding.way_out and "not there" in finding.problem
+    assert "backup" in finding.way_out and "missing" in finding.problem
 
 
 def test_files_that_cleans_took_are_not_missed() -> None:

@@ -148,7 +148,7 @@ def test_what_is_pinned_or_busy_or_not_selected_stays() -> None:
 def test_a_run_deletes_so_many_and_the_oldest_first() -> None:
     found = plan([day(n) for n in (3, 9, 5, 7)], rule(partition_age="1d"), limit=2)
     assert days(found) == ["2026-02-20", "2026-02-22"]
-    assert [kept.reason for kept in found.kept] == ["a run deletes 2 partitions; the next one goes on"] * 2
+    assert [kept.reason for kept in found.kept] == ["a run deletes at most 2 partitions; the next run continues"] * 2
 
 
 def test_a_plan_prints_as_json() -> None:
