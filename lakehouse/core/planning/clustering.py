@@ -156,7 +156,7 @@ def layout_of(plan: ClusteringPlan, default: str) -> Layout:
     return Layout(columns=columns, curve=curve if curve in LAYOUTS else default)
 
 
-def gives_way(plan: ClusteringPlan) -> bool:
+def aborts_on_conflict(plan: ClusteringPlan) -> bool:
     """Return whether the executor of the plan aborts on conflicts with completed writes.
 
     The executor of this package does. Plans of other writers may have another executor.

@@ -1,7 +1,7 @@
-"""The buckets of a table's partitions: what its properties, its rules on storage and the caller's options say.
+"""Determine the bucket counts of a table's partitions, from its properties, its rules on storage and the options.
 
-Properties tell what the table was made with. Where there is a rule on storage, it decides: Hudi changes it when it
-rescales the buckets of partitions, in a replacecommit, and leaves the properties as they are.
+The properties hold what the table was created with. A rule file on storage overrides them: Hudi writes one, with a
+replacecommit, when it changes the bucket counts of partitions, and does not update the properties.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lakehouse.model.instant import Action, Instant
 from lakehouse.spec.bucket_rules import EXPRESSIONS, HASH_FIELD, MADE_WITH, NUM_BUCKETS, REGEX, BucketRules, parse_rules
 from lakehouse.spec.options.index import IndexPolicy
 
-# A uuid that looks like this is one in some hundred thousand; no table has as many buckets.
+# A bucket id begins with its number in eight digits. About one random uuid in 400,000 matches by chance.
 _BUCKET_ID = re.compile(r"0000\d{4}-")
 
 
 def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
-    """Return the numbers of buckets that a write has to honour, None if it does not use the bucket index.
+    """Return the bucket counts that a write must use, None if it does not use the bucket index.
 
-    Raises UserError if the options ask for others than the table has, and for another index than that of its files.
+    Raises UserError if the options contradict the bucket counts or the index of the table.
     """
     if not policy.index_type.hashes_keys:
         _refuse_buckets(table, policy)
@@ -44,7 +44,7 @@ def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
     made_with, asked = _made_with(table.config.raw), BucketRules(policy.buckets, parse_rules(policy.expressions))
     stored = _stored(table)
     if stored is None and made_with is not None:
-        # Who made the table may have died before it wrote the rule that Hudi looks for.
+        # The creation of the table may have been interrupted before it wrote the rule file that Hudi reads.
         _store(table.env.storage, made_with)
     rules = stored or made_with or asked
     if rules.default < 1:
@@ -57,9 +57,9 @@ def bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
 
 
 def readable_bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRules | None:
-    """Return the numbers of buckets that the table's files should have, None if it is not known to have any.
+    """Return the bucket counts that the table's files should have, None if the table has no bucket index.
 
-    Nothing is written, and options are believed where the table says nothing.
+    Writes nothing. The options decide only if the table has neither a rule nor properties.
     """
     if not policy.index_type.hashes_keys:
         return None
@@ -70,14 +70,14 @@ def readable_bucket_rules(table: LoadedTable, policy: IndexPolicy) -> BucketRule
 
 
 def store_bucket_rules(storage: Storage, properties: Mapping[str, str]) -> None:
-    """Write the rule that the properties of a new table declare, if they do and it is not there yet."""
+    """Write the rule file that the properties of a new table declare, unless it exists."""
     made_with = _made_with(properties)
     if made_with is not None:
         _store(storage, made_with)
 
 
 def changed_bucket_rules(storage: Storage, instant: Instant) -> bool:
-    """Return whether a completed instant changed the buckets of partitions; what was planned before does not fit."""
+    """Return whether a completed instant changed bucket counts; rows staged before it have wrong buckets."""
     if instant.action is not Action.REPLACECOMMIT:
         return False
     try:
@@ -88,12 +88,12 @@ def changed_bucket_rules(storage: Storage, instant: Instant) -> bool:
 
 
 def delete_bucket_rules(storage: Storage, instant: str) -> None:
-    """Forget the rule that came with `instant`, which is being undone: without its instant it would count as true."""
+    """Delete the rule file of `instant`, which is rolled back; without its instant the rule would count as valid."""
     delete_leftovers(storage, [hashing_config_path(instant)])
 
 
 def _made_with(properties: Mapping[str, str]) -> BucketRules | None:
-    """Return what the table's own properties say; None for a table of Hudi's, which leaves that to every writer."""
+    """Return the bucket counts in the table's properties; None for tables of Hudi, which stores none there."""
     count = properties.get(NUM_BUCKETS, "").strip()
     return BucketRules(int(count), parse_rules(properties.get(MADE_WITH, ""))) if count.isdecimal() else None
 
@@ -105,7 +105,7 @@ def _store(storage: Storage, rules: BucketRules) -> None:
 
 
 def _stored(table: LoadedTable) -> BucketRules | None:
-    """Return the newest rule on storage whose instant is not pending, None if there is none."""
+    """Return the newest rule file whose instant is not pending, None if there is none."""
     if not table.config.is_partitioned:
         return None
     pending = {instant.requested for instant in table.timeline.where(pending=True)}
@@ -117,17 +117,19 @@ def _stored(table: LoadedTable) -> BucketRules | None:
     path = found[instants[-1]]
     config = decode_hashing_config(table.env.storage.get(path), f"{table.env.storage.root}/{path}")
     if config.rule.lower() != REGEX:
-        raise UnsupportedError(f"{table.env.storage.root}: buckets go by rules of type {config.rule}; {REGEX} is known")
+        raise UnsupportedError(
+            f"{table.env.storage.root}: bucket rules of type {config.rule} are unsupported, {REGEX} is"
+        )
     return BucketRules(config.default, parse_rules(config.expressions))
 
 
 def _refuse_others(root: str, asked: BucketRules, rules: BucketRules, made_with: BucketRules | None) -> None:
-    """Raise UserError for options that contradict the table: keys would not be found again where they were put."""
-    # Whoever says nothing asks for what the properties say, or, where they say nothing, for nothing.
-    silent = made_with or BucketRules(0)
+    """Raise UserError for options that contradict the table; with them, stored keys would not be found."""
+    # Options that are not set have the values of the properties, or no value.
+    unset = made_with or BucketRules(0)
     for key, wanted, has, default in (
-        (NUM_BUCKETS, asked.default, rules.default, silent.default),
-        (EXPRESSIONS, asked.expressions, rules.expressions, silent.expressions),
+        (NUM_BUCKETS, asked.default, rules.default, unset.default),
+        (EXPRESSIONS, asked.expressions, rules.expressions, unset.expressions),
     ):
         if wanted not in (has, default):
             raise _contradiction(root, key, wanted, has)
@@ -135,18 +137,18 @@ def _refuse_others(root: str, asked: BucketRules, rules: BucketRules, made_with:
 
 def _contradiction(root: str, key: str, wanted: object, has: object) -> UserError:
     return UserError(
-        f"{root}: option {key}={wanted!r} contradicts the table, whose rows were put where {has!r} says and would not "
-        "be found again; leave it out: the buckets of a table are settled when it is made",
+        f"{root}: option {key}={wanted!r} contradicts the table, whose rows are stored by {has!r} and would not be "
+        "found; leave the option out: the buckets of a table are fixed when it is created",
         option=key,
     )
 
 
 def _refuse_buckets(table: LoadedTable, policy: IndexPolicy) -> None:
-    """Raise UserError if the newest groups are buckets: Hudi leaves the index of a table to each of its writers."""
+    """Raise UserError if the newest file groups are buckets: Hudi does not store the index type in the table."""
     ids = [stat.file_id for metadata in recent_metadata(table) for stat in metadata.stats]
     if ids and all(_BUCKET_ID.match(file_id) for file_id in ids):
         raise UserError(
-            f"{table.env.storage.root}: its file groups are buckets ({ids[0]}), and the index asked for is "
+            f"{table.env.storage.root}: its file groups are buckets ({ids[0]}), but hoodie.index.type is "
             f"{policy.type}. Open the table with hoodie.index.type=BUCKET and the hoodie.bucket.index.num.buckets of "
             "its other writers."
         )

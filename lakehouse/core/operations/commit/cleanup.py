@@ -1,9 +1,8 @@
-"""What writes leave beside the table, and taking it away.
+"""Find and delete what writes leave beside the data: staged rows, markers, heartbeats, leftover files.
 
     .hoodie/.staging/<instant>/...    .hoodie/.temp/<instant>/<markers>    .hoodie/.heartbeat/<instant>
 
-A write tidies up after itself once it is committed or undone. One that died in between is over, but not tidy: the
-next write sweeps up after it.
+A write cleans up after it is committed or rolled back. If it crashes before that, the next write cleans up for it.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _PARTITION_METADATA = "hoodie_partition_metadata"
 
 
 def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
-    """Return marker -> data file, existing or not, of the markers that the write requested at this time made.
+    """Return marker -> data file of all markers of the write `requested`; the data file need not exist.
 
-    A marker that stands in one object with others is named by both, `<object>/<marker>`.
+    A marker in an object with other markers is named `<object>/<marker>`.
     """
     marked = {}
     for path, names in read_markers(table.env.storage, requested).items():
@@ -52,30 +51,34 @@ def marked_files(table: LoadedTable, requested: str) -> dict[str, str]:
 
 
 def clean_up(table: LoadedTable, requested: str, *, markers: Iterable[str] | None = None, staged: bool = True) -> None:
-    """Delete what a finished or undone write no longer needs: staged rows, markers, heartbeat.
+    """Delete the staged rows, markers and heartbeat of a write that is committed or rolled back.
 
-    Callers who know the markers, or that nothing was staged, save the listing.
+    Args:
+        table: The loaded table.
+        requested: The requested time of the write.
+        markers: Paths of its marker objects; None lists them.
+        staged: Whether rows may be staged; False saves a listing.
     """
     storage = table.env.storage
-    check_instant(storage, requested, "what is undone")
+    check_instant(storage, requested, "a cleanup")
     if staged:
         delete_leftovers(storage, [file.path for file in storage.list(f".hoodie/.staging/{requested}")])
     if markers is None:
         markers = [file.path for file in storage.list(marker_directory(requested))]
-    # Without the type Hudi would overlook the markers beside it.
+    # The object with the marker type goes last: without it, Hudi would ignore the other markers.
     delete_leftovers(storage, sorted(markers, key=is_marker_type))
     remove_heartbeat(table.env, requested)
 
 
 def _written(stats: Iterable[WriteStat]) -> set[str]:
-    """Return the files that stats report, change logs included."""
+    """Return the paths of the files in `stats`, with change logs."""
     return {path for stat in stats for path in (stat.path, *stat.cdc_files)}
 
 
 def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> None:
-    """Delete data files of a dead write, and what a killed process left of them under temporary names.
+    """Delete data files of a failed write, and unfinished files under temporary names in the same partitions.
 
-    Raises CorruptTableError, and deletes none, if markers or the plan name anything else than files of this write.
+    Raises CorruptTableError, and deletes nothing, if `files` contains other paths than data files of this write.
     """
     storage = table.env.storage
     delete_data_files(storage, files, _source(requested), written_by=requested)
@@ -90,7 +93,7 @@ def delete_files(table: LoadedTable, requested: str, files: Sequence[str]) -> No
 
 
 def check_rollback(table: LoadedTable, plan: RollbackPlan) -> None:
-    """Raise CorruptTableError if a rollback would delete anything else than files of the write that it undoes."""
+    """Raise CorruptTableError if a rollback plan names other paths than data files of the write that it undoes."""
     check_action(table.env.storage, plan.action, "a rollback plan")
     check_files_of_write(table, plan.target, [path for request in plan.requests for path in request.files])
 
@@ -113,13 +116,20 @@ def delete_unreported(
     ours: Callable[[str], bool] = lambda _: True,
     known: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[str]:
-    """Delete files of attempts that did not make it into the stats, before any reader could take them for ours.
+    """Delete files that markers name and `stats` do not, such as files of a repeated task; call before the commit.
 
-    Return the marker objects that nobody needs any more. Where several processes may write under one instant, `ours`
-    tells the paths that this one wrote; `known` are objects whose markers the caller knows.
+    Args:
+        table: The loaded table.
+        requested: The requested time of the write.
+        stats: The stats that the commit will contain.
+        ours: Returns whether this process wrote a path, where several processes may write under one instant.
+        known: The marker objects that the caller created, with the markers in them; they are not read again.
+
+    Returns:
+        The marker objects that are no longer needed.
     """
     written = _written(stats)
-    # An attempt that came to its end reported all it made: what else it named was never made.
+    # A task that ended reported all its files. Other files that its markers name were never created.
     ended = {write_token_of(path) for path in written}
     done, stray = [], []
     for marker, names in read_markers(table.env.storage, requested, known).items():
@@ -132,9 +142,9 @@ def delete_unreported(
 
 
 def find_rollback(table: LoadedTable, timeline: Timeline, requested: str) -> Instant | None:
-    """Return the newest rollback of the write `requested`, finished or not; it is younger than what it undoes.
+    """Return the newest rollback of the write `requested`, pending or completed, None if there is none.
 
-    A restore that is finished has removed its rollbacks; it is returned instead.
+    A completed restore has deleted its rollbacks; then the restore is returned.
     """
     for restore in reversed(tuple(timeline.where(action=Action.RESTORE, state=State.COMPLETED))):
         if restore.requested > requested:
@@ -158,22 +168,23 @@ def read_rollback_plan(table: LoadedTable, rollback: Instant) -> RollbackPlan | 
 
 
 def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tuple[str, ...]:
-    """Tidy up after dead writes that are committed or rolled back already; one listing if there is nothing to do.
+    """Clean up after writes that are committed or rolled back and whose process crashed before it cleaned up.
 
-    Returns the instants that are left because their markers name what must not be deleted; they are logged as well.
+    Needs one listing if there is nothing to clean up. Returns the instants that were skipped because their markers name
+    paths that must not be deleted; these are logged as errors.
 
-    What is left is listed before the signs of life, and those before the timeline. A write makes them in the opposite
-    order, so one that looks dead here is dead, and one that looks unknown was rolled back.
+    The order of the reads matters: first the leftovers, then the heartbeats, then the timeline. A write creates them in
+    the opposite order. So a write without heartbeat here has expired, and one without instant was rolled back.
     """
     storage = table.env.storage
     found, directories = storage.list_dir(".hoodie")
     if _LOCKS in directories:
         found = found + storage.list_dir(f".hoodie/{_LOCKS}")[0]
-    delete_leftovers(storage, [f.path for f in found if is_temporary(f.name) and _is_dead(table, policy, f)])
-    # Files of the timeline are made under the lock, so one that is older than its lease is of a dead process.
+    delete_leftovers(storage, [f.path for f in found if is_temporary(f.name) and _is_abandoned(table, policy, f)])
+    # Files of the timeline are created under the lock, so one that is older than the lease of the lock is abandoned.
     now_ms = table.env.clock.now_ms()
-    aged = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock.lease_ms]
-    delete_leftovers(storage, aged)
+    abandoned = [file.path for file in table.store.unfinished if now_ms > file.modified_ms + policy.lock.lease_ms]
+    delete_leftovers(storage, abandoned)
     left: set[str] = set()
     unfinished: list[str] = []
     for directory in _LEFT_IN:
@@ -183,28 +194,28 @@ def clean_up_ended_writes(table: LoadedTable, policy: TransactionPolicy) -> tupl
             left |= {name for name in (*names, *(file.name for file in files)) if name.isascii() and name.isdigit()}
     if not left and not unfinished:
         return ()
-    living = active_writes(table.env, policy)
-    delete_leftovers(storage, [path for path in unfinished if not any(instant in path for instant in living)])
+    active = active_writes(table.env, policy)
+    delete_leftovers(storage, [path for path in unfinished if not any(instant in path for instant in active)])
     timeline, refused = table.store.load(), list[str]()
-    for requested in sorted(left - living):
+    for requested in sorted(left - active):
         instant = timeline.find(requested)
         if instant is not None and not instant.is_completed:
             continue
         try:
             _delete_stray_files(table, timeline, requested)
         except CorruptTableError as error:
-            # The write is over, and its markers are only looked at by sweeps: they stay for a person to look at.
-            logger.error("%s: %s is not tidied up: %s", storage.root, requested, error)
+            # Only cleanups read the markers of an ended write. They stay, so that an operator can inspect them.
+            logger.error("%s: %s is not cleaned up: %s", storage.root, requested, error)
             refused.append(requested)
             continue
         table.store.remove_unfinished(requested)
         clean_up(table, requested)
-        logger.info("%s: tidied up after %s, whose writer died", storage.root, requested)
+        logger.info("%s: cleaned up after %s, whose writer had crashed", storage.root, requested)
     return tuple(refused)
 
 
-def _is_dead(table: LoadedTable, policy: TransactionPolicy, file: FileInfo) -> bool:
-    """Return whether nobody is about to give this unfinished file (a lock, as a rule) its name."""
+def _is_abandoned(table: LoadedTable, policy: TransactionPolicy, file: FileInfo) -> bool:
+    """Return whether the process that creates this unfinished file (usually of a lock) is no longer active."""
     try:
         data = table.env.storage.get(file.path)
     except NotFoundError:
@@ -213,17 +224,17 @@ def _is_dead(table: LoadedTable, policy: TransactionPolicy, file: FileInfo) -> b
 
 
 def _delete_stray_files(table: LoadedTable, timeline: Timeline, requested: str) -> None:
-    """Delete what a write that is over marked and no commit names: files of repeated tasks, or of a late awakening.
+    """Delete the files of an ended write that no commit names.
 
-    An instant that is not on the timeline may be archived as well, and then its files count: only a rollback proves
-    that they do not.
+    These are files of repeated tasks, or of tasks that continued after a rollback. A missing instant may be archived,
+    and then its files are valid. Only a rollback proves that they are not.
     """
     instant = timeline.find(requested)
     named: set[str] = set()
     if instant is None:
         if find_rollback(table, timeline, requested) is None:
             return
-        # The rollback took the markers of what was still being written.
+        # The rollback deleted the markers, also of files that were written after it.
         left = list_data_files(table, change_logs=True)
         delete_files(table, requested, [file.path for file in left if file.instant == requested])
     elif instant.action in WRITE_ACTIONS:

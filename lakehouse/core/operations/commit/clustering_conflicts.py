@@ -1,11 +1,11 @@
-"""Who was first: a clustering, or a write of the files that it rewrites (TL-8.2, TL-9.2).
+"""Decide conflicts between a clustering and writes to the file groups that it rewrites (TL-8.2, TL-9.2).
 
     plan P ....................... run ............ completes?
-      │ write after P, of files of P: refused, or with `give_way` the clustering yields to it
-    write that began before P, of files of P: it commits, and the clustering yields to it
+      │ a write that began after P and writes to file groups of P: it is refused; with `give_way` it commits
+    a write that began before P and writes to file groups of P: it commits
 
-A write that cannot know of a plan never loses to it. Plans of Hudi are executed by who may not look for such writes, so
-to those a write yields.
+If the write commits, the clustering aborts. A write never loses to a plan that it could not know. An executor of Hudi
+may not check for such writes before it completes its own plan, so writes are refused for plans of Hudi.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakehouse.core.format.timeline.commit_metadata import decode_commit
 from lakehouse.core.operations.load.commits import archived_writes
 from lakehouse.core.operations.load.pending import pending_clustering, pending_writes
 from lakehouse.core.operations.load.table import LoadedTable
-from lakehouse.core.planning.clustering import gives_way, overtaken
+from lakehouse.core.planning.clustering import aborts_on_conflict, overtaken
 from lakehouse.core.state.file_system_view import Group
 from lakehouse.core.timeline.heartbeat import active_writes
 from lakehouse.model.clustering import ClusteringPlan
@@ -26,25 +26,28 @@ from lakehouse.model.commit import CommitMetadata, Operation
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.spec.options.transaction import TransactionPolicy
 
-#: What changes file groups that its inflight file does not name.
-_WIPING = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION)
+#: Operations that replace file groups which their inflight file does not name.
+_REPLACING = (Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION)
 
 
 def clustering_plan(table: LoadedTable, instant: Instant) -> ClusteringPlan | None:
-    """Return the plan of a clustering, pending or completed, None if it is another replacing write or its file is gone.
-
-    Layout 1 names the plan as that of a replacecommit.
-    """
+    """Return the plan of a pending or completed clustering, None if it is missing or for another replacecommit."""
+    # Layout 1 names the plan file like that of a replacecommit.
     action = Action.CLUSTERING if instant.action is Action.REPLACECOMMIT and instant.is_completed else instant.action
     data = table.store.read(replace(instant, action=action, completed=None), State.REQUESTED)
     return decode_clustering_plan(data) if data else None
 
 
 def groups_closed_by_clustering(table: LoadedTable, now: Timeline, *, updates: str) -> dict[Group, str]:
-    """Return the groups that a write may not change at `now` because a plan holds them: group -> instant of the plan.
+    """Return the file groups that a write may not change because a pending clustering holds them.
 
-    `table` is what the write saw when it began: of plans that came later it could not know. `updates` is the writer's
-    option, reject or give_way.
+    Args:
+        table: The table as it was when the write began; it could not know plans that came later.
+        now: The current timeline.
+        updates: The option of the write: reject or give_way.
+
+    Returns:
+        (partition, file id) -> requested time of the clustering.
     """
     current = replace(table, timeline=now)
     held = pending_clustering(current)
@@ -53,7 +56,7 @@ def groups_closed_by_clustering(table: LoadedTable, now: Timeline, *, updates: s
         planned = now.find(requested)
         if planned is not None and (updates == "give_way" or table.timeline.find(requested) is None):
             plan = clustering_plan(current, planned)
-            if plan is not None and gives_way(plan):
+            if plan is not None and aborts_on_conflict(plan):
                 yielding.add(requested)
     return {group: requested for group, requested in held.items() if requested not in yielding}
 
@@ -61,15 +64,18 @@ def groups_closed_by_clustering(table: LoadedTable, now: Timeline, *, updates: s
 def conflicting_write(
     table: LoadedTable, policy: TransactionPolicy, instant: Instant, plan: ClusteringPlan
 ) -> str | None:
-    """Return which write was, or is about to be, faster than the clustering `instant`, and where; None if none was."""
+    """Return the reason why the clustering `instant` must abort, None if it may complete.
+
+    The reason is a write to a file group of the plan that completed after the plan was made, or that is active.
+    """
     since = table.store.commits(table.timeline.writes().where(completed_after=instant.requested))
-    # What began before the plan and completed after it may be archived already.
+    # A write that began before the plan and completed after it may be archived already.
     archived = archived_writes(table, completed_after=instant.requested)
     reason = overtaken(plan, [*since, *table.store.archived_commits(archived.instants)])
     if reason is not None:
         return reason
     planned = {(piece.partition, piece.file_id) for piece in plan.slices}
-    for write, metadata in _living(table, policy):
+    for write, metadata in _active(table, policy):
         both = sorted(planned & _profile(metadata))
         if both:
             return f"{write.requested}, which is in flight, changes file group {both[0][1]} of {both[0][0]!r}"
@@ -77,27 +83,30 @@ def conflicting_write(
 
 
 def groups_of_active_writes(table: LoadedTable, policy: TransactionPolicy) -> frozenset[Group]:
-    """Return the groups that living writes said they would change."""
-    return frozenset(group for _, metadata in _living(table, policy) for group in _profile(metadata))
+    """Return the file groups that active writes named in their inflight files."""
+    return frozenset(group for _, metadata in _active(table, policy) for group in _profile(metadata))
 
 
 def write_without_profile(table: LoadedTable, policy: TransactionPolicy, before: Instant | None) -> Instant | None:
-    """Return a living write, begun before this clustering, that has not said which groups it changes; None if none."""
-    living = active_writes(table.env, policy)
+    """Return an active write without file groups in its inflight file that is requested up to `before`, None if none.
+
+    A clustering must not complete before such a write: the write could change any file group.
+    """
+    active = active_writes(table.env, policy)
     for write in pending_writes(table):
-        if (before is not None and write.requested > before.requested) or write.requested not in living:
+        if (before is not None and write.requested > before.requested) or write.requested not in active:
             continue
         metadata = _inflight(table, write)
-        if metadata is None or metadata.operation in _WIPING:
+        if metadata is None or metadata.operation in _REPLACING:
             return write
     return None
 
 
-def _living(table: LoadedTable, policy: TransactionPolicy) -> Iterator[tuple[Instant, CommitMetadata]]:
+def _active(table: LoadedTable, policy: TransactionPolicy) -> Iterator[tuple[Instant, CommitMetadata]]:
     pending = pending_writes(table)
-    living = active_writes(table.env, policy) if pending else frozenset()
+    active = active_writes(table.env, policy) if pending else frozenset()
     for write in pending:
-        metadata = _inflight(table, write) if write.requested in living else None
+        metadata = _inflight(table, write) if write.requested in active else None
         if metadata is not None:
             yield write, metadata
 

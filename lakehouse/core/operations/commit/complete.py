@@ -1,9 +1,9 @@
-"""The end of a write: what others committed meanwhile, then the commit itself (TL-7.1, TL-8.2).
+"""Complete a write: check for conflicts, then create the completed instant (TL-7.1, TL-8.2).
 
-under the lock   what completed since our load?  in our way: Conflict
-                 may it hold keys that we insert too?  let go of the lock, compare the keys near the files, once more
-                 complete <t>_<c>.<action>
-Reading data takes long and the lock is short, so keys are never compared under it.
+under the lock   check commits that completed since the load; return a Conflict if one overlaps
+                 if one may have inserted the same keys: release the lock, compare keys, start again
+                 create <t>_<c>.<action>
+Comparing keys reads data files and takes long, so it is never done under the lock.
 """
 
 from __future__ import annotations
@@ -41,14 +41,22 @@ Others = list[tuple[Instant, CommitMetadata]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCommit:
-    """A write that wants to become true: its metadata, the groups it decided about, and how it stands to others.
+    """A write whose files are written, with what the conflict check needs to know.
 
-    `finds_keys` tells which of base files of others hold a key of this write; None if keys may repeat. `deleted_in` are
-    the partitions in which it deletes keys: those that it did not find may have been inserted since.
-    `shared_columns` are brought by every row: keys, partition, ordering. `precondition` is what the caller went by,
-    `updates` whether it goes on where a clustering is planned (see operations.giving_way). `makes_late` tells whether
-    deletes of another commit make rows of this write late, `unmet` are buckets (partition, number) without file group
-    in which it deletes; both only where deletes are remembered.
+    Attributes:
+        table: The table as it was loaded for the write.
+        instant: The inflight instant.
+        metadata: The metadata of the commit.
+        touched: The stored file groups (partition, file id) that the write read or extended.
+        strategy: The conflict resolution strategy.
+        shared_columns: Columns that every row provides: keys, partition, ordering.
+        global_keys: Record keys are unique in the table, not only in a partition.
+        finds_keys: Returns one of the given base files that has a key of this write; None if keys may repeat.
+        deleted_in: Partitions in which keys are deleted; keys that were not found may have been inserted since.
+        precondition: What must still hold.
+        updates: The option for writes of file groups that a pending clustering holds: reject or give_way.
+        makes_late: Returns whether tombstones of another commit make rows of this write late; None without tombstones.
+        unmet: Buckets (partition, number) without file group in which keys are deleted; only with tombstones.
     """
 
     table: LoadedTable
@@ -67,9 +75,12 @@ class PreparedCommit:
 
 
 def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
-    """Commit, or say who was first. Raises RetryableError if the write was taken for dead and rolled back."""
+    """Commit, or return the conflict with the commit that won.
+
+    Raises RetryableError if another process considered the write expired and rolled it back.
+    """
     if candidate.precondition is not None and candidate.precondition.confirm is not None:
-        # It may take its time, so nobody else has to wait for it.
+        # The check may take long, so it runs before the lock is taken.
         candidate.precondition.confirm()
     compared: frozenset[str] = frozenset()
     ours = write_summary(candidate.metadata, touched=candidate.touched, shared_columns=candidate.shared_columns)
@@ -97,7 +108,9 @@ def complete_commit(candidate: PreparedCommit, policy: TransactionPolicy) -> Com
         for winner, other in deleting:
             assert candidate.makes_late is not None
             if candidate.makes_late(winner, other):
-                return Conflict(winner=winner, reason=f"{winner.requested} deleted keys of this batch as of later")
+                return Conflict(
+                    winner=winner, reason=f"{winner.requested} deleted keys of this batch with a later ordering value"
+                )
         compared |= {instant.requested for instant, _ in rivals}
 
 
@@ -106,11 +119,9 @@ def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, tim
         conflict = precondition_conflict(candidate.precondition, candidate.table, timeline)
         if conflict is not None:
             return conflict
-    clean = _clean_of_what_was_looked_for(candidate, others, timeline)
+    clean = _clean_since_load(candidate, others, timeline)
     if clean is not None:
-        reason = (
-            f"{clean.requested} may have removed files that this write looked for, whose successors it did not know"
-        )
+        reason = f"{clean.requested} may have removed files that this write would have read"
         return Conflict(winner=clean, reason=reason)
     changes = [(instant, write_summary(other, shared_columns=candidate.shared_columns)) for instant, other in others]
     overlap = find_conflict(changes, ours, candidate.strategy)
@@ -135,10 +146,11 @@ def _conflict(candidate: PreparedCommit, ours: WriteSummary, others: Others, tim
     return None
 
 
-def _clean_of_what_was_looked_for(candidate: PreparedCommit, others: Others, timeline: Timeline) -> Instant | None:
-    """Return a clean that may have taken slices of our load away before they were listed: a group seemed to be none.
+def _clean_since_load(candidate: PreparedCommit, others: Others, timeline: Timeline) -> Instant | None:
+    """Return a clean that may have removed slices between the load and their listing, None if there is none.
 
-    Cleans spare what a pending write reads as of its instant, so this takes a commit between the load and that.
+    Such a file group would look empty. Cleans keep the slices that a pending write may read as of its instant. So this
+    can only happen if another write completed between the load and our instant.
     """
     if not any(instant.completion < candidate.instant.requested for instant, _ in others):
         return None
@@ -153,7 +165,7 @@ def _may_share_keys(candidate: PreparedCommit, ours: WriteSummary, other: Commit
 
 
 def _looked_for(candidate: PreparedCommit, ours: WriteSummary) -> WriteSummary:
-    """Return our change with the partitions that keys are looked for in, be it to insert or to delete them."""
+    """Return the summary of this write with all partitions in which it inserts or deletes keys."""
     return replace(ours, inserted=ours.inserted | candidate.deleted_in)
 
 
@@ -172,14 +184,14 @@ def _same_keys(
 
 
 def _with_schema(candidate: PreparedCommit, others: Others) -> CommitMetadata | Conflict:
-    """Return the metadata with the schema of both, where another writer changed the table's too.
+    """Return the metadata, with the union of both schemas if another writer changed the schema since the load.
 
-    A table service repeats the schema that it found; it does not decide on one.
+    Table services are ignored, because they repeat the schema that they found.
     """
-    deciding = [(i, other) for i, other in others if other.operation not in REWRITES and other.extra.get("schema")]
-    if not deciding:
+    writes = [(i, other) for i, other in others if other.operation not in REWRITES and other.extra.get("schema")]
+    if not writes:
         return candidate.metadata
-    winner, newest = max(deciding, key=lambda pair: pair[0].completed or "")
+    winner, newest = max(writes, key=lambda pair: pair[0].completed or "")
     theirs, ours = newest.extra["schema"], candidate.metadata.extra["schema"]
     if theirs == ours:
         return candidate.metadata
@@ -196,7 +208,7 @@ def _refuse_if_rolled_back(candidate: PreparedCommit, timeline: Timeline) -> Non
     rollback = find_rollback(candidate.table, timeline, requested)
     if rollback is not None:
         raise RetryableError(
-            f"{root}: {requested} was taken for dead and rolled back by {rollback.requested}; run the operation again",
+            f"{root}: {requested} expired and was rolled back by {rollback.requested}; run the operation again",
             instant=rollback.requested,
         )
 

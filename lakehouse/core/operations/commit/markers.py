@@ -1,8 +1,8 @@
-"""The markers of a write as its driver sees them: announced before the tasks run, gone when the write is over.
+"""Create and delete the markers of a write, in the driver.
 
-A plan tells which groups are written, and the first try of each task has a name that all know beforehand, so one object
-names the files of all first tries. Only tries that come after a failure, and shards whose files no plan knows, name
-their files themselves (`lakehouse.core.files.markers`).
+The plan names the file groups, and the file names of the first try of each task follow from it. So one object holds the
+markers of all first tries. Later tries of a task, and shards of bulk_insert, create their own markers
+(`lakehouse.core.files.markers`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from lakehouse.core.timeline.file_deletions import delete_leftovers
 from lakehouse.errors import LakehouseError
 from lakehouse.spec.options.write import WritePolicy
 
-#: The object, beside its markers, by which a write says that it lost and excludes nobody any more.
-GIVEN_UP = "GIVEN_UP"
+#: An object beside the markers of a write that lost a conflict: other writes then ignore its markers.
+ABANDONED = "GIVEN_UP"
 _WRITERS = 8
 logger = logging.getLogger(__name__)
 
 
 class WriteMarkers:
-    """The markers of one write. `known` are the objects that the driver made, each with the markers it holds.
+    """The markers of one write.
 
-    `left` are those that go when the write is over, whoever made them; it is the caller's to fill.
+    Attributes:
+        known: The marker objects that the driver created, with the names of the markers in each.
+        left: The marker objects to delete when the write ends; the caller sets it.
     """
 
     def __init__(self, table: LoadedTable, requested: str, policy: WritePolicy) -> None:
@@ -36,15 +38,18 @@ class WriteMarkers:
         self._storage, self._requested, self._policy = table.env.storage, requested, policy
 
     def begin(self) -> None:
-        """Say how the files are marked; call before any of them is."""
+        """Store the marker type; call it before the first marker is created."""
         if not self._policy.marks_each_file:
             path = f"{marker_directory(self._requested)}/{MARKERS_TYPE}"
-            # All who write this object write the same.
+            # All processes write the same content.
             self._storage.put(path, self._policy.markers_type.encode())
             self.known[path] = ()
 
     def announce(self, names: Sequence[str], *, each: bool = False) -> None:
-        """Name the files of all first tries. Where each file has its own marker, the tasks do that, unless `each`."""
+        """Create the markers of all first tries.
+
+        With one marker file for each data file, the tasks create them, unless `each` is set.
+        """
         self.begin()
         if not names:
             return
@@ -60,16 +65,16 @@ class WriteMarkers:
             self.known |= {f"{marker_directory(self._requested)}/{name}": (name,) for name in names}
 
     def withdraw(self) -> None:
-        """Take back what was announced, of tasks that never ran or made nothing; other tries may have named more."""
-        # The type goes last: without it Hudi would overlook the others.
+        """Delete the announced markers of tasks that did not run or wrote no file."""
+        # The object with the marker type goes last: without it, Hudi would ignore the other markers.
         delete_leftovers(self._storage, [*reversed(self.known)])
         self.known = {}
 
     def give_up(self) -> None:
-        """Say that the write has lost: its files are there until it is rolled back, but nobody gives way to it."""
+        """Record that the write lost a conflict, so that other writes do not abort because of its markers."""
         if self.known:
-            path = f"{marker_directory(self._requested)}/{GIVEN_UP}"
+            path = f"{marker_directory(self._requested)}/{ABANDONED}"
             try:
                 self._storage.put(path, b"")
             except LakehouseError as error:
-                logger.warning("%s: %s did not say that it lost: %s", self._storage.root, self._requested, error)
+                logger.warning("%s: the markers of %s stay valid: %s", self._storage.root, self._requested, error)

@@ -1,9 +1,9 @@
 """Pins: the files of published versions, which no clean removes.
 
-publisher   names the manifest in the state, writes it, then looks under the lock whether a clean has its files already
-clean       reads the state, lists, plans; under the lock reads it again, and plans anew if it changed
+publisher   store the manifest's name in the state, write the manifest; under the lock, check if a clean has its files
+clean       read the state, list, plan; under the lock, read the state again, and plan again if it changed
 
-So one of the two sees the other. A plan that was there first wins, and the publisher takes a newer version.
+So at least one of the two sees the other. A clean that was planned first wins, and the publisher takes a newer version.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """The manifests that pin files, and short names of them by which a clean says what it heeded."""
+    """The manifests that pin files."""
 
     manifests: frozenset[str]
 
     @property
     def names(self) -> frozenset[str]:
-        """Return a short name of each."""
+        """Short names of the manifests; a clean stores them to record which pins it respected."""
         return frozenset(map(pin_id, self.manifests))
 
     def paths(self, env: Env) -> frozenset[str]:
-        """Return the files they keep; reads the manifests."""
+        """Return the paths of the pinned files; reads the manifests."""
         return pinned_paths(env, self.manifests)
 
 
 def read_pins(env: Env) -> Pins:
-    """Return the pins as they are now: one request."""
+    """Read the current pins; one request."""
     found = [publication.manifests for publication in read_publications(env).values()]
     return Pins(manifests=frozenset[str]().union(*found))
 
 
 def listings_at(table: LoadedTable, completions: Sequence[str], partitions: Sequence[str] | None) -> dict[str, Listing]:
-    """Return the newest slices as of each of these completion times; one listing of some partitions, or of all.
+    """Return the newest slices as of each of the completion times, from one listing of the partitions (None: all).
 
-    A table of layout 1 (version 6) has no completion times; there they are requested times.
+    A table of layout 1 (version 6) has no completion times; requested times are used there.
     """
     files = list_data_files(table, partitions)
     sizes = {file.path: file.size_bytes for file in files}
@@ -75,10 +75,19 @@ def unavailable_files(
     wanted: Mapping[str, Sequence[str]],
     versions: Mapping[str, str],
 ) -> frozenset[str]:
-    """Return those of the `wanted` names that cannot be had: a clean has or takes a file, or their version was undone.
+    """Return the names whose files a clean removed or may remove, or whose version was undone.
 
-    `wanted` are the files by name, `versions` the requested times of the writes. Who calls has named the manifests in
-    the state, so what is planned later heeds them. Raises RetryableError while a restore is not finished.
+    The caller has stored its pins before, so cleans that are planned later keep the files.
+
+    Args:
+        table: The loaded table.
+        policy: The options of the table lock.
+        before: The timeline from which the files were chosen; its completed cleans are ignored.
+        wanted: name -> paths of its files.
+        versions: name -> requested time of its write.
+
+    Raises:
+        RetryableError: A restore is not finished.
     """
     with table_lock(table.env, policy):
         now = table.reload()
@@ -98,7 +107,7 @@ def unavailable_files(
 
 
 def require_unpublished(table: LoadedTable, undone: Iterable[Instant]) -> None:
-    """Raise UserError naming the partition, if a published version has files of writes that are to be undone."""
+    """Raise UserError if a published partition has files of writes in `undone`; the message names the partition."""
     gone = {instant.requested: instant.completion for instant in undone if instant.is_completed}
     if not gone:
         return
@@ -111,8 +120,8 @@ def require_unpublished(table: LoadedTable, undone: Iterable[Instant]) -> None:
                 found = sorted(instants & gone.keys())
                 if found:
                     raise UserError(
-                        f"{table.env.storage.root}: {found[0]} cannot be undone: {target} shows it in {name}. Withdraw "
-                        f"that first (`lakehouse publish withdraw --partition {name}`), or archive it",
+                        f"{table.env.storage.root}: {found[0]} cannot be undone: {target} publishes it in {name}. "
+                        f"Withdraw that first (`lakehouse publish withdraw --partition {name}`), or archive it",
                         instant=found[0],
                         partition=name,
                     )

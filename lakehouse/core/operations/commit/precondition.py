@@ -1,8 +1,8 @@
-"""What a write was planned on, and whether that still holds when it commits.
+"""Check at the commit that the state on which a write was planned still holds.
 
-A caller that reads from commits what is left to do (which files were ingested, up to which offset) decides long before
-it commits. Between the two another run may have done the same, or the commit it went by may have been undone: then what
-it is about to write is no longer what is left, and would be there twice, or not at all.
+A caller may read from commits what is left to do (which files were ingested, up to which offset), long before its own
+commit. Meanwhile another run may have done the same, or the commit that was read may have been rolled back. Then the
+write would store rows twice or leave some out, so it is refused.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from lakehouse.model.instant import Instant, Timeline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precondition:
-    """What a caller knew when it decided what to write: the commits of `timeline`, and `source` among them.
+    """The state on which a caller planned a write.
 
-    The write loses to a commit completed since that carries one of `marks` in its extra metadata (key -> value, None
-    for any value), and if `source`, the commit that the decision was read from, was undone. It loses to a commit that
-    brought rows into one of the `untouched` partitions, too; rewrites of rows as they are do not count.
-    `confirm` is called when all rows were read, shortly before the lock of the commit is taken; what it raises ends the
-    write.
+    The write ends with a Conflict if one of these does not hold at the commit.
+
+    Attributes:
+        timeline: The timeline that the caller read. The other attributes concern commits that are not on it.
+        marks: Extra metadata (key -> value, None for any value) that no later commit may have.
+        source: The commit from which the plan was read; it must not have been undone.
+        untouched: Partitions into which no later commit may write rows; rewrites by table services are allowed.
+        confirm: Called after all rows were read, before the lock is taken; an error that it raises ends the write.
     """
 
     timeline: Timeline
@@ -36,7 +39,7 @@ class Precondition:
 
 
 def precondition_conflict(precondition: Precondition, table: LoadedTable, timeline: Timeline) -> Conflict | None:
-    """Return what refutes a precondition on `timeline`, None if it holds; call under the lock, before the commit."""
+    """Return the conflict with `precondition` on `timeline`, None if it holds; call under the lock."""
     since = writes_since(table, precondition.timeline, timeline)
     for instant, metadata in table.store.commits(since):
         mark = _mark_in(precondition, metadata)

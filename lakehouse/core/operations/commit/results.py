@@ -1,4 +1,4 @@
-"""What an operation answers. These are values: nothing to do and a lost race are ordinary ends."""
+"""The results of operations; having nothing to do and losing a conflict are values, not errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """The write is true since `instant.completed`; before, it lost to others and was tried again `conflicts` times."""
+    """The write is committed at `instant.completed`, after `conflicts` attempts that lost a conflict."""
 
     instant: Instant
     metadata: CommitMetadata
@@ -50,18 +50,18 @@ class Committed:
 
     @property
     def drift(self) -> tuple[ColumnDrift, ...]:
-        """The columns in which the batch differed from the table, and the rows that this concerned."""
+        """The differences between the columns of the batch and those of the table, with affected rows."""
         return decode_drift(self.metadata.extra)
 
     @property
     def late_rows_dropped(self) -> int:
-        """Rows of the batch that were older than a remembered delete of their key, and were left out."""
+        """The number of rows that were dropped because they are older than a tombstone of their key."""
         return int(self.metadata.extra.get(LATE_ROWS_KEY, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToDo:
-    """Nothing was committed, and nothing is left of the try; see `Committed` for `late_rows_dropped`."""
+    """Nothing was committed, and no files were left; see `Committed` for `late_rows_dropped`."""
 
     reason: str
     late_rows_dropped: int = 0
@@ -69,10 +69,10 @@ class NothingToDo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """Another writer, that of `winner`, committed first, or is at work on what we want to write and we gave way early.
+    """Nothing was committed: `winner` committed first, or it is active and early conflict detection found it.
 
-    Nothing of ours is visible. `tries` is how often we lost. `final`: the same rows would lose again, so the caller has
-    to decide anew what to write.
+    `tries` is the number of attempts that lost. `final` means that the same rows would lose again, so the caller has to
+    plan the write again.
     """
 
     winner: Instant

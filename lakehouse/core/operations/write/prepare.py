@@ -363,7 +363,7 @@ def _roles(keys: KeyConfig, rule: MergeRule) -> dict[str, frozenset[Role]]:
 
 
 def _bytes_per_row(table: LoadedTable, policies: Policies) -> float:
-    """Return the size of a row in files, told by the newest commit with a file large enough to judge by."""
+    """Return the average size of a stored row in bytes, from the newest commit with a large base file."""
     for metadata in recent_metadata(table):
         large = policies.write.max_file_bytes * _SIZED_FILE_SHARE
         stats = [s for s in metadata.stats if s.size_bytes >= large and s.path.endswith(".parquet")]

@@ -1,12 +1,13 @@
-"""Remembered deletes in a write: which rows come too late, and what the next writes must know (see plan.tombstones).
+"""Apply tombstones in a write: drop late rows, and record the deletes of the batch (`planning.tombstones`).
 
-stage     the batch is staged as ever
-filter    rows older than a remembered delete are left out, and counted     nothing is read where there is none
-write     the rest goes its way
-remember  the deletes of the batch become a file; many small files become one
-commit    names the files that count now; a write that committed meanwhile may have brought deletes that make rows of
-          ours late: they are compared before the lock, and if there are any we lost, and try again
-clean     files whose deletes are all forgotten are removed
+stage     stage the batch
+filter    drop and count the rows that are older than a tombstone of their key; reads nothing if there is no tombstone
+write     write the other rows
+remember  write the deletes of the batch to a tombstone file; merge small files if there are many
+commit    name the valid tombstone files. A write that committed meanwhile may have added deletes that make rows of this
+          write late. They are compared before the lock is taken; if there are late rows, the write is a conflict and
+          is retried.
+clean     delete the files whose tombstones have all expired
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ARCHIVED_AT_ONCE = 64
-#: What a writer that looked just before a file was forgotten may need to read it.
+#: The time in which a writer can still read a tombstone file that it found just before the file expired.
 _GRACE_MS = 3_600_000
 _REMEMBERING = (Operation.UPSERT, Operation.DELETE)
 _FILTERED = (Operation.UPSERT, Operation.INSERT)
 
 
 def orders_deletes(table: LoadedTable, schema: pa.Schema) -> bool:
-    """Return whether deletes can say an ordering value of the types in `schema`: delete blocks of logs hold not all."""
+    """Return whether deletes can store ordering values of the types in `schema`; delete blocks support only some."""
     try:
         for name in table.config.merge_rule.compared if table.config.is_merge_on_read else ():
             written_as(schema.field(name).type)
@@ -81,9 +82,13 @@ def orders_deletes(table: LoadedTable, schema: pa.Schema) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedDeletes:
-    """What is left to write: runs without late rows, how many those were, the files of what the runs delete.
+    """The staged runs after the filter.
 
-    `are_ordered`: keys to delete come with ordering values, their own or those of the versions that they found.
+    Attributes:
+        runs: The staged runs without late rows.
+        late: The number of late rows.
+        files: The tombstone files of the deletes in the runs.
+        are_ordered: Whether deletes have ordering values, from the batch or from the stored records of their keys.
     """
 
     runs: Sequence[StagedRun] = ()
@@ -94,7 +99,7 @@ class AppliedDeletes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedDeletes:
-    """What one try of a write does about deletes; `known` is what commits told when its table was loaded."""
+    """The tombstones that one attempt of a write uses; `known` are those of the loaded table."""
 
     table: LoadedTable
     engine: Engine
@@ -106,7 +111,7 @@ class RememberedDeletes:
     orders_deletes: bool
 
     def applied(self, runs: Sequence[StagedRun]) -> AppliedDeletes:
-        """Return what is to be written of the staged runs, and the files of what they delete."""
+        """Drop late rows from the staged runs, and write the tombstones of their deletes."""
         if self.operation is Operation.DELETE and not self.context.ordered_deletes and self.orders_deletes:
             ordering = replace(self, context=replace(self.context, ordered_deletes=True))
             found = self._found(runs)
@@ -115,50 +120,49 @@ class RememberedDeletes:
         return AppliedDeletes(runs=kept, late=late, files=self.remember(kept), are_ordered=self.context.ordered_deletes)
 
     def _found(self, runs: Sequence[StagedRun]) -> tuple[StagedRun, ...]:
-        """Return the versions that the keys to delete have in the table, as runs."""
+        """Return the stored records with the keys to delete, as runs."""
         context, entries = self.context, [entry for run in runs for entry in run.entries]
         slices = load_slices(self.table, None if context.global_keys else sorted({e.partition for e in entries}))
         read = slice_context(self.table, context.schema, budget=context.policy.memory_budget_bytes)
         tasks = []
-        for piece in slices:
-            bucket = -1 if context.buckets is None else bucket_of(piece.file_id)
-            mine = [e for e in entries if context.global_keys or (e.partition, e.bucket) == (piece.partition, bucket)]
-            if mine:
-                tasks.append(TagTask(bases=(), entries=tuple(mine), slices=(piece,)))
+        for file_slice in slices:
+            partition, bucket = file_slice.partition, -1 if context.buckets is None else bucket_of(file_slice.file_id)
+            matching = [e for e in entries if context.global_keys or (e.partition, e.bucket) == (partition, bucket)]
+            if matching:
+                tasks.append(TagTask(bases=(), entries=tuple(matching), slices=(file_slice,)))
         found = self.engine.run(partial(found_versions, context, read), tasks, light=True)
         return tuple(run for run in found if run is not None)
 
     def in_order(self, runs: Sequence[StagedRun]) -> tuple[list[StagedRun], int]:
-        """Return the runs without rows that are older than a remembered delete, and how many those were."""
+        """Return the runs without rows that are older than a tombstone, and the number of these rows."""
         if self.operation not in _FILTERED or not self.known.files:
             return list(runs), 0
-        told = KnownDeletes(known=self.known, now_ms=self.now_ms)
-        asked: list[StagedRun] = []
+        deletes = KnownDeletes(known=self.known, now_ms=self.now_ms)
+        suspects: list[StagedRun] = []
         others: list[StagedRun] = []
         for run in runs:
-            (asked if may_be_late(self.context, told, run) else others).append(run)
+            (suspects if may_be_late(self.context, deletes, run) else others).append(run)
         kept: list[KeptRun] = (
-            self.engine.run(partial(drop_late, self.context, told), asked, light=True) if asked else []
+            self.engine.run(partial(drop_late, self.context, deletes), suspects, light=True) if suspects else []
         )
         late = sum(found.late for found in kept)
         if late:
             logger.warning(
-                "%s: %d rows are older than a delete of their key, and are left out", self.table.env.storage.root, late
+                "%s: dropped %d rows that are older than a delete of their key", self.table.env.storage.root, late
             )
         return [*(found.run for found in kept), *others], late
 
     def remember(self, runs: Sequence[StagedRun]) -> tuple[TombstoneFile, ...]:
-        """Write what the runs delete, and return the files; empty if they delete nothing with an ordering value."""
+        """Write the tombstones of the runs' deletes; returns no files if no delete has an ordering value."""
         if self.operation not in _REMEMBERING or (self.context.deletes_only and not self.context.ordered_deletes):
             return ()
-        told = KnownDeletes(
-            known=self.known, now_ms=self.now_ms, until_ms=min(self.now_ms + self.retention_ms, LATEST_MS)
-        )
+        until_ms = min(self.now_ms + self.retention_ms, LATEST_MS)
+        deletes = KnownDeletes(known=self.known, now_ms=self.now_ms, until_ms=until_ms)
         deleting = [run for run in runs if self.context.deletes_only or any(entry.deletes for entry in run.entries)]
-        return _made(self.engine.run(partial(write_tombstones, self.context, told), deleting, light=True))
+        return _written(self.engine.run(partial(write_tombstones, self.context, deletes), deleting, light=True))
 
     def extra(self, applied: AppliedDeletes, metadata: CommitMetadata) -> dict[str, str]:
-        """Return what the commit says: the files that count after it, and how many rows came too late."""
+        """Return the extra metadata of the commit: the valid tombstone files, and the number of late rows."""
         instant = Instant(requested=self.context.instant, action=_action(self.operation), state=State.INFLIGHT)
         overwritten = overwritten_partitions(instant, metadata)
         at = {partition: instant.requested for partition in overwritten or ()}
@@ -169,31 +173,31 @@ class RememberedDeletes:
         ).counting(self.now_ms)
         newest = max((write.completion for write in self.table.timeline.writes()), default="")
         known = replace(known, up_to=newest, files=(*self._merged(known), *applied.files))
-        told = {TOMBSTONES_KEY: encode_tombstones(known)}
-        return told | ({LATE_ROWS_KEY: str(applied.late)} if applied.late else {})
+        extra = {TOMBSTONES_KEY: encode_tombstones(known)}
+        return extra | ({LATE_ROWS_KEY: str(applied.late)} if applied.late else {})
 
     def makes_late(self, runs: Sequence[StagedRun], winner: Instant, metadata: CommitMetadata) -> bool:
-        """Return whether deletes that another write committed since we looked make rows of ours late."""
-        told = decode_tombstones(winner, metadata) if self.operation in _FILTERED else None
-        added = () if told is None else added_files(told, winner)
-        if told is None or not added:
+        """Return whether the deletes of a commit that completed since the load make rows of `runs` late."""
+        theirs = decode_tombstones(winner, metadata) if self.operation in _FILTERED else None
+        added = () if theirs is None else added_files(theirs, winner)
+        if theirs is None or not added:
             return False
-        deletes = KnownDeletes(known=replace(told, files=added), now_ms=self.now_ms)
-        asked = [run for run in runs if may_be_late(self.context, deletes, run)]
-        return bool(asked) and any(self.engine.run(partial(count_late, self.context, deletes), asked, light=True))
+        deletes = KnownDeletes(known=replace(theirs, files=added), now_ms=self.now_ms)
+        suspects = [run for run in runs if may_be_late(self.context, deletes, run)]
+        return bool(suspects) and any(self.engine.run(partial(count_late, self.context, deletes), suspects, light=True))
 
     def _merged(self, known: Tombstones) -> tuple[TombstoneFile, ...]:
-        """Return the files, small ones of which there are many merged into one."""
+        """Return the tombstone files; small ones are merged if there are many."""
         groups = files_to_merge(known.files)
         if not groups:
             return known.files
-        told = KnownDeletes(known=known, now_ms=self.now_ms)
-        made = _made(self.engine.run(partial(merge_tombstones, self.context, told), groups))
-        gone = {file.name for group in groups for file in group}
-        return (*(file for file in known.files if file.name not in gone), *made)
+        deletes = KnownDeletes(known=known, now_ms=self.now_ms)
+        merged = _written(self.engine.run(partial(merge_tombstones, self.context, deletes), groups))
+        inputs = {file.name for group in groups for file in group}
+        return (*(file for file in known.files if file.name not in inputs), *merged)
 
 
-def _made(files: Sequence[TombstoneFile | None]) -> tuple[TombstoneFile, ...]:
+def _written(files: Sequence[TombstoneFile | None]) -> tuple[TombstoneFile, ...]:
     return tuple(file for file in files if file is not None)
 
 
@@ -205,7 +209,7 @@ def _action(operation: Operation) -> Action:
 def remembered_deletes(
     table: LoadedTable, engine: Engine, policy: DeletePolicy, context: WriteContext, operation: Operation
 ) -> RememberedDeletes | None:
-    """Return what a write does about deletes, None where they are not remembered."""
+    """Return the tombstones for a write, None if the table keeps no tombstones."""
     if not policy.retention_ms:
         return None
     now_ms = table.env.clock.now_ms()
@@ -222,9 +226,9 @@ def remembered_deletes(
 
 
 def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombstones:
-    """Return the files of deletes that count now; as a rule the newest commit tells all of them.
+    """Return the tombstone files that are valid now; usually the newest commit names all of them.
 
-    Commits older than the retention are not asked, and archived ones only where none on the timeline tells.
+    Commits older than the retention are ignored. Archived commits are read only if no active commit names the files.
     """
     since = table.store.time_text(max(now_ms - retention_ms, 0))
     newest_first = tuple(reversed(table.timeline.writes().by_completion()))
@@ -236,15 +240,18 @@ def load_tombstones(table: LoadedTable, now_ms: int, retention_ms: int) -> Tombs
             if not known.is_complete or older[start].completion > known.up_to:
                 found = table.store.archived_commits(older[start : start + _ARCHIVED_AT_ONCE], "")
                 known = known_tombstones(found, known)
-    # What was deleted before an older wipe is forgotten by now.
+    # An older replacement of a partition affects only tombstones that have expired.
     overwritten = {partition: at for partition, at in known.overwritten.items() if at >= since}
     return replace(known, overwritten=overwritten).counting(now_ms)
 
 
 def delete_expired_tombstones(table: LoadedTable) -> int:
-    """Delete the files whose deletes are all forgotten, those that no commit names included; return how many."""
+    """Delete the tombstone files whose tombstones have all expired, and return their number.
+
+    Files that no commit names are deleted, too.
+    """
     storage, now_ms = table.env.storage, table.env.clock.now_ms()
     until = {name: forgotten_at(name) for name in storage.list_names(TOMBSTONES)}
-    gone = [f"{TOMBSTONES}/{name}" for name, at in until.items() if at is not None and at + _GRACE_MS < now_ms]
-    delete_leftovers(storage, gone)
-    return len(gone)
+    expired = [f"{TOMBSTONES}/{name}" for name, at in until.items() if at is not None and at + _GRACE_MS < now_ms]
+    delete_leftovers(storage, expired)
+    return len(expired)

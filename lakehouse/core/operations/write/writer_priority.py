@@ -1,12 +1,13 @@
-"""Turns: a writer that lost again and again is let go first, so that nobody starves.
+"""Writer priority: after repeated conflicts a writer gets priority for its next attempt, so that it does not starve.
 
-    lost once        pause, plan again, try again
-    lost more often  leave a note, .hoodie/next_writer.json; who begins a try meanwhile waits for the end of this write
+    first lost conflict    pause, plan again, try again
+    later lost conflicts   create .hoodie/next_writer.json; other writers wait for its deletion before an attempt
 
-Of those who wait, one that lost as often takes the next turn before it goes on: else all would begin at once.
+A waiting writer that lost as often takes the priority next; otherwise all waiting writers would begin at once.
 
-A note asks, it does not exclude: it holds for about as long as the last try took, and half a minute at most. Writers of
-long batches hardly gain by it, and no others have to wait for them. What is no note of ours asks for nothing.
+Priority is a request, not a lock. It expires after about twice the time of the last attempt, and after 30 seconds at
+most. So it does little for writers of large batches, and other writers do not wait long for them. A file with other
+content is ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LONGEST_MS = 30_000
 
 
 class WriterPriority:
-    """The turn of one write; optimistic writers only, since nobody else loses."""
+    """The priority of one write. Only writers with optimistic concurrency control use it; others have no conflicts."""
 
     def __init__(self, env: Env, policy: TransactionPolicy) -> None:
         self._env = env
@@ -37,7 +38,10 @@ class WriterPriority:
         self._owner = ""
 
     def wait(self, lost: int, try_ms: int) -> None:
-        """Wait while another writer asks to go first; after `lost` tries, the last of `try_ms`, take the next turn."""
+        """Wait while another writer has priority; request it next after repeated conflicts.
+
+        `lost` is the number of lost attempts, `try_ms` the duration of the last one in milliseconds.
+        """
         if not self._is_used or self._owner:
             return
         deadline = self._env.clock.now_ms() + _LONGEST_MS
@@ -55,7 +59,7 @@ class WriterPriority:
             self._env.clock.sleep(_POLL_S)
 
     def request(self, lost: int, try_ms: int) -> None:
-        """Ask to go first, after so many lost tries of which the last one took `try_ms`; one at a time may."""
+        """Request priority after `lost` lost attempts, unless another writer has it; see `wait` for the arguments."""
         if not self._is_used or self._owner or lost < _LOST:
             return
         owner = self._env.ids.uuid()
@@ -71,15 +75,15 @@ class WriterPriority:
             ):
                 self._owner = owner
         except LakehouseError as error:
-            logger.info("%s: not asked to go first: %s", self._env.storage.root, error)
+            logger.info("%s: writer priority was not requested: %s", self._env.storage.root, error)
 
     def release(self) -> None:
-        """Let the others go on."""
+        """Give up the priority; waiting writers continue."""
         if not self._owner:
             return
         try:
             if owner_of(self._env.storage.get(PATH)) == self._owner:
                 delete_leftovers(self._env.storage, [PATH])
         except LakehouseError as error:
-            logger.info("%s: a turn ends by itself: %s", self._env.storage.root, error)
+            logger.info("%s: the writer priority was not released and will expire: %s", self._env.storage.root, error)
         self._owner = ""

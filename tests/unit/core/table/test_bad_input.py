@@ -161,7 +161,7 @@ def test_buckets_cannot_change() -> None:
     table.upsert(batch(row(f"k{n}") for n in range(20)))
     for count in (0, 2, 8):
         options = {"hoodie.bucket.index.num.buckets": str(count)}
-        message = f"num.buckets={count} contradicts the table, whose rows were put where 4 says"
+        message = f"num.buckets={count} contradicts the table, whose rows are stored by 4"
         unchanged_after(lambda options=options: table.upsert(GOOD, options=options), table, message)
     unchanged_after(
         lambda: table.upsert(GOOD, options={"hoodie.bucket.index.hash.field": "id"}),

@@ -354,7 +354,7 @@ def test_what_is_published_cannot_be_undone_before_it_is_withdrawn() -> None:
     first, second, third = job.table.timeline.writes().by_completion()
     run(job, PublishRequest(names=("2025-03-02",), force=True))
     with pytest.raises(
-        UserError, match=rf"{third.requested} cannot be undone: sales\.orders shows it in dt=2025-03-02"
+        UserError, match=rf"{third.requested} cannot be undone: sales\.orders publishes it in dt=2025-03-02"
     ):
         job.table.rollback(third.requested)
     with pytest.raises(UserError, match="cannot be undone"):
