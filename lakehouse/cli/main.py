@@ -31,7 +31,7 @@ lakehouse: tables in the Apache Hudi format, written and read natively on Spark 
                   whole table only with a global index)
   timeline show   the instants of a table; --archived: the writes that were archived
   compaction      due: is one needed, and why; plan: put a plan on the timeline; run: carry a plan out
-  logcompaction   plan, run: several log files of a file group become one
+  logcompaction   due, plan, run: several log files of a file group become one
   clustering      due, plan, run: small files become large ones, rows are put in order (--sort-columns)
   index           check, build: base files without a bloom filter get one
   clean           due, plan, run: remove files no retained write needs; orphans: what no write names (--delete)
@@ -62,13 +62,7 @@ _COMMANDS = {
     "ingest": "ingest:ingest",
     "options": "options:options_command",
     "demo": "demo:demo",
-    "compaction": "compaction:compaction_command",
-    "logcompaction": "compaction:compaction_command",
-    "clustering": "clustering:clustering_command",
-    "clean": "clean:clean_command",
     "index": "index:index_command",
-    "archive": "archive:archive_command",
-    "ttl": "ttl:ttl_command",
     "publish": "publish:publish_command",
     "sync": "sync:sync_command",
     "rollback": "undo:undo_command",
@@ -161,8 +155,11 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if words[:2] == ["table", "validate"]:
         noun = "table validate"
-    if noun not in _COMMANDS:
+    path = _COMMANDS.get(noun)
+    if path is None and noun in import_module("lakehouse.spec.services").SERVICES:
+        path = "table_service:service_command"
+    if path is None:
         raise UserError(f"unknown command {noun!r}\n\n{_HELP}")
-    module, _, function = _COMMANDS[noun].partition(":")
+    module, _, function = path.partition(":")
     command: Callable[[Sequence[str]], int] = getattr(import_module(f"lakehouse.cli.{module}"), function)
     return command(words)

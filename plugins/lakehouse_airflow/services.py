@@ -21,7 +21,7 @@ from lakehouse.errors import UserError
 from lakehouse.model.texts import text_list
 from lakehouse.spec.contracts.decisions import DueServices
 from lakehouse.spec.contracts.job import JobCommand
-from lakehouse.spec.services import SERVICES
+from lakehouse.spec.services import BY_PARTITION, SERVICES
 from lakehouse_airflow.assets import table_asset
 from lakehouse_airflow.commands import run_command
 from lakehouse_airflow.data_intervals import is_backfill, params_interval, required_interval, whole_days
@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 
 #: A pool of their own, so that services never occupy the slots of ingestion.
 POOL = "lakehouse_services"
-#: Services that can be limited to the partitions of a data interval.
-BY_INTERVAL = ("compaction", "clustering")
 _DATE = {"type": ["null", "string"], "format": "date-time"}
 PARAMS = {
     "tables": Param(
@@ -76,9 +74,9 @@ class ServiceOperator(LakehouseOperator):
     def __init__(self, *, service: str, table: str | Sequence[str], force: bool = False, **kwargs: Any) -> None:
         if service not in SERVICES:
             raise UserError(f"unknown service {service!r}; known are {', '.join(SERVICES)}", service=service)
-        if kwargs.get("by_interval") and service not in BY_INTERVAL:
+        if kwargs.get("by_interval") and service not in BY_PARTITION:
             raise UserError(
-                f"by_interval=True: {service} works on whole tables; {' and '.join(BY_INTERVAL)} take a data interval",
+                f"by_interval=True: {service} works on whole tables; {' and '.join(BY_PARTITION)} take a data interval",
                 service=service,
             )
         kwargs.setdefault("pool", POOL)
@@ -88,7 +86,7 @@ class ServiceOperator(LakehouseOperator):
 
     def interval(self, context: Context) -> tuple[str, str] | None:
         """Return the interval that limits the run to partitions, None for whole tables."""
-        if self.by_interval and self.service in BY_INTERVAL:
+        if self.by_interval and self.service in BY_PARTITION:
             return required_interval(context)
         return service_interval(self.service, context)
 
@@ -106,7 +104,7 @@ def service_interval(service: str, context: Mapping[str, Any]) -> tuple[str, str
     interval from the 1st to the 2nd becomes the 1st.
     """
     requested = params_interval(context)
-    if service not in BY_INTERVAL or not (requested or is_backfill(context)):
+    if service not in BY_PARTITION or not (requested or is_backfill(context)):
         return None
     return requested or whole_days(*required_interval(context))
 

@@ -121,7 +121,7 @@ def test_log_compaction_makes_one_log_of_two(table: Table, capsys: pytest.Captur
     ("words", "code", "message"),
     [
         (("compaction", "rum"), 64, "Did you mean 'run'?"),
-        (("logcompaction", "due"), 64, "verbs are plan, run"),
+        (("logcompaction", "health"), 64, "verbs are due, plan, run"),
         (("compaction", "run", "--instant", "20200101000000000"), 64, "20200101000000000 does not exist"),
         (("compaction", "due", "--option", "hoodie.compaction.strategi=UnBounded"), 64, "hoodie.compaction.strategy"),
     ],
