@@ -269,7 +269,7 @@ def test_params_that_make_no_sense_fail_before_spark_starts(
 
 def test_an_interval_for_a_table_read_by_checkpoint_is_refused(submit: FakeSubmit) -> None:
     task = operator()
-    with pytest.raises(AirflowFailException, match="read by checkpoint"):
+    with pytest.raises(AirflowFailException, match="ingested by checkpoint"):
         task.execute(run_context(task, params={"interval_start": "2026-01-01", "interval_end": "2026-01-02"}))
 
 

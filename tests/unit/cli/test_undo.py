@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,16 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.instant import Action
+from lakehouse.spec.contracts.undo import (
+    FailedWritesResult,
+    RestoreResult,
+    RevertedWrite,
+    RollbackResult,
+    SavepointDeletion,
+    SavepointInfo,
+    SavepointResult,
+    Savepoints,
+)
 from tests.support.tables import Shape, batch, data_rows, make_table, row
 from tests.unit.core.operations.test_rollback import pending_write, times
 
@@ -40,18 +51,20 @@ def value(table: Table) -> str:
     return str(found["v"])
 
 
-def test_rollback_run_undoes_the_newest_write(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rollback_run_reverts_the_newest_write(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     instant, last = table.commits()[-1]
     files = [stat.path for stat in last.stats]
+    result = RollbackResult(dry_run=False, target=instant.requested, action="commit", files=tuple(files))
+    undone = result.to_mapping()
     words = ("rollback", "run", "--instant", instant.requested)
     code, answer = run(capsys, table, *words, "--dry-run")
-    assert (code, answer) == (0, {"would roll back": instant.requested, "action": "commit", "files": files})
+    assert (code, answer) == (0, undone | {"dry_run": True})
     assert value(table) == "2"
     code, answer = run(capsys, table, *words)
-    assert (code, answer) == (0, {"rolled back": instant.requested, "action": "commit", "files": files})
+    assert (code, answer) == (0, undone)
     assert value(table) == "1"
     code, answer = run(capsys, table, *words)
-    assert code == 0 and answer["rolled back"] is None and "already" in answer["reason"]
+    assert code == 0 and answer["target"] is None and "already" in answer["reason"]
 
 
 def test_rollback_run_refuses_by_exit_code(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,53 +75,62 @@ def test_rollback_run_refuses_by_exit_code(table: Table, capsys: pytest.CaptureF
     code, text = run(capsys, table, "rollback", "run", "--instant", alive)
     assert code == RetryableError.exit_code and "--force" in text
     code, answer = run(capsys, table, "rollback", "run", "--instant", alive, "--force")
-    assert code == 0 and answer["rolled back"] == alive
+    assert code == 0 and answer["target"] == alive
 
 
-def test_rollback_failed_tells_whom_it_spared(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rollback_failed_reports_reverted_and_active_writes(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
     dead, _ = pending_write(table, alive=False)
     alive, _ = pending_write(table, alive=True)
+    expected = FailedWritesResult(dry_run=False, rolled_back=(dead,), active=(alive,)).to_mapping()
     code, answer = run(capsys, table, "rollback", "failed", "--dry-run")
-    assert (code, answer) == (0, {"would roll back": [dead], "left to living writers": [alive]})
+    assert (code, answer) == (0, expected | {"dry_run": True})
     assert table.timeline.find(dead) is not None
     code, answer = run(capsys, table, "rollback", "failed")
-    assert (code, answer) == (0, {"rolled back": [dead], "left to living writers": [alive]})
+    assert (code, answer) == (0, expected)
 
 
-def test_savepoints_are_made_listed_and_deleted(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_savepoint_commands_create_list_and_delete(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     kept = times(table)[1]
     words = ("savepoint", "create", "--instant", kept, "--user", "ann", "--comment", "why")
     code, would = run(capsys, table, *words, "--dry-run")
-    assert code == 0 and run(capsys, table, "savepoint", "list") == (0, [])
-    code, made = run(capsys, table, *words)
-    assert code == 0 and made | {"at": ""} == would | {"at": ""}
-    assert {k: made[k] for k in ("savepoint", "by", "comment", "partitions", "files")} == {
-        "savepoint": kept, "by": "ann", "comment": "why", "partitions": 1, "files": 1,
-    }  # fmt: skip
-    assert run(capsys, table, "savepoint", "list") == (0, [made])
+    assert code == 0 and run(capsys, table, "savepoint", "list") == (0, Savepoints().to_mapping())
+    code, answer = run(capsys, table, *words)
+    made = SavepointResult.from_mapping(answer).savepoint
+    planned = SavepointResult.from_mapping(would).savepoint
+    assert code == 0 and made is not None and planned is not None
+    assert replace(made, at="") == replace(planned, at="")
+    assert replace(made, at="") == SavepointInfo(instant=kept, by="ann", comment="why", partitions=1, files=1)
+    assert run(capsys, table, "savepoint", "list") == (0, Savepoints(savepoints=(made,)).to_mapping())
     code, again = run(capsys, table, *words)
     assert code == 0 and again["savepoint"] is None
-    assert run(capsys, table, "savepoint", "delete", "--instant", kept, "--dry-run") == (0, {"would delete": kept})
-    assert run(capsys, table, "savepoint", "delete", "--instant", kept) == (0, {"deleted": kept})
+    assert run(capsys, table, "savepoint", "delete", "--instant", kept, "--dry-run") == (
+        0,
+        SavepointDeletion(dry_run=True, instant=kept).to_mapping(),
+    )
+    deleted = SavepointDeletion(dry_run=False, instant=kept).to_mapping()
+    assert run(capsys, table, "savepoint", "delete", "--instant", kept) == (0, deleted)
     code, text = run(capsys, table, "savepoint", "delete", "--instant", kept)
     assert code == UserError.exit_code and "savepoints: none" in text
 
 
-def test_restore_run_goes_back(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_restore_run_reverts_later_writes(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     first, *later = times(table)
-    undone = [{"instant": requested, "action": "commit", "files": 1} for requested in reversed(later)]
+    reverted = tuple(RevertedWrite(instant=requested, action="commit", files=1) for requested in reversed(later))
     code, answer = run(capsys, table, "restore", "run", "--to", first, "--dry-run")
-    assert (code, answer) == (0, {"would restore to": first, "undone": undone})
+    assert (code, answer) == (0, RestoreResult(dry_run=True, target=first, reverted=reverted).to_mapping())
     assert value(table) == "2"
     code, answer = run(capsys, table, "restore", "run", "--to", first)
     (restore,) = table.timeline.where(action=Action.RESTORE)
-    assert (code, answer) == (0, {"restored to": first, "instant": restore.requested, "undone": undone})
+    done = RestoreResult(dry_run=False, target=first, instant=restore.requested, reverted=reverted)
+    assert (code, answer) == (0, done.to_mapping())
     assert value(table) == "0"
     code, answer = run(capsys, table, "restore", "run", "--to", first)
-    assert code == 0 and answer["restored to"] is None
+    assert code == 0 and answer["target"] is None
 
 
-def test_the_timeline_shows_savepoints_and_restores(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_timeline_show_lists_savepoints_and_restores(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     first = times(table)[0]
     table.savepoint(first)
     table.restore(first)
@@ -123,7 +145,7 @@ def test_the_timeline_shows_savepoints_and_restores(table: Table, capsys: pytest
 
 
 @pytest.mark.parametrize(("noun", "verb", "near"), [("rollback", "fail", "failed"), ("savepoint", "lst", "list")])
-def test_a_misspelt_verb_is_answered_with_the_nearest(
+def test_unknown_verb_error_suggests_the_nearest_verb(
     noun: str, verb: str, near: str, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, text = run(capsys, table, noun, verb)
