@@ -78,9 +78,7 @@ def test_rollback_run_refuses_by_exit_code(table: Table, capsys: pytest.CaptureF
     assert code == 0 and answer["target"] == alive
 
 
-def test_rollback_failed_reports_reverted_and_active_writes(
-    table: Table, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rollback_failed_reports_reverted_and_active_writes(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     dead, _ = pending_write(table, alive=False)
     alive, _ = pending_write(table, alive=True)
     expected = FailedWritesResult(dry_run=False, rolled_back=(dead,), active=(alive,)).to_mapping()
