@@ -48,7 +48,6 @@ PENDING: tuple[str, ...] = (
     "lakehouse/core/planning",
     "lakehouse/core/rows",
     "lakehouse/core/table",
-    "lakehouse/core/timeline",
     "lakehouse/model",
     "lakehouse/platform/ingest",
     "lakehouse/platform/metastore",

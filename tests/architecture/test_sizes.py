@@ -48,7 +48,6 @@ MANY_PARAMETERS: frozenset[str] = frozenset(
         "lakehouse/core/rows/delta_merge.py:_fold_partial",
         "lakehouse/core/rows/final_merge.py:_filled",
         "lakehouse/core/state/table_config.py:new_table_properties",
-        "lakehouse/core/timeline/locks/lease.py:__init__",
         "lakehouse/model/instant.py:where",
         "lakehouse/platform/ingest/sample_data.py:_order_events",
         "lakehouse/platform/ingest/sample_data.py:_trip_events",

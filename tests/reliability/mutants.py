@@ -148,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("core/timeline/locks/lease.py", "        if found == data:\n            return found_tag\n", "", CLAIMS),
     Mutant(
         "core/timeline/claims.py",
-        "return _highest(env, instant) == number",
+        "return _highest(env, instant) == token",
         "return True",
         CLAIMS,
     ),

@@ -18,7 +18,7 @@ def test_each_mutant_names_a_text_that_occurs_once_and_tests_that_exist() -> Non
 
 
 def test_runner_tells_survivors_and_texts_that_are_gone(tmp_path: Path) -> None:
-    killed = Mutant("core/timeline/claims.py", "return _highest(env, instant) == number", "return True", CLAIMS)
+    killed = Mutant("core/timeline/claims.py", "return _highest(env, instant) == token", "return True", CLAIMS)
     survivor = Mutant(
         "core/timeline/claims.py", "if file.name.startswith(_PREFIX)]", "if _PREFIX in file.name]", CLAIMS
     )

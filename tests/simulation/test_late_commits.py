@@ -136,7 +136,7 @@ def test_late_commit_is_not_reported_as_committed_where_the_lock_is_elsewhere(
     operation = OPERATIONS[name]
     base = table_for(operation)
     late = Interrupted(base, commit_step(base, operation), takes_over, monkeypatch)
-    with pytest.raises(CommitStateUnknownError, match=r"lock was lost .*commit\) came in between") as raised:
+    with pytest.raises(CommitStateUnknownError, match=r"lock was lost .*commit\) committed in between") as raised:
         operation.run(open_as(late, ONE, **OPTIONS))
     rival = newest_of(base, RIVALS_ROW)
     assert rival in str(raised.value)

@@ -1,9 +1,11 @@
-"""The archived timeline on storage: read when it is asked for, written under the table lock (TL-5.2).
+"""Read and write the archived timeline on storage (TL-5.2). It is read on demand and written under the table lock.
 
-<first>_<last>_0.parquet   manifest_<n+1> by create-if-absent   _version_ = n+1     from here on readers know of it
+Order of effects: create <first>_<last>_0.parquet, create manifest_<n+1>, write _version_ = n+1; from then on readers
+see the new files.
 
-An archiver that dies leaves a file or a manifest that nobody points to. The next one goes on from the newest manifest
-whose files are all there; whatever no manifest names is removed with the manifests that are too old to be read.
+An archive run that crashes leaves a file or a manifest that nothing refers to. The next run continues from the newest
+manifest whose files all exist. Files that no manifest names are deleted together with manifests that are no longer
+read.
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ from lakehouse.model.instant import Instant
 
 _Found = TypeVar("_Found")
 _READERS = 8
-#: Longer than any number of a manifest; int() refuses thousands of digits.
+#: More digits than any manifest number has. int() refuses thousands of digits.
 _VERSION_DIGITS = 18
-#: How often a reader begins anew whose files were removed under it.
+#: How often a reader starts again because files were deleted while it was reading.
 _TRIES = 5
-#: Manifests that stay for readers that are at them, beside those of the merges of one run.
+#: Manifests that stay for active readers, in addition to those of the merges of one run.
 _MANIFESTS_KEPT = 3
 _MERGED_BYTES = 1024 * 1024 * 1024
 
 
 class ArchivedTimeline:
-    """The archive of one table. Its files never change, so the instants in them are read once."""
+    """The archived timeline of one table. Its files never change, so the instants in each are read once."""
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage, self._directory = storage, directory
@@ -57,15 +59,16 @@ class ArchivedTimeline:
     def instants(
         self, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
     ) -> list[Instant]:
-        """Return the archived instants in these bounds by requested time; files that hold none of them stay closed.
+        """Return the archived instants within these bounds, by requested time; only files with such instants are read.
 
-        A completion is later than its request, so nothing before `requested_from` is returned by `completed_after`.
+        The bounds of requested times are inclusive. An instant completes after its request, so `requested_from` also
+        limits the result of `completed_after`.
         """
 
         def read(files: list[HistoryFile]) -> list[Instant]:
             with ThreadPoolExecutor(_READERS) as pool:
                 held = [instant for found in pool.map(self._read, files) for instant in found]
-            # In the order of completion: what was undone and done again counts as it was done last.
+            # An instant that was reverted and completed again is in the archive twice. The last completion counts.
             last = {instant.key: instant for instant in sorted(held, key=lambda instant: instant.completion)}
             return [last[key] for key in sorted(last)]
 
@@ -82,9 +85,9 @@ class ArchivedTimeline:
         ]
 
     def actions(self, requested: Iterable[str], containing: bytes = b"") -> dict[str, ArchivedAction]:
-        """Return the actions requested at these times with what they hold; those that are not archived are left out.
+        """Return requested time -> action with its metadata and plan, for those of `requested` that are archived.
 
-        So are those whose metadata does not hold the bytes `containing`.
+        Actions whose metadata does not contain the bytes `containing` are skipped.
         """
         wanted = frozenset(requested)
 
@@ -99,7 +102,7 @@ class ArchivedTimeline:
         return self._reading(read) if wanted else {}
 
     def files(self) -> list[HistoryFile]:
-        """Return the files of the manifest that counts; nothing if nothing was archived yet."""
+        """Return the files of the current manifest; empty if nothing was archived yet."""
         for _ in range(_TRIES):
             number = self._version()
             if number is None:
@@ -107,27 +110,30 @@ class ArchivedTimeline:
             try:
                 return list(decode_manifest(self._storage.get(self._path(manifest_name(number)))))
             except NotFoundError:
-                # It was replaced, and removed, since its number was read.
+                # The manifest was replaced and deleted after its number was read.
                 continue
         raise CorruptTableError(
-            f"{self._storage.root}: {self._path(VERSION_FILE)} names a manifest of the archive that is not there; "
-            "delete it, and the newest manifest counts",
+            f"{self._storage.root}: {self._path(VERSION_FILE)} names a manifest that does not exist; delete it, and "
+            "the newest manifest is used",
             path=self._path(VERSION_FILE),
         )
 
     def append(self, actions: Iterable[ArchivedAction], first: str, last: str, check: Callable[[], None]) -> None:
-        """Add actions, ordered by requested time from `first` to `last`; call under the lock, which `check` checks."""
+        """Append actions, ordered by requested time from `first` to `last`; call under the lock.
+
+        `check` raises if the lock was lost. It is called before each step that readers see.
+        """
         files = self._settled(check)
         written = self._create(history_file(first, last, 0), actions, check)
         check()
         self._publish([*files, written])
 
     def settle(self, check: Callable[[], None]) -> None:
-        """See to it that readers know of all that an archiver wrote that died; call under the lock."""
+        """Publish the files that a crashed archive run wrote; call under the lock."""
         self._settled(check)
 
     def merge(self, batch: int, check: Callable[[], None]) -> int:
-        """Merge levels that have `batch` files, and return how many were; call under the lock."""
+        """Merge each level that has `batch` files into one file; call under the lock. Return the number of merges."""
         files, level = self._settled(check), 0
         while merged := files_to_merge(files, level, batch=batch, target_bytes=_MERGED_BYTES):
             target = merged_file(merged)
@@ -141,7 +147,7 @@ class ArchivedTimeline:
         return level
 
     def clean(self, merges: int) -> None:
-        """Remove manifests that no reader is at any more, and what none of the others names; call under the lock."""
+        """Delete manifests that readers no longer use, and files that no other manifest names; call under the lock."""
         listed, _ = self._storage.list_dir(self._directory)
         numbers = sorted((n for f in listed if (n := parse_manifest_name(f.name)) is not None), reverse=True)
         kept = numbers[: _MANIFESTS_KEPT + merges]
@@ -153,7 +159,7 @@ class ArchivedTimeline:
         self._storage.delete_many([file.path for file in parquet if file.name not in named])
 
     def _reading(self, read: Callable[[list[HistoryFile]], _Found]) -> _Found:
-        """Read files of the manifest that counts, again if they were merged and removed meanwhile."""
+        """Read files of the current manifest; read again if they were merged and deleted in between."""
         for _ in range(_TRIES):
             try:
                 return read(self.files())
@@ -177,7 +183,7 @@ class ArchivedTimeline:
 
     @contextmanager
     def _readable(self, file: HistoryFile) -> Iterator[None]:
-        """Take what Arrow says of broken bytes for what it is; errors of the system pass: they have a number."""
+        """Raise CorruptTableError for errors of Arrow about invalid bytes; errors of the system, with errno, pass."""
         try:
             yield
         except (CorruptTableError, pa.ArrowException, KeyError, OSError) as error:
@@ -185,13 +191,13 @@ class ArchivedTimeline:
                 raise
             path = self._path(file.name)
             raise CorruptTableError(
-                f"{self._storage.root}: the archive's file {path} is no readable parquet file: {error}; bring it back "
+                f"{self._storage.root}: the archive file {path} is not a valid Parquet file: {error}; restore it "
                 "from a backup",
                 path=path,
             ) from error
 
     def _once(self, files: Iterable[HistoryFile]) -> Iterator[ArchivedAction]:
-        """Yield the actions of some files, those in several of them once."""
+        """Yield the actions of some files. An action that is in several files is yielded once."""
         seen: set[str] = set()
         for file in files:
             for action in self._actions(file):
@@ -206,12 +212,12 @@ class ArchivedTimeline:
             text = ""
         if text.isascii() and text.isdigit() and len(text) <= _VERSION_DIGITS:
             return int(text)
-        # Hudi deletes the file before it creates it anew.
+        # Hudi deletes the file before it creates the new one.
         listed, _ = self._storage.list_dir(self._directory)
         return max((n for f in listed if (n := parse_manifest_name(f.name)) is not None), default=None)
 
     def _settled(self, check: Callable[[], None]) -> list[HistoryFile]:
-        """Return the files of the newest manifest that is whole, and make it the one that counts."""
+        """Return the files of the newest complete manifest, and make it the current one."""
         listed, _ = self._storage.list_dir(self._directory)
         names = {file.name for file in listed}
         numbers = sorted((n for f in listed if (n := parse_manifest_name(f.name)) is not None), reverse=True)
@@ -229,29 +235,29 @@ class ArchivedTimeline:
                 return list(files)
             if number == current:
                 raise CorruptTableError(
-                    f"{self._storage.root}: {self._path(manifest_name(number))} is broken, or files that it lists are "
-                    "missing; nothing is archived before a person has looked at it",
+                    f"{self._storage.root}: {self._path(manifest_name(number))} is damaged, or files that it lists are "
+                    "missing; repair it before archiving again",
                     path=self._path(manifest_name(number)),
                 )
-            # Of an archiver of Hudi that died while it wrote it: the next manifest takes its name.
+            # A crashed archive run of Hudi left it. The next manifest gets its name.
             check()
             self._storage.delete(self._path(manifest_name(number)))
         return []
 
     def _write(self, file: HistoryFile, actions: Iterable[ArchivedAction]) -> HistoryFile:
-        # Of the same files everybody makes the same one, so it does no harm to replace it.
+        # Every process creates the same bytes from the same files, so replacing the file is harmless.
         with self._storage.open_output(self._path(file.name)) as sink:
             write_actions(sink, actions)
             size = sink.tell()
         return replace(file, size_bytes=size)
 
     def _create(self, file: HistoryFile, actions: Iterable[ArchivedAction], check: Callable[[], None]) -> HistoryFile:
-        """Write a file that nobody else wrote: who lost the lock must not replace what its successor made."""
+        """Create a new file: a process that lost the lock must not replace a file of its successor."""
         buffer = io.BytesIO()
         write_actions(buffer, actions)
         path, data = self._path(file.name), buffer.getvalue()
         if not self._make(path, data):
-            # Of an archiver that died, for no manifest names it.
+            # A crashed archive run left it, because no manifest names it.
             check()
             self._storage.delete(path)
             if not self._make(path, data):
@@ -259,7 +265,7 @@ class ArchivedTimeline:
         return replace(file, size_bytes=len(data))
 
     def _make(self, path: str, data: bytes) -> bool:
-        """Create a file; True also if the very same bytes are there. Raises the storage's error if nothing is there."""
+        """Create a file, and return whether it has these bytes; raise the storage's error if it does not exist."""
         failure: LakehouseError | None = None
         try:
             if self._storage.create(path, data):
@@ -274,7 +280,7 @@ class ArchivedTimeline:
             return False
 
     def _rival(self, path: str) -> RetryableError:
-        return RetryableError(f"{self._storage.root}: another archiver is at work; run the archive again", path=path)
+        return RetryableError(f"{self._storage.root}: another archive run is active; run the archive again", path=path)
 
     def _publish(self, files: list[HistoryFile]) -> None:
         listed, _ = self._storage.list_dir(self._directory)

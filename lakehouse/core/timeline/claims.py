@@ -1,8 +1,8 @@
-"""Claims: at most one executor works on a plan, and an earlier one that wakes up late finds out.
+"""Claims: at most one executor completes a plan.
 
-Under the table lock an executor creates the next numbered file of `.hoodie/.staging/<instant>/claim-<n>`; before it
-completes the plan, again under the lock, its number must still be the highest. Whoever takes over a plan whose executor
-seems dead thereby fences it off, however long that one was suspended.
+An executor claims a plan under the table lock: it creates `.hoodie/.staging/<instant>/claim-<n>` with the next number,
+its fencing token. Before it completes the plan, again under the lock, its token must still be the highest. An executor
+that takes over the plan of an expired one gets a higher token, so the stale executor aborts, however late it resumes.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ _PREFIX = "claim-"
 
 
 def claim(env: Env, instant: str) -> int:
-    """Take the plan of `instant` over and return the number that says so; call under the table lock."""
+    """Claim the plan of `instant` and return the fencing token; call under the table lock."""
     number = _highest(env, instant) + 1
-    # Who lost the lock here and does not know it yet must not believe that the claim of its successor is its own.
+    # An executor that lost the lock at this point must not mistake the claim of its successor for its own.
     while not env.storage.create(_path(instant, number), lease_record(env, f"{instant}/{number}", 0)):
         number += 1
     return number
 
 
-def check_claim(env: Env, instant: str, number: int) -> None:
-    """Raise RetryableError if somebody took the plan over since; call under the table lock."""
-    if not holds_claim(env, instant, number):
+def check_claim(env: Env, instant: str, token: int) -> None:
+    """Raise RetryableError if another executor has claimed the plan since; call under the table lock."""
+    if not holds_claim(env, instant, token):
         raise RetryableError(
-            f"{env.storage.root}: the plan {instant} was taken over by another executor, which took this one for dead; "
-            "what this one wrote is not used",
+            f"{env.storage.root}: the plan {instant} was taken over by another executor because the lease of this one "
+            "had expired; the files that this executor wrote are not used",
             instant=instant,
         )
 
 
-def holds_claim(env: Env, instant: str, number: int) -> bool:
-    """Return whether nobody took the plan over since."""
-    return _highest(env, instant) == number
+def holds_claim(env: Env, instant: str, token: int) -> bool:
+    """Return whether the claim with this fencing token is still the newest one of the plan."""
+    return _highest(env, instant) == token
 
 
 def _highest(env: Env, instant: str) -> int:

@@ -1,15 +1,15 @@
-"""How far the clock of this host is off, measured against what keeps the lock, where that tells its time.
+"""Measure how far the clock of this host is wrong, against the clock of the system that keeps the lock.
 
-A lease is written by one clock and judged by another. A holder renews when a part of the lease has passed, so at any
-moment at least `lease - renewal` of it is left, and a host whose clock is ahead by more takes a living holder for
-expired. Two hosts may be off in opposite directions: each of them may be off by half of that.
+One host writes the expiry time of a lease, and another host compares it with its own clock. A holder renews its lease
+early, so at least `lease - renewal interval` of it is left at any moment. A host whose clock is ahead by more than that
+sees active leases as expired. Two hosts may be wrong in opposite directions, so each may be wrong by half of it.
 
     object store   Last-Modified of the lock after it was written, in whole seconds
     PostgreSQL     clock_timestamp()
-    elsewhere      local disks and SQLite go by this very clock; ZooKeeper and the metastore judge by their own alone
+    other          not measured: local disks and SQLite use this clock; ZooKeeper and the metastore use only their own
 
-A commit is not lost by skew: who lost the lock learns so (see `txn.late_commit`). Living writers would take each
-other's locks and roll each other back.
+Skew loses no commit, because a writer that lost the lock detects it (`late_commit`). But active writers would take over
+each other's locks and roll each other back.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _MEASURED_MS = 600_000
 
 
 def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
-    """Compare the clock, once in ten minutes for each lock that is held beside other writers.
+    """Compare the clocks, at most once in ten minutes for each lock, if there may be other writers.
 
-    Raises UserError if it is off by more than leases allow; logs a warning from half of that on.
+    Raises UserError if the clock is wrong by more than leases tolerate; logs a warning from half of that on.
     """
     now_ms, measured = env.clock.now_ms(), env.process_state.measured_clocks
     if not policy.many_writers or 0 <= now_ms - measured.get(lock.name, -_MEASURED_MS) < _MEASURED_MS:
@@ -37,7 +37,7 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
     try:
         skew_ms = lock.skew_ms()
     except RetryableError as error:
-        logger.info("%s: the time of what keeps the lock is not known: %s", lock.name, error)
+        logger.info("%s: the time of the lock provider is not known: %s", lock.name, error)
         return
     allowed_ms = allowed_skew_ms(lock)
     if skew_ms is not None and abs(skew_ms) * 2 > allowed_ms:
@@ -53,5 +53,5 @@ def check_clock(env: Env, policy: TransactionPolicy, lock: Lock) -> None:
 
 
 def allowed_skew_ms(lock: Lock) -> int:
-    """Return by how much the clock of one host may be off, in milliseconds."""
+    """Return by how much the clock of a host may be wrong, in milliseconds."""
     return (lock.lease_ms - lock.renew_ms) // 2

@@ -1,10 +1,12 @@
-"""Signs of life: who holds the lock or writes an instant, until when, and whether it is still there.
+"""Lease records: the owner of a lock or heartbeat, its expiry time, and whether the owner is still active.
 
-A note is JSON {"owner", "host", "pid", "boot", "namespace", "started", "until"}; `until` is UTC milliseconds, and what
-is between names the process (see `txn.processes`). A note of a dead process of this PID namespace, or one whose time is
-over, has no owner. A process that cannot be looked for from here, as one in another container or one that wrote no
-start time, is judged by the time alone. A note that does not parse was left by another implementation and is judged
-by nothing but its age where that is known; where it is not, it counts as alive.
+A lease record is JSON: {"owner", "host", "pid", "boot", "namespace", "started", "until"}. `until` is the expiry time in
+UTC milliseconds; the fields between identify the process (`lakehouse.core.system.processes`).
+
+    expiry time passed                                   expired
+    process of this PID namespace, no longer running     expired
+    process of another host or container                 active until the expiry time
+    record that does not parse (another implementation)  active until `expires_ms`; without it, always
 """
 
 from __future__ import annotations
@@ -17,27 +19,34 @@ from lakehouse.model.document import parse_json
 
 
 def lease_record(env: Env, owner: str, lease_ms: int) -> bytes:
-    """Return a note that claims something for `lease_ms` from this moment on."""
+    """Return a lease record of this process that expires in `lease_ms` milliseconds."""
     return json.dumps(
         {"owner": owner, **env.processes.current().record, "until": env.clock.now_ms() + lease_ms}
     ).encode()
 
 
 def is_active(env: Env, data: bytes, *, expires_ms: int | None = None, grace_ms: int = 0) -> bool:
-    """Return whether the owner of a note may still be at work; clocks of hosts may differ by `grace_ms`."""
+    """Return whether the owner of a lease record may still be active.
+
+    Args:
+        env: The environment that reads the record.
+        data: The record.
+        expires_ms: Expiry time of a record that does not parse, in UTC milliseconds; None: it never expires.
+        grace_ms: Tolerated difference between the clocks of hosts, in milliseconds.
+    """
     try:
-        claim = parse_json(data)
-        until, process = int(claim["until"]), ProcessId.from_record(claim)
+        record = parse_json(data)
+        until, process = int(record["until"]), ProcessId.from_record(record)
     except (ValueError, KeyError, TypeError, AttributeError):
         return expires_ms is None or env.clock.now_ms() <= expires_ms
     if env.clock.now_ms() > until + grace_ms:
         return False
-    me = env.processes.current()
-    return not me.is_comparable(process) or process == me or env.processes.is_running(process)
+    current = env.processes.current()
+    return not current.is_comparable(process) or process == current or env.processes.is_running(process)
 
 
 def owner_of(data: bytes) -> str | None:
-    """Return the owner named in a note, or None if it is not one of ours."""
+    """Return the owner that a lease record names, or None if the record does not parse."""
     try:
         return str(parse_json(data)["owner"])
     except (ValueError, KeyError, TypeError):

@@ -1,12 +1,12 @@
-"""Deleting files whose names come from metadata: markers, plans, publication state, listings. Each name is checked.
+"""Delete files whose names come from metadata (markers, plans, publication state, listings), after checking each name.
 
-    data files    relative, normalised, outside `.hoodie`, the name of a base file, log file, change log or partition
-                  metadata, not below a nested table, not reached through a symbolic link
-    leftovers     inside `.hoodie`, in one of the folders that hold nothing but what a writer leaves behind
+    data files       relative, normalised path outside `.hoodie`; name of a base file, log file, change log or partition
+                     metadata; not in a nested table and not reached through a symbolic link
+    leftover files   inside `.hoodie`, in a folder that contains only temporary files of writers
 
-A plan is checked as a whole before its first file goes: a plan with one refused name deletes nothing. Metadata may be
+A whole plan is checked before its first file is deleted; a plan with one refused name deletes nothing. Metadata may be
 damaged, or written by a party that must not reach files outside of its table. An architecture test lists the modules
-that may call the deleting verbs of storage themselves, each with the reason.
+that may call the delete functions of storage directly, each with the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakehouse.core.storage.protocol import Storage, is_temporary
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.instant import Action
 
-#: What holds nothing but leftovers: of one instant, or of a metadata table that was dropped.
+#: Paths of leftover files: those of one instant, or of a dropped metadata table.
 _LEFTOVERS = re.compile(
     r"\.hoodie/(?:"
     r"(?:\.temp|\.staging)/\d+/.+"
@@ -39,9 +39,10 @@ _LEFTOVERS = re.compile(
 def check_data_files(
     storage: Storage, paths: Iterable[str], source: str, *, written_by: str = "", unfinished: bool = False
 ) -> None:
-    """Raise CorruptTableError naming what `source` must not delete, if it names anything but data files of the table.
+    """Raise CorruptTableError if `source` names anything but data files of the table for deletion.
 
-    With `written_by` all base and log files must bear this instant: what undoes a write deletes no other's files.
+    With `written_by` all base and log files must have this instant in their names: a rollback deletes only files of
+    the write that it rolls back. With `unfinished` temporary names from a listing are accepted as well.
     """
     refused = refused_data_files(storage, paths, written_by=written_by, unfinished=unfinished)
     if not refused:
@@ -50,7 +51,7 @@ def check_data_files(
     more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
     raise CorruptTableError(
         f"{storage.root}: {source} names {path!r}{more} for deletion, but {why}. The metadata is damaged or forged, so "
-        "nothing of it is deleted. Find out who wrote it; then remove it, or delete the rest by hand.",
+        "nothing was deleted. Find out which process wrote it; then remove it, or delete the files by hand.",
         path=path,
         refused=sorted(refused),
     )
@@ -67,9 +68,9 @@ def delete_data_files(
 def refused_data_files(
     storage: Storage, paths: Iterable[str], *, written_by: str = "", unfinished: bool = False
 ) -> dict[str, str]:
-    """Return the paths that are no data files of the table, with the reason, in the order given.
+    """Return the paths that are not data files of the table, each with the reason, in the order of `paths`.
 
-    With `unfinished` temporary names, which a listing showed, are data files too.
+    See `check_data_files` for the arguments.
     """
     listed = list(paths)
     foreign = foreign_directories(storage, {path.rpartition("/")[0] for path in listed})
@@ -88,48 +89,48 @@ def check_partitions(storage: Storage, partitions: Iterable[str], source: str) -
         if why is not None:
             raise CorruptTableError(
                 f"{storage.root}: {source} names the partition {partition!r}, but {why}. The metadata is damaged or "
-                "forged, so nothing of it is carried out.",
+                "forged, so it is not executed.",
                 path=partition,
             )
 
 
 def check_instant(storage: Storage, requested: str, source: str) -> None:
-    """Raise CorruptTableError if what `source` calls an instant is no time: names of files are made of it."""
+    """Raise CorruptTableError if an instant of `source` is not a time: file names are built from it."""
     if not (requested.isascii() and requested.isdigit()):
         raise CorruptTableError(
-            f"{storage.root}: {source} names the instant {requested!r}, which is no time of a timeline. The metadata "
-            "is damaged or forged, so nothing of it is carried out.",
+            f"{storage.root}: {source} names the instant {requested!r}, which is not an instant time. The metadata "
+            "is damaged or forged, so it is not executed.",
             instant=requested,
         )
 
 
 def check_action(storage: Storage, action: str, source: str) -> None:
-    """Raise CorruptTableError if what `source` calls an action is none."""
+    """Raise CorruptTableError if an action of `source` does not exist."""
     if action not in tuple(Action):
         raise CorruptTableError(
-            f"{storage.root}: {source} names the action {action!r}, which there is none of. The metadata is damaged or "
-            "forged, so nothing of it is carried out.",
+            f"{storage.root}: {source} names the action {action!r}, which does not exist. The metadata is damaged or "
+            "forged, so it is not executed.",
             action=action,
         )
 
 
 def delete_leftovers(storage: Storage, paths: Iterable[str]) -> None:
-    """Delete what writers left in `.hoodie`; raise CorruptTableError and delete nothing if a path is something else."""
+    """Delete leftover files in `.hoodie`; raise CorruptTableError and delete nothing if a path is another file."""
     listed = list(paths)
     for path in listed:
         if not _is_leftover(path):
             raise CorruptTableError(
-                f"{storage.root}: {path!r} is not a leftover of a write, so it is not deleted, and nothing else was",
+                f"{storage.root}: {path!r} is not a leftover file of a write; nothing was deleted",
                 path=path,
             )
     storage.delete_many(listed)
 
 
 def foreign_directories(storage: Storage, directories: Iterable[str]) -> dict[str, str]:
-    """Return those directories of a local table that belong to something else, with the reason.
+    """Return the directories of a local table that do not belong to it, each with the reason.
 
-    A directory is foreign if it is reached through a symbolic link, or lies in a table of its own. On object stores
-    there are no links, and listings show nested tables.
+    These are directories reached through a symbolic link and directories of a nested table. Object stores have no
+    links, and their listings show nested tables.
     """
     if not storage.root.startswith("/"):
         return {}
@@ -137,7 +138,7 @@ def foreign_directories(storage: Storage, directories: Iterable[str]) -> dict[st
 
 
 def linked_directories(storage: Storage, directories: Iterable[str]) -> dict[str, str]:
-    """Return those directories of a local table that are reached through a symbolic link, with the reason."""
+    """Return the directories of a local table that are reached through a symbolic link, each with the reason."""
     return linked(storage.root, directories) if storage.root.startswith("/") else {}
 
 
@@ -149,7 +150,7 @@ def _refusal(path: str, written_by: str, unfinished: bool) -> str | None:
     if is_data_file(name):
         bears = instant_of(name)
         if written_by and bears not in (None, written_by):
-            return f"it was written by {bears}, and {written_by} is what is undone"
+            return f"it was written by {bears}, not by {written_by}, which is rolled back"
         return None
     if is_partition_metadata(name) or (unfinished and is_temporary(name)):
         return None
@@ -163,7 +164,7 @@ def _refused_folder(folder: str) -> str | None:
     if "\0" in folder or any(segment in ("", ".", "..") for segment in segments):
         return "this is not a plain path relative to the table"
     if HOODIE in segments:
-        return f"no data lies in {HOODIE}"
+        return f"{HOODIE} contains no data files"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Heartbeats: a write in flight says that it lives, in `.hoodie/.heartbeat/<instant>` (TL-7.1)."""
+"""Heartbeats: a pending write renews the file `.hoodie/.heartbeat/<instant>` while it is active (TL-7.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIRECTORY = ".hoodie/.heartbeat"
 
 
 class Heartbeat:
-    """Renews the heartbeat of one write from `start` to `stop`; a crash leaves it to expire."""
+    """Renews the heartbeat of one write from `start` to `stop`. After a crash the heartbeat expires."""
 
     def __init__(self, env: Env, policy: TransactionPolicy) -> None:
         self._env, self._policy = env, policy
@@ -25,7 +25,7 @@ class Heartbeat:
         self._timer: Timer | None = None
 
     def start(self, instant: str) -> None:
-        """Write the first sign of life of `instant`, then keep renewing it in the background."""
+        """Write the heartbeat of `instant`, and renew it in the background; delete that of an earlier instant."""
         if self._path:
             delete_leftovers(self._env.storage, [self._path])
         self._path = f"{_DIRECTORY}/{instant}"
@@ -35,24 +35,24 @@ class Heartbeat:
             self._timer = self._env.timers.every(seconds, self._renew_or_log, f"heartbeat-{instant}")
 
     def renew(self) -> None:
-        """Give a sign of life now."""
+        """Renew the heartbeat now."""
         self._beat()
 
     def stop(self) -> None:
-        """Stop renewing; the file stays until the write is tidied up."""
+        """Stop the renewals. The file stays until the write is cleaned up."""
         if self._timer is not None:
             self._timer.stop()
 
     def discard(self) -> None:
-        """Stop, and take the sign of life back: whatever the write left may be tidied up by anybody at once."""
+        """Stop the renewals and delete the heartbeat, so that other writers can clean up after this one at once."""
         self.stop()
-        # Once only: as soon as the instant is gone, too, its time may be that of another write.
+        # Delete only once: after the instant is gone, another write may get the same instant time.
         path, self._path = self._path, ""
         if path:
             try:
                 delete_leftovers(self._env.storage, [path])
             except LakehouseError as error:
-                logger.warning("heartbeat %s was not removed and expires by itself: %s", path, error)
+                logger.warning("heartbeat %s was not deleted and will expire: %s", path, error)
 
     def _beat(self) -> None:
         lease = self._policy.heartbeat_lease_ms
@@ -67,7 +67,7 @@ class Heartbeat:
 
 
 def active_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
-    """Return the instants whose writers may still be at work; an instant without a heartbeat is dead."""
+    """Return the instants with a valid heartbeat. A pending write without one has failed."""
     lease = policy.heartbeat_lease_ms
     files, _ = env.storage.list_dir(_DIRECTORY)
     active = set()
@@ -81,5 +81,5 @@ def active_writes(env: Env, policy: TransactionPolicy) -> frozenset[str]:
 
 
 def remove_heartbeat(env: Env, instant: str) -> None:
-    """Remove the heartbeat of a write that is over."""
+    """Delete the heartbeat of a write that has ended."""
     delete_leftovers(env.storage, [f"{_DIRECTORY}/{instant}"])

@@ -1,21 +1,21 @@
-"""A commit whose writer lost the lock between its last check and the create of the completed file.
+"""Settle a late commit: one whose writer lost the lock between its last check and creating the completed file.
 
-    writer A   check: ours   ...suspended for longer than the lease...   create   confirm: lost
-    writer B                 takes the lock, loads the timeline, commits
+    writer A   check: held   ...suspended for longer than the lease...   create   confirm: lost
+    writer B                 acquires the lock, loads the timeline, commits
 
-B did not see the commit of A. Where the lock is a file of a store that can compare it, A's create is refused (see
-`Storage.create_guarded`). Elsewhere the file exists, and A looks what happened before it says anything:
+B did not see the commit of A. If the storage can compare the lock in the same step, A's create is refused
+(`Storage.create_guarded`). Otherwise the file exists, and A determines what happened before it reports an outcome:
 
-    no other process had the lock meanwhile    the commit counts: the next holder of the lock sees it
-    others had it and completed nothing        it counts as well, once the lock is held again
-    the instant was rolled back or completed   the completed file is deleted, RetryableError: its files are gone
-    another instant completed                  CommitStateUnknownError names it: either may hide rows of the other
-    the lock or the timeline is out of reach   CommitStateUnknownError
+    no other process held the lock since           the commit is valid: the next holder of the lock sees it
+    others held it and completed nothing           the commit is valid once A holds the lock again
+    the instant was rolled back or completed       RetryableError; the completed file is deleted
+    another instant completed                      CommitStateUnknownError names it: either may hide rows of the other
+    the lock or the timeline cannot be reached     CommitStateUnknownError
 
-Files that are requested, and those that a rollback or an archive deletes from the timeline, are not covered: the lock
-is checked before them and nothing more.
+This does not cover requested files, nor the files that a rollback or an archive deletes from the timeline: the lock is
+only checked before those steps.
 
-A process that dies between the create and this look leaves the late commit: only a lease that is longer than any
+A process that crashes between the create and this check leaves the late commit. Only a lease that is longer than any
 suspension excludes that.
 """
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateCommit:
-    """A completed instant, the timeline on which it was decided, and the pending files that it had then."""
+    """A completed instant, the timeline of its conflict check, and the pending files that it had then."""
 
     instant: Instant
     before: Timeline
@@ -43,7 +43,7 @@ class LateCommit:
 
 
 class Store(Protocol):
-    """What of the timeline is needed here."""
+    """The functions of the timeline store that this module uses."""
 
     def load(self) -> Timeline: ...
     def pending_files(self, instant: Instant) -> list[Instant]: ...
@@ -53,7 +53,7 @@ class Store(Protocol):
 
 
 def confirm(store: Store, commit: LateCommit, lock: TableLock) -> None:
-    """Return if the commit counts; raise RetryableError or CommitStateUnknownError as the module tells."""
+    """Return if the commit is valid; else raise RetryableError or CommitStateUnknownError (module docstring)."""
     try:
         lock.confirm()
         return
@@ -70,7 +70,7 @@ def confirm(store: Store, commit: LateCommit, lock: TableLock) -> None:
                 store.withdraw(commit.instant)
             others = _others(commit, now)
     except LakehouseError as error:
-        raise _unknown(commit, failure, f"what others did meanwhile is not known: {error}") from error
+        raise _unknown(commit, failure, f"what other writers did since is not known: {error}") from error
     if undone:
         raise RetryableError(
             f"instant {requested}: the table lock was lost before the commit, and {undone}; the commit was withdrawn. "
@@ -78,11 +78,11 @@ def confirm(store: Store, commit: LateCommit, lock: TableLock) -> None:
             instant=requested,
         ) from failure
     if others:
-        raise _unknown(commit, failure, f"{', '.join(others)} came in between") from failure
+        raise _unknown(commit, failure, f"{', '.join(others)} committed in between") from failure
 
 
 def _undone(store: Store, commit: LateCommit, now: Timeline) -> str:
-    """Return how the instant was taken back before it was completed, or an empty text."""
+    """Return how the instant was rolled back or completed by another process, or an empty text."""
     ours = commit.instant
     for rollback in now.where(action=Action.ROLLBACK):
         is_new = commit.before.find(rollback.requested) is None
@@ -96,14 +96,14 @@ def _undone(store: Store, commit: LateCommit, now: Timeline) -> str:
 
 
 def _others(commit: LateCommit, now: Timeline) -> list[str]:
-    """Return instants that completed since the decision, or were requested as if the commit was not there."""
-    ours, known = commit.instant, _completed(commit.before)
+    """Return the instants that completed after the conflict check, or that were requested without seeing the commit."""
+    ours, completed_before = commit.instant, _completed(commit.before)
     return sorted(
         f"{instant.requested} ({instant.action})"
         for instant in now.instants
         if instant.key != ours.key
         and (
-            (instant.is_completed and instant.key not in known)
+            (instant.is_completed and instant.key not in completed_before)
             or (instant.requested >= ours.completion and commit.before.find(instant.requested) is None)
         )
     )
@@ -118,6 +118,6 @@ def _unknown(commit: LateCommit, failure: LakehouseError, reason: str) -> Commit
     requested = commit.instant.requested
     return CommitStateUnknownError(
         f"instant {requested} was committed after the table lock was lost ({failure}), and {reason}: rows of either "
-        "may be hidden. Compare the commits; to undo this one, roll it back; then run what is missing again",
+        "may be hidden. Compare the commits. To undo this one, roll it back. Then run the missing operation again",
         instant=requested,
     )

@@ -1,13 +1,13 @@
-"""What writers must agree on before any of them takes the lock: a store that can keep it, and which lock it is.
+"""Check, before the lock is acquired, that it excludes all writers of the table.
 
-conditions   Locks in files rest on compare and swap. A store that takes the condition of a write and ignores it (S3
-             before conditional puts, and copies of it) lets two writers in. So an object store is asked to break a
-             condition, once per process and table, before a lock that needs them is taken beside other writers. With
-             a lock kept elsewhere such a store will do: the timeline grows under the lock only, and all else that is
-             made if absent has a name that one writer uses, or content that all agree on.
-the lock     Writers under two locks exclude nobody. The first of many writers says in `.hoodie/shared_lock.json` which
-             lock it takes, and whoever takes another one is refused, services and single writers included. It is read
-             once per process, and again after a minute. Hudi's writers neither write nor read it.
+conditional writes   A lock in files needs compare-and-swap. A store that accepts a condition and ignores it (old
+                     S3-compatible stores) would admit two writers. Before such a lock is used beside other writers, a
+                     test write with a false condition is sent, once per process and table. With a lock kept elsewhere
+                     the store needs no conditions: instants are created under the lock only, and every other
+                     create-if-absent uses a name that only one writer uses, or content that all writers share.
+same lock            Writers that use different locks do not exclude each other. The first of many writers records its
+                     lock in `.hoodie/shared_lock.json`; every writer and service with another lock is refused. The
+                     file is read once per process and again after a minute. Hudi's writers ignore it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 logger = logging.getLogger(__name__)
 
 SHARED_LOCK = ".hoodie/shared_lock.json"
-#: Stores that are no services: create and swap are ours there, under locks of the operating system or of memory.
+#: Local storages. They implement create and swap under locks of the operating system or in memory.
 _OURS = ("/", "memory://")
 _PROBE_LEASE_MS = 60_000
 _COMPARED_MS = 60_000
-#: What a store says that knows no conditional writes: bad request, method not allowed, not implemented.
+#: Replies of stores without conditional writes: bad request, method not allowed, not implemented.
 _UNKNOWN_CONDITION = (400, 405, 501)
 
 
 def check_lock_compatibility(env: Env, policy: TransactionPolicy, name: str) -> None:
-    """Make sure that the lock called `name` excludes all writers of the table; call before it is taken.
+    """Check that the lock called `name` excludes all writers of the table; call before it is acquired.
 
-    Raises UserError for a store that cannot keep it, and for a table whose writers take another lock.
+    Raises UserError if the storage of the table cannot keep it, or if the writers of the table use another lock.
     """
     root = env.storage.root
     if policy.many_writers and policy.lock.registered.in_table_storage and not root.startswith(_OURS):
         if root not in env.process_state.conditional_storages:
             _prove_conditions(env, policy.lock.provider)
         env.process_state.conditional_storages.add(root)
-    # In the table itself the lock is the same one wherever the table is mounted.
+    # A lock inside the table is the same one under every path of the table.
     ours = f"{policy.lock.provider} {name.removeprefix(f'{root}/')}"
     now_ms, key, compared = env.clock.now_ms(), f"{root} {ours}", env.process_state.compared_locks
     if key in compared and 0 <= now_ms - compared[key] < _COMPARED_MS:
@@ -61,13 +61,13 @@ def _compare(storage: Storage, ours: str, *, record: bool) -> None:
         try:
             storage.create(SHARED_LOCK, json.dumps({"lock": ours}).encode())
         except (CommitStateUnknownError, RetryableError) as error:
-            # Others may write the same bytes, so who made the file does not matter, and what is there does.
+            # Other writers may write the same bytes, so only the content counts, not which request created it.
             logger.info("%s: %s", storage.root, error)
             failure = error
         theirs = _recorded(storage)
         if theirs is None:
             raise RetryableError(
-                f"{storage.root}: {SHARED_LOCK}, which tells the lock, was not written: {failure}; try again"
+                f"{storage.root}: {SHARED_LOCK}, which names the lock, was not written: {failure}; try again"
             ) from failure
     if theirs not in (None, ours):
         raise UserError(
@@ -92,9 +92,9 @@ def _recorded(storage: Storage) -> str | None:
 
 
 def _prove_conditions(env: Env, provider: str) -> None:
-    """Raise UserError if the store writes although the condition of the write does not hold, or knows no conditions.
+    """Raise UserError if the store ignores the condition of a write, or does not support conditions.
 
-    The object bears the name of an unfinished write: what a process killed here leaves is swept up like those.
+    The test object has the name of an unfinished write. If the process is killed here, cleanup deletes it like those.
     """
     storage = env.storage
     path = f".hoodie/{temporary_name('conditions', env.ids.uuid())}"
@@ -108,11 +108,13 @@ def _prove_conditions(env: Env, provider: str) -> None:
         if storage.replace_if(path, third, tag) is not None:
             raise _ignored(storage, provider, "If-Match")
     except CommitStateUnknownError as error:
-        raise RetryableError(f"{storage.root}: whether it keeps conditions is not known yet: {error}") from error
+        raise RetryableError(
+            f"{storage.root}: whether it honours conditional writes is not known yet: {error}"
+        ) from error
     except RequestRefusedError as error:
         if error.status in _UNKNOWN_CONDITION:
             raise UserError(
-                f"{storage.root} does not know conditional writes, without which no table is written here: {error}",
+                f"{storage.root} does not support conditional writes, which every table needs: {error}",
                 root=storage.root,
             ) from error
         raise
@@ -123,7 +125,7 @@ def _prove_conditions(env: Env, provider: str) -> None:
 def _ignored(storage: Storage, provider: str, condition: str) -> UserError:
     return UserError(
         f"{storage.root} ignores the condition {condition} of a write, so the lock "
-        f"hoodie.write.lock.provider={provider} would let several writers in. Keep the lock elsewhere: sqlalchemy, "
+        f"hoodie.write.lock.provider={provider} would admit several writers. Keep the lock elsewhere: sqlalchemy, "
         "zookeeper or hivemetastore; or write as the only writer, hoodie.write.concurrency.mode=SINGLE_WRITER",
         option="hoodie.write.lock.provider",
         root=storage.root,

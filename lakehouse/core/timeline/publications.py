@@ -1,9 +1,9 @@
-"""What is published of a table: one object, changed by compare and swap, so that nobody's change is lost.
+"""Publication state of a table: one object that is changed by compare-and-swap, so that no change is lost.
 
     .hoodie/.lakehouse/published/state.json                                          partitions, versions, signals
     .hoodie/.lakehouse/published/<database>.<table>/<partition>/<instant>/manifest   the files of one version
 
-A manifest that the object names pins its files: clean keeps them. Hudi neither reads nor lists this folder.
+A manifest that the object names pins its files, so clean retains them. Hudi neither reads nor lists this folder.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _READERS = 16
 
 
 def read_publications(env: Env) -> dict[str, Publication]:
-    """Return the publications of a table by `database.table`: one request."""
+    """Return `database.table` -> publication; one request."""
     return _read(env)[0]
 
 
 def change_publication(env: Env, target: str, change: Callable[[Publication], Publication]) -> Publication:
-    """Replace one publication by what `change` makes of it, and return that.
+    """Replace a publication by the result of `change`, and return it.
 
-    `change` may be called again, where another process was faster; what it returns unchanged is not written. Raises
-    RetryableError if others are first again and again.
+    `change` is called again if another process changed the state in between. An unchanged result is not written. Raises
+    RetryableError if other processes keep changing the state.
     """
     for number in range(_TRIES):
         found, tag = _read(env)
@@ -57,11 +57,11 @@ def change_publication(env: Env, target: str, change: Callable[[Publication], Pu
         if env.storage.replace_if(STATE, data, tag) is not None:
             return after
         env.clock.sleep(_PAUSE_S * (1 + number % 5))
-    raise RetryableError(f"{env.storage.root}: others change {STATE} all the time; run again", target=target)
+    raise RetryableError(f"{env.storage.root}: other processes keep changing {STATE}; run again", target=target)
 
 
 def manifest_path(target: str, partition: str, instant: str) -> str:
-    """Return where the manifest of one version of a partition is; its folder holds nothing else."""
+    """Return the path of the manifest of one version of a partition. Its folder contains nothing else."""
     return (
         f"{DIRECTORY}/{target}/{partition}/{instant}/manifest"
         if partition
@@ -80,9 +80,9 @@ def put_manifests(env: Env, files: dict[str, tuple[str, ...]]) -> None:
 
 
 def read_manifest(env: Env, path: str) -> tuple[str, ...] | None:
-    """Return the paths, in the table, of the files of a manifest; None if it was never written.
+    """Return the paths in the table of the files of a manifest; None if it does not exist.
 
-    Lines that lead elsewhere are left out: the table was copied from there, and its partitions stayed behind.
+    Lines with other locations are skipped: the table was copied from there without its published partitions.
     """
     try:
         lines = decode_manifest(env.storage.get(path))
@@ -93,7 +93,7 @@ def read_manifest(env: Env, path: str) -> tuple[str, ...] | None:
 
 
 def pinned_paths(env: Env, manifests: Iterable[str]) -> frozenset[str]:
-    """Return the files that manifests pin."""
+    """Return the paths of the files that some manifests pin."""
     with ThreadPoolExecutor(_READERS) as pool:
         found = list(pool.map(lambda path: read_manifest(env, path), sorted(manifests)))
     return frozenset(path for paths in found if paths is not None for path in paths)
@@ -102,16 +102,16 @@ def pinned_paths(env: Env, manifests: Iterable[str]) -> frozenset[str]:
 def delete_manifest(env: Env, target: str, manifest: str) -> None:
     """Delete a manifest of the publication `target`; raise CorruptTableError for any other path."""
     if not is_manifest(target, manifest):
-        raise CorruptTableError(f"{env.storage.root}: {manifest!r} is no manifest of {target}", path=manifest)
+        raise CorruptTableError(f"{env.storage.root}: {manifest!r} is not a manifest of {target}", path=manifest)
     files, _ = env.storage.list_dir(manifest.rpartition("/")[0])
     ours = (manifest.rpartition("/")[2], SUCCESS)
     env.storage.delete_many([file.path for file in files if file.name in ours or is_temporary(file.name)])
 
 
 def delete_copy(place: Storage, folder: str) -> tuple[str, ...]:
-    """Delete the files of a copy; return what else lies in its folder, which is not ours to delete.
+    """Delete the files of a copy, and return the other entries of its folder, which are not deleted.
 
-    Raises CorruptTableError for a folder that no copy has.
+    Raises CorruptTableError for a folder that cannot belong to a copy.
     """
     if not is_copy(folder):
         raise CorruptTableError(f"{place.root}: {folder!r} is not the folder of a copy", path=folder)
@@ -123,12 +123,12 @@ def delete_copy(place: Storage, folder: str) -> tuple[str, ...]:
 
 
 def pin_id(manifest: str) -> str:
-    """Return a short name of a manifest, without commas and the like."""
+    """Return a short id of a manifest, in letters and digits."""
     return hashlib.blake2b(manifest.encode(), digest_size=8).hexdigest()
 
 
 def url_of(storage: Storage, path: str) -> str:
-    """Return the URL under which Hadoop's file systems know a file of a store (`""`: its root)."""
+    """Return the URL of a file of a storage for Hadoop's file systems; `""` stands for the root."""
     native = storage.native(path)
     return native if "://" in native else f"file://{native}"
 

@@ -1,9 +1,9 @@
-"""The table lock: held for the drawing of an instant time and for the commit, never while data is written.
+"""The table lock: held while an instant is created or completed, not while data is written.
 
-`table_lock` is the one door. Threads of one process queue in memory first; the lock among processes is kept by the
-provider that `hoodie.write.lock.provider` names (see `lakehouse.core.timeline.locks`). While the lock is held, a
-thread prolongs the lease, so a lease may be shorter than the work; a holder that was suspended for longer than its
-lease learns so from `check`, right before the act that the lock protects.
+`table_lock` acquires it. Threads of one process queue in memory first. Between processes, the provider that
+`hoodie.write.lock.provider` names keeps the lock (`lakehouse.core.timeline.locks`). A timer renews the lease while the
+lock is held, so the work may take longer than the lease. A process that was suspended for longer than its lease loses
+the lock; `check`, called right before the protected step, detects this.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
 
-#: First and longest pause between two looks at a lock: on disks, where a look costs next to nothing, and at stores and
-#: servers, where it is a request.
+#: First and longest pause between two tries to acquire the lock. Local disks are polled more often: a try on an object
+#: store or a server is a request.
 _NEAR_POLL_SECONDS = (0.02, 0.06)
 _FAR_POLL_SECONDS = (0.05, 0.5)
 _POLL_GROWTH = 1.1
-#: A renewal may come between two looks at the lock, and is rare.
+#: A renewal may change the lock between reading its version and using it. This is rare.
 _GUARDED_TRIES = 3
 
 
 @contextmanager
 def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
-    """Hold the table lock; raise RetryableError naming the holder if it is not free within the wait time.
+    """Hold the table lock for the time of a block.
 
-    Raises UserError where this lock cannot exclude the other writers of the table (see `lock_compatibility`).
+    Raises RetryableError naming the holder if the lock is not free within the wait time. Raises UserError if the lock
+    of this policy does not exclude the other writers of the table (see `lock_compatibility`).
     """
     local = env.process_state.thread_lock(env.storage.root)
-    # One wait time for both queues.
+    # The wait time covers both queues.
     deadline_ms = env.clock.now_ms() + policy.lock.wait_ms
     if not local.acquire(timeout=policy.lock.wait_ms / 1000):
         raise RetryableError(
@@ -62,7 +63,7 @@ def table_lock(env: Env, policy: TransactionPolicy) -> Iterator[TableLock]:
 
 
 class TableLock:
-    """The lock as its holder sees it, for one acquisition. `token` is above those of all holders before."""
+    """One acquisition of the table lock. `token` is its fencing token, greater than all earlier ones."""
 
     def __init__(self, env: Env, policy: TransactionPolicy) -> None:
         self._env, self._policy = env, policy
@@ -72,18 +73,18 @@ class TableLock:
 
     @property
     def name(self) -> str:
-        """Return what messages call the lock."""
+        """Return the name of the lock in messages."""
         return self._lock.name
 
     def acquire(self, deadline_ms: int | None = None) -> None:
-        """Wait for the lock until the deadline (default: one wait time) and take it.
+        """Wait for the lock until the deadline (default: one wait time from now) and acquire it.
 
-        A lock whose holder died is taken over. A fault of what keeps the lock, such as a full disk, is raised at once.
+        An expired lock is taken over. An error of the provider, such as a full disk, is raised at once.
         """
         deadline = deadline_ms or self._env.clock.now_ms() + self._policy.lock.wait_ms
         is_near = self._policy.lock.registered.in_table_storage and "://" not in self._env.storage.root
         pause, longest = _NEAR_POLL_SECONDS if is_near else _FAR_POLL_SECONDS
-        # A clock that is set back must not prolong the wait, so what was slept counts, too.
+        # The pauses count as well, because a clock that is set back must not prolong the wait.
         left_s = (deadline - self._env.clock.now_ms()) / 1000
         while isinstance(answer := self._ask(), Held):
             if self._env.clock.now_ms() > deadline or left_s < 0:
@@ -102,21 +103,21 @@ class TableLock:
         try:
             return self._lock.try_acquire()
         except TableBusyError as error:
-            return Held(f"nobody for sure, since what keeps it is busy: {error}")
+            return Held(f"an unknown holder, because the provider is busy: {error}")
 
     def check_clock(self) -> None:
-        """Raise UserError if the clock of this host is off by more than leases allow; call while the lock is held."""
+        """Raise UserError if this host's clock is wrong by more than leases tolerate; call while the lock is held."""
         check_clock(self._env, self._policy, self._lock)
 
     def check(self) -> None:
-        """Raise RetryableError unless the lock is still ours: call right before what it protects."""
+        """Raise RetryableError if the lock was lost; call right before the step that it protects."""
         self._lock.check()
 
     def create(self, path: str, data: bytes) -> bool | None:
-        """Create a file of the table in one act with the proof that the lock is ours; return as `Storage.create` does.
+        """Create a file of the table in one atomic step with the check that the lock is still held.
 
-        None: nothing was done, because the lock is not kept where the store can compare it. Raises RetryableError if
-        the lock was lost; then nothing was created.
+        Returns like `Storage.create`; None if the storage cannot compare the lock in the same step, in which case
+        nothing was created. Raises RetryableError if the lock was lost; nothing was created then either.
         """
         for number in range(_GUARDED_TRIES):
             guard = self._lock.guard(reread=number > 0)
@@ -125,13 +126,13 @@ class TableLock:
             made = self._env.storage.create_guarded(path, data, *guard)
             if made is not None:
                 return made
-            # Another version of the lock: a renewal of ours, or a new holder, which reading it again tells.
+            # The version of the lock changed: by a renewal, or by a new holder. Reading it again shows which.
         raise RetryableError(f"{self.name}: the table lock changed {_GUARDED_TRIES} times; nothing was committed")
 
     def confirm(self) -> None:
-        """Raise RetryableError if another process may have had the lock since it was taken.
+        """Raise RetryableError if another process may have held the lock since this acquisition.
 
-        A lease that is over and was not taken over is renewed: who takes the lock later sees what was done before.
+        An expired lease that was not taken over is renewed: the next holder then sees everything done before.
         """
         try:
             self._lock.check()
@@ -142,7 +143,7 @@ class TableLock:
 
     @contextmanager
     def reacquire(self) -> Iterator[TableLock]:
-        """Take the lock again after it was lost, with another fencing token."""
+        """Acquire the lock again after it was lost, with a new fencing token."""
         lock = TableLock(self._env, self._policy)
         try:
             lock.acquire()
@@ -151,7 +152,7 @@ class TableLock:
             lock.release()
 
     def release(self) -> None:
-        """Give the lock back if it is still ours. What was done under it stands, so a failure here is only logged."""
+        """Release the lock if it is still held. The protected steps are done by then, so a failure is only logged."""
         self._stop_renewal()
         for last_try in (False, True):
             try:
@@ -159,7 +160,7 @@ class TableLock:
                 return
             except LakehouseError as error:
                 if last_try:
-                    logger.warning("%s: the lock was not released and expires by itself: %s", self._lock.name, error)
+                    logger.warning("%s: the lock was not released and will expire: %s", self._lock.name, error)
 
     def _stop_renewal(self) -> None:
         if self._renewal is not None:
@@ -174,7 +175,7 @@ class TableLock:
 
 
 def open_lock(env: Env, policy: LockPolicy) -> Lock:
-    """Return the lock of the provider that the policy names; raise UserError if its package is not installed."""
+    """Return the lock of the chosen provider; raise UserError if the package of its client is not installed."""
     extra = policy.registered.extra
     try:
         # A provider's client takes longer to import than a commit takes, so only the chosen one is imported.

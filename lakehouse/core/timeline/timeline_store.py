@@ -1,7 +1,8 @@
-"""The timeline's pen: reading instants, drawing times, and the three files of every action (TL-3).
+"""Read the timeline, choose instant times, and create the three files of every action (TL-3).
 
 <t>.<action>.requested  ->  <t>.inflight  ->  <t>_<c>.<action>
-each made by create-if-absent; the last one is the commit
+
+Each file is created if absent. The last one is the commit.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import WRITE_ACTIONS, Action, Instant, State, Timeline
 
 _READERS = 8
-#: How many archived writes are decoded at a time, and how many characters of what they say are kept.
+#: Archived writes that are decoded at a time, and characters of their extra metadata that are cached.
 _EXTRAS_AT_ONCE, _EXTRAS_KEPT = 64, 32 * 1024 * 1024
-#: What may happen while a restore is pending.
+#: Actions that are allowed while a restore is pending.
 _UNDOING = (Action.ROLLBACK, Action.RESTORE)
 
 
@@ -43,19 +44,19 @@ class TimelineStore:
         self._archived: set[str] = set()
         self._extras: dict[tuple[str, str], str] = {}
         self._extras_size = 0
-        # What the names of the last listing stand for: the next one has most of them again.
+        # File name -> instant of the last listing. The next listing has most of the names again.
         self._parsed: dict[str, Instant | None] = {}
         self._timeline = Timeline()
         history = config.raw.get("hoodie.timeline.history.path", "history")
-        #: The archived timeline; that of layout 1 is not read.
+        #: The archived timeline. None for layout 1, whose archive is not read.
         self.archived_timeline = (
             None if config.layout == 1 else ArchivedTimeline(env.storage, f"{self._directory}/{history}")
         )
-        #: Files of the timeline that had no name yet when it was loaded last: of somebody at work, or killed at it.
+        #: Temporary files of the timeline in the last listing: of an active process, or left by a killed one.
         self.unfinished: tuple[FileInfo, ...] = ()
 
     def load(self) -> Timeline:
-        """Return the timeline as it is on storage: one listing."""
+        """Return the timeline as it is on storage; one listing."""
         names = self._env.storage.list_names(self._directory)
         self.unfinished = ()
         if any(is_temporary(name) for name in names if name[0] == "."):
@@ -68,7 +69,7 @@ class TimelineStore:
         return self._timeline
 
     def commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
-        """Return completed instants with their metadata, in the order given."""
+        """Return completed instants with their metadata, in the order of `instants`."""
         wanted = list(instants)
         missing = [instant for instant in wanted if self._path(instant) not in self._commits]
         if len(missing) > 1:
@@ -78,27 +79,27 @@ class TimelineStore:
         return [(instant, self.commit(instant)) for instant in wanted]
 
     def known_commits(self, instants: Iterable[Instant]) -> list[tuple[Instant, CommitMetadata]]:
-        """Return those of some completed instants whose metadata was read before; asks storage for nothing."""
+        """Return the completed instants whose metadata was read before, with it; sends no request."""
         found = ((instant, self._commits.get(self._path(instant))) for instant in instants)
         return [(instant, metadata) for instant, metadata in found if metadata is not None]
 
     def commit(self, instant: Instant) -> CommitMetadata:
-        """Return the metadata of one completed commit, deltacommit or replacecommit, archived ones included.
+        """Return the metadata of a completed commit, deltacommit or replacecommit, which may be archived.
 
-        Raises RetryableError if it was rolled back since its timeline was loaded.
+        Raises RetryableError if it was rolled back after the timeline was loaded.
         """
         path = self._path(instant)
         if path not in self._commits and not self._fetch(instant):
             self._fetch_archived([instant])
             if path not in self._commits:
                 raise RetryableError(
-                    f"{self._env.storage.root}: {instant.requested} was rolled back or archived meanwhile; run again",
+                    f"{self._env.storage.root}: {instant.requested} was rolled back or archived in between; run again",
                     instant=instant.requested,
                 )
         return self._commits[path]
 
     def _fetch(self, instant: Instant) -> bool:
-        """Read the metadata of a commit; False if it is not on the timeline any more."""
+        """Read the metadata of a commit; return False if it is no longer on the active timeline."""
         path = self._path(instant)
         try:
             self._commits[path] = decode_commit(self._env.storage.get(path))
@@ -119,7 +120,7 @@ class TimelineStore:
     def archived(
         self, *, requested_from: str = "", requested_up_to: str | None = None, completed_after: str = ""
     ) -> Timeline:
-        """Return the archived writes within these bounds, the upper one inclusive; reads times alone, and lazily."""
+        """Return the archived writes within these bounds, the upper one inclusive; only their times are read."""
         if self.archived_timeline is None:
             return Timeline()
         found = self.archived_timeline.instants(
@@ -132,9 +133,9 @@ class TimelineStore:
     def archived_commits(
         self, instants: Sequence[Instant], containing: str = ""
     ) -> list[tuple[Instant, CommitMetadata]]:
-        """Return archived writes with their metadata, in the order given, if it holds the text `containing`.
+        """Return archived writes whose metadata contains the text `containing`, with it, in the order of `instants`.
 
-        They are read anew each time: an archive may be large.
+        They are read again by each call, because an archive may be too large to cache.
         """
         if self.archived_timeline is None:
             return []
@@ -143,9 +144,9 @@ class TimelineStore:
         return [(instant, decode_commit(found.metadata)) for instant, found in pairs if found and found.metadata]
 
     def archived_extras(self, requested: Iterable[str], key: str) -> dict[str, str]:
-        """Return the extra metadata `key` of archived writes by requested time; those without it are left out.
+        """Return requested time -> extra metadata `key` of archived writes; writes without the key are skipped.
 
-        Values that were read are kept, up to a bound of their size: readers ask for the same ones again and again.
+        Values are cached up to a size, because readers need the same ones repeatedly.
         """
         wanted = list(requested)
         missing = [time for time in wanted if (key, time) not in self._extras]
@@ -171,7 +172,7 @@ class TimelineStore:
             self._extras.update(((key, time), value) for time, value in values.items())
 
     def archived_actions(self, action: Action, after: str) -> list[ArchivedAction]:
-        """Return the archived actions of one kind that were requested after a time, with what they hold."""
+        """Return the archived actions of one kind that were requested after a time, with their metadata."""
         if self.archived_timeline is None:
             return []
         found = [
@@ -182,15 +183,15 @@ class TimelineStore:
         return list(self.archived_timeline.actions(instant.requested for instant in found).values())
 
     def pending_files(self, instant: Instant) -> list[Instant]:
-        """Return the states before completion that an instant has files of, as of the last load, in their order."""
+        """Return an instant in each pending state that it has a file of, as of the last load, in order."""
         found = [known for known in self._parsed.values() if known is not None and known.key == instant.key]
         return sorted((known for known in found if not known.is_completed), key=lambda known: known.state)
 
     def remove_archived(self, instants: Iterable[Instant], check: Callable[[], None]) -> None:
-        """Delete the files of completed instants that are in the archive, from the oldest on; call under the lock.
+        """Delete the files of archived completed instants, the oldest first; call under the lock.
 
-        Their pending files go first, or a completed action would look like a pending one. Then one completed file goes
-        after the other, so that no reader finds an older instant where a younger one is gone.
+        Pending files are deleted first: without its completed file, an action with pending files would look pending.
+        Completed files are deleted one by one, so that no reader sees an older instant without a newer one.
         """
         gone = sorted(instants, key=lambda instant: instant.requested)
         check()
@@ -200,27 +201,30 @@ class TimelineStore:
             self._env.storage.delete(self._path(instant))
 
     def read(self, instant: Instant, state: State) -> bytes | None:
-        """Return the content of the file of one state, or None if it is absent."""
+        """Return the content of the file of an instant in one state, or None if it does not exist."""
         try:
             return self._env.storage.get(self._path(replace(instant, state=state)))
         except NotFoundError:
             return None
 
     def new_instant_time(self, timeline: Timeline) -> str:
-        """Return a time above everything on the timeline; call under the lock, create its file before releasing it."""
+        """Return an instant time greater than all on the timeline.
+
+        Call under the lock, and create the file of the instant before releasing it.
+        """
         now = self.time_text(self._env.clock.now_ms())
         latest = timeline.latest_time()[:17]
         return now if now > latest else _next(latest)
 
     def time_text(self, now_ms: int) -> str:
-        """Return a time, in UTC milliseconds, as the timeline spells it: 17 digits in the table's zone."""
+        """Return a time in UTC milliseconds as the timeline writes it: 17 digits in the time zone of the table."""
         moment = datetime.fromtimestamp(now_ms / 1000, UTC)
         if self._config.timezone != "UTC":
             moment = moment.astimezone()
         return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
 
     def refuse_during_restore(self, timeline: Timeline) -> None:
-        """Raise RetryableError naming the restore that is pending, if there is one: only it may go on."""
+        """Raise RetryableError that names the pending restore, if there is one: only the restore may continue."""
         restore = timeline.pending_restore()
         if restore is None:
             return
@@ -228,8 +232,8 @@ class TimelineStore:
         target = decode_restore_plan(plan).target if plan else None
         root = self._env.storage.root
         raise RetryableError(
-            f"{root}: the restore {restore.requested} to {target} is not finished; wait for it, or if it died finish "
-            f"it with `lakehouse restore run --table {root} --to {target}`",
+            f"{root}: the restore {restore.requested} to {target} is not finished; wait for it, or if it failed, "
+            f"finish it with `lakehouse restore run --table {root} --to {target}`",
             instant=restore.requested,
             target=target,
         )
@@ -237,9 +241,10 @@ class TimelineStore:
     def request(
         self, timeline: Timeline, action: Action, data: bytes, announce: Callable[[str], None] = lambda _: None
     ) -> Instant:
-        """Create the requested file of a new instant under a fresh time; `announce` is told the time just before.
+        """Create the requested file of a new instant, and return the instant.
 
-        Raises RetryableError while a restore is pending, unless the instant undoes something itself.
+        `announce` is called with the instant time before the file is created. Raises RetryableError while a restore is
+        pending, unless the action is a rollback or a restore.
         """
         if action not in _UNDOING:
             self.refuse_during_restore(timeline)
@@ -248,30 +253,30 @@ class TimelineStore:
             announce(instant.requested)
             if self._create(instant, data):
                 return instant
-            # Somebody without our lock took the time: leave it to them and go on above it.
+            # A process without this lock used the time. Continue with a greater one.
             timeline = Timeline((*timeline.instants, instant))
 
     def start(self, instant: Instant, data: bytes) -> Instant:
-        """Create the inflight file."""
+        """Create the inflight file, and return the instant in that state."""
         inflight = replace(instant, state=State.INFLIGHT)
         self._create(inflight, data)
         return inflight
 
     def complete(self, instant: Instant, timeline: Timeline, data: bytes, lock: TableLock) -> Instant:
-        """Create the completed file: after this line the action is true. Call under `lock`, right after its check.
+        """Create the completed file, which commits the action. Call under `lock`, right after its check.
 
-        Where the store allows it, the file is created in one act with the proof that the lock is ours. Elsewhere the
-        lock is checked again afterwards (see `txn.late_commit`).
+        If the storage supports it, the file is created in one atomic step with the check of the lock. Otherwise the
+        lock is checked again afterwards (`late_commit`).
 
-        Raises RetryableError if the instant was rolled back meanwhile or the lock was lost before. Raises
+        Raises RetryableError if the instant was rolled back in between or the lock was lost before. Raises
         CommitStateUnknownError if the reply was lost and reading back did not settle it, or if the lock was lost and
-        others committed meanwhile.
+        other writers committed in between.
         """
         if instant.action not in _UNDOING:
             self.refuse_during_restore(timeline)
         current = timeline.current(instant)
         if current is None or current.is_completed:
-            state = "completed by somebody else" if current else "rolled back by another writer"
+            state = "completed by another executor" if current else "rolled back by another writer"
             raise RetryableError(
                 f"instant {instant.requested} was {state}; run the operation again", instant=instant.requested
             )
@@ -285,18 +290,18 @@ class TimelineStore:
             made = lock.create(path, data)
             if made is None:
                 is_guarded = False
-                # A completed commit names files that nobody else wrote, so its bytes are ours alone.
+                # A completed commit names files that only this write created, so its bytes are unique.
                 return self._env.storage.create(path, data, unique=True)
             return made
 
         if not self._create(moved, data, create):
-            raise CommitStateUnknownError(f"{self._path(moved)} exists already; look at the timeline before acting")
+            raise CommitStateUnknownError(f"{self._path(moved)} exists already; inspect the timeline before acting")
         if not is_guarded:
             confirm(self, LateCommit(instant=moved, before=timeline, pending=pending), lock)
         return moved
 
     def rollback_target(self, rollback: Instant) -> str | None:
-        """Return the instant that a rollback takes back, or None if its plan is gone or empty."""
+        """Return the instant that a rollback rolls back, or None if its plan is missing or empty."""
         data = self.read(rollback, State.REQUESTED)
         if not data:
             return None
@@ -304,11 +309,11 @@ class TimelineStore:
         return decode_rollback_plan(data, base_path=self._env.storage.root, table_version=version).target
 
     def withdraw(self, instant: Instant) -> None:
-        """Delete the completed file of an instant that others undid before it was created; call under the lock."""
+        """Delete the completed file of an instant that was rolled back before it completed; call under the lock."""
         self._env.storage.delete_many([self._path(instant)])
 
     def completions(self, instant: Instant) -> list[Instant]:
-        """Return the completed files of an instant as of the last load: more than one after a lost lock."""
+        """Return an instant for each of its completed files as of the last load; several exist after a lost lock."""
         return [known for known in self._parsed.values() if known and known.key == instant.key and known.is_completed]
 
     def remove_pending(self, instant: Instant) -> None:
@@ -318,30 +323,30 @@ class TimelineStore:
             self._env.storage.delete_many([self._path(replace(instant, state=state))])
 
     def revert(self, instant: Instant, action: Action, *, check: Callable[[], None] = lambda: None) -> Instant:
-        """Make a completed instant pending again, as an `action`; from this line on it is not true any more.
+        """Make a completed instant pending again, as an `action`; its commit is no longer visible afterwards.
 
-        A commit may have been a compaction, so the pending name is not that of the completed file. Call under the lock,
-        which `check` looks at right before the completed file is deleted.
+        A commit may have been a compaction, so the action of the pending file can differ. Call under the lock, which
+        `check` verifies right before the completed file is deleted.
         """
         inflight = replace(instant, state=State.INFLIGHT, action=action, completed=None)
-        # Without a pending file nobody would know any more that its data files belong to nothing.
+        # Without a pending file, later cleanup would not find the data files of the instant.
         self._create(inflight, b"")
         check()
         self._env.storage.delete_many([self._path(instant)])
         return inflight
 
     def delete_inflight(self, instant: Instant) -> None:
-        """Delete the inflight file of a plan that somebody began to carry out; the plan stays."""
+        """Delete the inflight file of a plan that an executor started; the plan stays."""
         self._env.storage.delete_many([self._path(replace(instant, state=State.INFLIGHT))])
 
     def remove(self, instant: Instant) -> None:
-        """Delete all files of an instant that has no data: a rollback, a savepoint."""
+        """Delete all files of an instant without data files, such as a rollback or a savepoint."""
         if instant.is_completed:
             self._env.storage.delete_many([self._path(instant)])
         self.remove_pending(instant)
 
     def remove_unfinished(self, requested: str) -> None:
-        """Delete what a process killed in the middle of a file of this instant left under temporary names."""
+        """Delete the temporary files that a killed process left for this instant."""
         files, _ = self._env.storage.list_dir(self._directory)
         unfinished = [file.path for file in files if is_temporary(file.name) and file.name.startswith(f".{requested}")]
         self._env.storage.delete_many(unfinished)
@@ -354,18 +359,18 @@ class TimelineStore:
             return self._settle(instant, data, error)
 
     def _settle(self, instant: Instant, data: bytes, lost: LakehouseError) -> bool:
-        """Return whether `instant` was created although the reply was lost; raise if its file is absent."""
+        """Return whether `instant` was created although the reply was lost; raise if its file does not exist."""
         try:
             found = self.read(instant, instant.state)
         except LakehouseError as error:
             if instant.is_completed:
                 raise CommitStateUnknownError(
-                    f"{self._path(instant)} may or may not exist: {lost}. Look at the timeline before acting."
+                    f"{self._path(instant)} may or may not exist: {lost}. Inspect the timeline before acting."
                 ) from error
             raise
         if found is None:
             raise lost
-        # The time of a pending instant was drawn under the lock, so a file that is there is the one just written.
+        # The time of a pending instant was chosen under the lock, so an existing file is the one just written.
         return found == data or not instant.is_completed
 
     def _path(self, instant: Instant) -> str:
@@ -373,7 +378,7 @@ class TimelineStore:
 
 
 def _furthest(found: Iterable[Instant | None]) -> Timeline:
-    """Return each instant in the furthest of the states that it has a file of."""
+    """Return each instant in the latest state that it has a file of."""
     furthest: dict[tuple[str, Action], Instant] = {}
     for instant in found:
         if instant is None:

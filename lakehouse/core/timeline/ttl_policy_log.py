@@ -1,16 +1,16 @@
-"""The ttl rules of a table, edited by anybody at any time without loss: a log that only grows, and a base.
+"""The policy log: the ttl rules of a table as a log of edits that only grows, and a base that summarises it.
 
     .hoodie/.lakehouse/ttl/log/000000000001.json    set    region=*   30 days
                                000000000002.json    remove region=*
     .hoodie/.lakehouse/ttl/base.json                the rules after edit 1
 
-edit   the next number, made by create-if-absent; who finds it taken goes on to the one after it
-read   the base, then one number after the other until there is none
-fold   the base anew by compare and swap, a few dozen edits at a time; who loses leaves it to the winner
+edit   create the file of the next number if it is absent; if it exists, try the number after it
+read   the base, then the edits in order until a number is missing
+fold   rewrite the base by compare-and-swap after a few dozen edits; if another process was faster, its base stays
 
-A number is never free again, for edits are never deleted: else an editor that slept between reading the base and its
-create could take a number that the base is past already, and nobody would read its edit. So the log is also the
-history of the rules. Hudi neither reads nor lists this folder.
+Concurrent edits are not lost. Edits are never deleted, so a number is never reused: a suspended editor that had read an
+old base could otherwise create a number before the base, which no reader reads. The log is therefore also the history
+of the rules. Hudi neither reads nor lists this folder.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ _FOLD_AFTER = 32
 
 
 def edit_path(number: int) -> str:
-    """Return where the edit of this number is."""
+    """Return the path of the edit with this number."""
     return f"{DIRECTORY}/log/{number:012d}.json"
 
 
 def read_rules(env: Env) -> tuple[TtlRule, ...]:
-    """Return the rules as they are now, in the order in which they were set."""
+    """Return the current rules in the order in which they were set."""
     return _read(env)[0].rules
 
 
 def set_rule(env: Env, rule: TtlRule) -> int:
-    """Set a rule, in place of one with its id; return the number of the edit. Raises UserError for a reserved id."""
+    """Set a rule, replacing one with the same id; return the number of the edit. Raises UserError for a reserved id."""
     if rule.id == TABLE_RULE:
-        raise UserError(f"{TABLE_RULE!r} names the rule that the table's options make; give this one another id")
+        raise UserError(f"{TABLE_RULE!r} is the id of the rule that the options of the table define; choose another id")
     return _append(env, TtlEdit(edit_id=env.ids.uuid(), at_ms=env.clock.now_ms(), rule=rule))
 
 
 def remove_rule(env: Env, rule_id: str) -> int:
-    """Remove a rule; return the number of the edit. Raises UserError if there is no rule of this id now."""
+    """Remove a rule; return the number of the edit. Raises UserError if no rule has this id."""
     known = [rule.id for rule in read_rules(env)]
     if rule_id not in known:
         listed = ", ".join(known) or "none"
@@ -68,7 +68,7 @@ def remove_rule(env: Env, rule_id: str) -> int:
 
 
 def fold_rules(env: Env) -> bool:
-    """Bring the base up to the last edit; False if there was nothing to fold or somebody else folds."""
+    """Fold all edits into the base; return False if there were none or another process did it first."""
     found, tag, folded = _read(env)
     if found.up_to == folded:
         return False
@@ -85,13 +85,13 @@ def _append(env: Env, edit: TtlEdit) -> int:
         try:
             fold_rules(env)
         except LakehouseError as error:
-            # The edit is there; the base only makes reading shorter.
+            # The edit is stored; the base only makes reading faster.
             logger.warning("%s: the ttl rules were not folded yet: %s", env.storage.root, error)
     return number
 
 
 def _read(env: Env) -> tuple[TtlBase, str | None, int]:
-    """Return the rules after all edits, the tag of the base, and the number up to which the base has them."""
+    """Return the rules after all edits, the tag of the base, and the number of the last edit in the base."""
     storage = env.storage
     try:
         data, tag = storage.get_tagged(BASE)

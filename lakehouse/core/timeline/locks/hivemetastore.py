@@ -1,8 +1,8 @@
-"""The lock of a table in the Hive Metastore, exclusive, as Hudi's HiveMetastoreBasedLockProvider takes it.
+"""Lock provider `hivemetastore`: an exclusive lock of a Hive Metastore, like Hudi's HiveMetastoreBasedLockProvider.
 
-The metastore keeps a queue of requests by their numbers, which only grow: the number is the token. A request whose
-holder gives no sign of life is dropped by the metastore after its own `hive.txn.timeout` (300 s), where its reaper runs
-(`hive.compactor.initiator.on`); where it does not, nobody takes over from the dead. The table need not exist there.
+The metastore queues lock requests by their ids. Ids only grow, so the id is the fencing token. The metastore drops a
+request without heartbeat after its `hive.txn.timeout` (300 s), if its reaper runs (`hive.compactor.initiator.on`).
+Without the reaper, expired locks are never taken over. The table need not exist in the metastore.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _KEY = "hoodie.write.lock.hivemetastore.uris"
 _PATIENCE_S = 60
 _LEAST_PATIENCE_S = 10
 _RENEWALS_PER_LEASE = 3
-# The metastore has no such request, or not any more.
+# The metastore has no such request, or has dropped it.
 _GONE = (NoSuchLockException, TxnAbortedException)
 
 
 def open_lock(env: Env, options: HiveMetastoreLockOptions, timing: LockTiming) -> HiveMetastoreLock:
-    """Return the lock of the table that the options name."""
+    """Return the lock of the metastore table that the options name."""
     return HiveMetastoreLock(env, options, timing)
 
 
 class HiveMetastoreLock:
-    """See `Lock`. The connection lasts from the first question to the release."""
+    """See `Lock`. The connection is open from the first try to the release."""
 
     def __init__(self, env: Env, options: HiveMetastoreLockOptions, timing: LockTiming) -> None:
         self._database, self._table = options.database, options.table
@@ -59,20 +59,20 @@ class HiveMetastoreLock:
         self._number: int | None = None
         self._asked = False
         self._mutex = threading.Lock()
-        # No request outlasts the wait for the lock.
+        # No request takes longer than the wait for the lock.
         patience_s = min(_PATIENCE_S, max(timing.wait_ms / 1000, _LEAST_PATIENCE_S))
         self._client = MetastoreClient(options.uris, option=_KEY, timeout_s=patience_s, name=self._name)
 
     @property
     def name(self) -> str:
-        """Return the table and the metastore that knows it."""
+        """Return the addresses of the metastore and the name of the table."""
         return self._name
 
     def try_acquire(self) -> int | Held:
-        """Stand in the queue, and ask whether it is our turn."""
+        """Enqueue a request, or check whether the request has acquired the lock."""
         with self._mutex:
             if self._number is None and self._asked:
-                # The reply of a request was lost; the request may stand in the queue.
+                # The reply to an earlier request was lost; the request may be in the queue.
                 self._number = self._find()
             try:
                 if self._number is None:
@@ -86,15 +86,15 @@ class HiveMetastoreLock:
                     )
             except _GONE:
                 self._number, self._asked = None, False
-                return Held("nobody for sure: our request was dropped")
+                return Held("an unknown holder: the metastore dropped the request")
             if answer.state == LockState.ACQUIRED:
                 return self._number
             if answer.state != LockState.WAITING:
                 self._number, self._asked = None, False
-            return Held(f"somebody whose request was before ours ({answer.lockid})")
+            return Held(f"an earlier request than {answer.lockid}")
 
     def check(self) -> None:
-        """Raise RetryableError unless the metastore says that the lock is ours."""
+        """Raise RetryableError unless the metastore confirms that the lock is held."""
         self._confirm(
             lambda client, number: client.check_lock(CheckLockRequest(lockid=number)).state == LockState.ACQUIRED
         )
@@ -103,10 +103,10 @@ class HiveMetastoreLock:
         """Return None: the lock is no file of the table."""
 
     def skew_ms(self) -> None:
-        """Return None: locks end by the clock of the metastore."""
+        """Return None: locks expire by the clock of the metastore."""
 
     def renew(self) -> None:
-        """Give a sign of life; raise RetryableError if the metastore has dropped the lock."""
+        """Send a heartbeat; raise RetryableError if the metastore has dropped the lock."""
 
         def beat(client: Any, number: int) -> bool:
             client.heartbeat(HeartbeatRequest(lockid=number))
@@ -115,7 +115,7 @@ class HiveMetastoreLock:
         self._confirm(beat)
 
     def release(self) -> None:
-        """Take our request out of the queue, wherever it is, and close the connection."""
+        """Remove the request from the queue and close the connection."""
         with self._mutex:
             try:
                 if not self._asked:
@@ -132,13 +132,13 @@ class HiveMetastoreLock:
         with self._mutex:
             number = self._number
             if number is None:
-                raise lock_lost(self._name, "nobody: it was never ours, or given back")
+                raise lock_lost(self._name, "no process: it was not acquired, or was released")
             try:
                 is_ours = self._client.call(lambda client: ask(client, number), *_GONE)
             except _GONE as error:
-                raise lock_lost(self._name, f"the metastore's reaper, or somebody since: {error}") from error
+                raise lock_lost(self._name, f"the reaper of the metastore, or a later request: {error}") from error
             if not is_ours:
-                raise lock_lost(self._name, "somebody whose request was before ours")
+                raise lock_lost(self._name, "an earlier request")
 
     def _request(self) -> LockRequest:
         component = LockComponent(
@@ -153,7 +153,7 @@ class HiveMetastoreLock:
         return LockRequest(component=[component], user=user, hostname=self._host, agentInfo=self._owner)
 
     def _find(self) -> int | None:
-        """Return the number of our request in the queue, by the id that only we know."""
+        """Return the id of this request in the queue; `agentInfo` contains its unique owner id."""
         asked = ShowLocksRequest(dbname=self._database, tablename=self._table)
         shown = self._client.call(lambda client: client.show_locks(asked))
         return next((int(lock.lockid) for lock in shown.locks or () if lock.agentInfo == self._owner), None)

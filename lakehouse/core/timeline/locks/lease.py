@@ -1,14 +1,14 @@
-"""A lock as a lease in a register that can compare and swap: a file, an object, a row.
+"""A lock as a lease in a register with compare-and-swap: a file, an object, or a row of a database.
 
-Every change is one swap on the version that was read, so of two thieves that saw the same dead holder one succeeds, and
-a holder that was taken over changes nothing any more, however late it wakes up:
+Every change is one swap on the version that was read. If two processes see the same expired lease, only one of them
+takes it over. A stale holder changes nothing, however late it resumes:
 
     register   A, token 7        B, token 8        B released
-    A          ...sleeps.......  check: lost       release: version of A is gone, nothing happens
+    A          ...suspended....  check: lost       release: the version of A is gone, no effect
     B              swaps A for B
     C              swaps A for C: refused
 
-The register is never emptied, which is how the token goes on growing.
+The register is never emptied, so fencing tokens keep growing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.locks.protocol import Held, lock_lost, skew_of
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, RetryableError
 
-#: Roots of stores that create one file on the condition of another; a request to an object store compares one object.
+#: Roots of storages that can create a file on the condition of another one. A request to an object store cannot.
 _COMPARES_TWO_FILES = ("/", "memory://")
 
-#: Object stores tell times of objects in whole seconds.
+#: Object stores show modification times in whole seconds.
 _LAST_MODIFIED_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockLease:
-    """Who holds the lock until when (UTC milliseconds), or did and gave it back."""
+    """The lease of a lock: its owner, fencing token and expiry time (UTC milliseconds), and whether it was released."""
 
     owner: str
     token: int
@@ -40,14 +40,14 @@ class LockLease:
 
 
 class Register(Protocol):
-    """One value and the version of it."""
+    """One value with a version. `swap` replaces the value if its version is still `tag`."""
 
     def read(self) -> tuple[bytes | None, str | None]: ...
     def swap(self, data: bytes, tag: str | None) -> str | None: ...
 
 
 class Codec(Protocol):
-    """How a lease is written, who of those written is gone, and which token comes next."""
+    """Encodes leases, decides whether a stored lease has expired, and creates the next one."""
 
     def encode(self, lease: LockLease) -> bytes: ...
     def decode(self, data: bytes) -> LockLease | None: ...
@@ -57,27 +57,27 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileRegister:
-    """A file as a register."""
+    """A file or object as a register."""
 
     storage: Storage
     path: str
 
     def read(self) -> tuple[bytes | None, str | None]:
-        """Return bytes and tag, or two Nones."""
+        """Return the bytes and the version; two Nones if the file does not exist."""
         try:
             return self.storage.get_tagged(self.path)
         except NotFoundError:
             return None, None
 
     def swap(self, data: bytes, tag: str | None) -> str | None:
-        """Replace the version `tag` and return the tag of the new one; None if another one is there."""
+        """Replace the version `tag` and return the new version; None if the file has another version."""
         return self.storage.replace_if(self.path, data, tag)
 
 
 def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
-    """Swap, and settle a lost reply by reading back: bytes that hold a fresh id are ours or nobody's.
+    """Swap, and settle a lost reply by reading back: the bytes contain a fresh id, so equal bytes are from this call.
 
-    Raises what the store said where the version is unchanged: no other process was faster, the store failed.
+    Raises the error of the register if the version is unchanged: the register failed and no process was faster.
     """
     try:
         return register.swap(data, tag)
@@ -91,8 +91,9 @@ def swap_once(register: Register, data: bytes, tag: str | None) -> str | None:
 
 
 class LeaseLock:
-    """A lock (see `Lock`) kept in a register."""
+    """A lock kept in a register; see `Lock`."""
 
+    # parameters: the parts of a lease lock; each of its providers sets them once
     def __init__(
         self, env: Env, register: Register, codec: Codec, *, name: str, lease_ms: int, renew_ms: int, owner: str = ""
     ) -> None:
@@ -106,7 +107,7 @@ class LeaseLock:
 
     @property
     def name(self) -> str:
-        """Return what messages call the lock."""
+        """Return the name of the lock in messages."""
         return self._name
 
     @property
@@ -116,19 +117,19 @@ class LeaseLock:
 
     @property
     def renew_ms(self) -> int:
-        """Return how often the lease is prolonged."""
+        """Return the time between two renewals, in milliseconds."""
         return self._renew_ms
 
     def try_acquire(self) -> int | Held:
-        """Take the lock if nobody has it, or if its holder is gone."""
+        """Acquire the lock if it is free, released or expired."""
         data, tag = self._register.read()
         found = None if data is None else self._codec.decode(data)
         if found is not None and tag is not None and found.owner == self.owner and not found.released:
-            # A request whose reply was lost landed after it was looked for.
+            # An earlier request whose reply was lost took effect after it was read back.
             self._held = found, tag
             return found.token
         if data is not None and found is None:
-            return Held(f"{data!r}, which cannot be read (delete it if its holder is gone),")
+            return Held(f"{data!r}, which is not a lease (delete it if its holder no longer runs),")
         is_free = found is not None and (found.released or found.owner in self._env.process_state.abandoned_owners)
         if data is not None and found is not None and not (is_free or self._codec.is_over(data, found)):
             return Held(repr(data))
@@ -138,14 +139,14 @@ class LeaseLock:
         try:
             tag = swap_once(self._register, self._codec.encode(lease), tag)
         except CommitStateUnknownError as error:
-            return Held(f"nobody for sure, since the store did not answer: {error}")
+            return Held(f"an unknown holder, because the store did not reply: {error}")
         if tag is None:
-            return Held("one who was faster")
+            return Held("a process that was faster")
         self._held = lease, tag
         return lease.token
 
     def check(self) -> None:
-        """Raise RetryableError unless the register says that the lock is ours, and its time is not over."""
+        """Raise RetryableError unless the register contains this acquisition and its lease is valid."""
         data, _ = self._register.read()
         found = None if data is None else self._codec.decode(data)
         is_ours = found is not None and self._held is not None and self._is_mine(found, self._held[0])
@@ -153,7 +154,7 @@ class LeaseLock:
             raise lock_lost(self._name, repr(data))
 
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
-        """Return the file of the lease and its version, where the store of the table can compare it (see `Lock`)."""
+        """Return the file of the lease and its version, if the storage of the table can compare it; see `Lock`."""
         register, held = self._register, self._held
         if not isinstance(register, FileRegister) or register.storage is not self._env.storage or held is None:
             return None
@@ -168,9 +169,9 @@ class LeaseLock:
         return register.path, tag
 
     def skew_ms(self) -> int | None:
-        """Return by how much our clock is ahead of the object store's; None on disks, whose time is ours.
+        """Return by how much the local clock is ahead of the object store's; None on local disks.
 
-        A renewal since would show the later time of the two, so the readings of ours are taken around its look, too.
+        A renewal in between shows a later modification time, so the second reading is taken after the listing.
         """
         register = self._register
         if not isinstance(register, FileRegister) or register.storage.root.startswith(_COMPARES_TWO_FILES):
@@ -182,7 +183,7 @@ class LeaseLock:
         return skew_of(found[0], self._asked_ms, self._env.clock.now_ms(), resolution_ms=_LAST_MODIFIED_MS)
 
     def renew(self) -> None:
-        """Move the end of the lease on. One that is over comes back to life if nobody took the lock since."""
+        """Extend the lease. An expired lease becomes valid again if no other process has taken the lock over."""
         with self._mutex:
             if self._held is None:
                 return
@@ -196,13 +197,13 @@ class LeaseLock:
             found = None if data is None else self._codec.decode(data)
             if found is None or tag_now is None or not self._is_mine(found, lease):
                 raise lock_lost(self._name, repr(data))
-            # An earlier renewal landed late.
+            # An earlier renewal took effect late.
             self._held = found, tag_now
 
     def release(self) -> None:
-        """Say in the register that the lock is free, if it is ours.
+        """Record in the register that the lock is free, if this acquisition still holds it.
 
-        Where that fails, such as on a full disk, the lease ends by its time, and for this process at once.
+        If that fails, for example on a full disk, the lease expires by time, and for this process at once.
         """
         try:
             self._release()

@@ -1,4 +1,4 @@
-"""Leases as notes of who holds the lock (see `lakehouse.core.timeline.expiry`), with token and release."""
+"""Encode leases as lease records (`lakehouse.core.timeline.expiry`) with a fencing token and a release flag."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lakehouse.model.document import parse_json
 
 
 class LeaseRecordCodec:
-    """JSON of `txn.ownership`, with "token" and "released"; a note of a process that is known to be dead is over."""
+    """JSON of a lease record with "token" and "released". The lease of a process that no longer runs has expired."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
 
     def encode(self, lease: LockLease) -> bytes:
-        """Return the note, signed by this process."""
+        """Return the record of a lease of this process."""
         facts = {
             "owner": lease.owner,
             **self._env.processes.current().record,
@@ -28,22 +28,22 @@ class LeaseRecordCodec:
         return json.dumps({**facts, "released": True} if lease.released else facts).encode()
 
     def decode(self, data: bytes) -> LockLease | None:
-        """Return the lease, or None for what is no note: it counts as held."""
+        """Return the lease, or None for other bytes, which count as a held lock."""
         try:
-            note = parse_json(data)
+            record = parse_json(data)
             return LockLease(
-                owner=str(note["owner"]),
-                token=int(note["token"]),
-                until_ms=int(note["until"]),
-                released=bool(note.get("released", False)),
+                owner=str(record["owner"]),
+                token=int(record["token"]),
+                until_ms=int(record["until"]),
+                released=bool(record.get("released", False)),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def is_over(self, data: bytes, lease: LockLease) -> bool:
-        """Return whether the holder is dead, or its time certainly over."""
+        """Return whether the holder no longer runs, or its lease has certainly expired."""
         return not is_active(self._env, data, grace_ms=CLOCK_DRIFT_MS)
 
     def next(self, owner: str, until_ms: int, before: LockLease | None) -> LockLease:
-        """Return the lease that follows `before`."""
+        """Return the lease that follows `before`; its token is greater."""
         return LockLease(owner=owner, token=1 if before is None else before.token + 1, until_ms=until_ms)

@@ -1,6 +1,7 @@
-"""A connection to a Hive Metastore over Thrift: opened by the first question, by the first of its servers that answers.
+"""A connection to a Hive Metastore over Thrift. The first call opens it, to the first server that can be reached.
 
-What goes wrong on the way is a RetryableError that names the servers; what the metastore says itself is for the caller.
+Errors of the connection are raised as RetryableError that names the servers. Exceptions that the metastore returns are
+passed to the caller.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _PORT = 9083
 
 
 class MetastoreClient:
-    """Asks one question after the other; not for several threads.
+    """Sends one request at a time; not safe for use by several threads.
 
     Example: `MetastoreClient("thrift://one:9083,thrift://two:9083", option="...", timeout_s=60)`.
     """
 
     def __init__(self, uris: str, *, option: str, timeout_s: float, name: str = "") -> None:
-        """`option` is the key under which the addresses were given, for messages; raises UserError for no address."""
+        """Parse the addresses; raise UserError that names the key `option` if one is invalid."""
         self._servers = [_server(uri.strip(), option) for uri in uris.split(",")]
         self._timeout_ms = round(timeout_s * 1000)
         self._name = name or uris
@@ -37,9 +38,10 @@ class MetastoreClient:
         self._client: Any = None
 
     def call(self, ask: Callable[[Any], T], *answers: type[Exception]) -> T:
-        """Ask, where `answers` are exceptions that the metastore may answer with; they are raised as they are.
+        """Call `ask` with the Thrift client and return its result.
 
-        After anything else the connection is closed, the next call opens another, and RetryableError is raised.
+        The exceptions `answers` are replies of the metastore and are raised unchanged. After any other error the
+        connection is closed, and RetryableError is raised; the next call opens a new connection.
         """
         try:
             if self._client is None:
@@ -50,12 +52,11 @@ class MetastoreClient:
         except PermissionError as error:
             self.close()
             raise UserError(
-                f"{self._name}: the metastore cannot be reached from here: {error!r}. Check the address and the "
-                "firewall."
+                f"{self._name}: the metastore cannot be reached: {error!r}. Check the address and the firewall."
             ) from error
         except (TException, OSError) as error:
             self.close()
-            raise RetryableError(f"{self._name}: the metastore did not answer as it should: {error!r}") from error
+            raise RetryableError(f"{self._name}: the metastore did not reply correctly: {error!r}") from error
         except BaseException:
             self.close()
             raise

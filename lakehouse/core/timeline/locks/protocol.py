@@ -1,4 +1,4 @@
-"""What a lock provider offers to one who wants the lock once."""
+"""The protocol of lock providers: one object per acquisition of a lock."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Protocol
 
 from lakehouse.errors import RetryableError
 
-#: Clocks of different hosts may differ by this much before a lease is taken for over (Hudi allows the same).
+#: Tolerated difference between the clocks of hosts before a lease counts as expired. Hudi tolerates the same.
 CLOCK_DRIFT_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Somebody else has the lock; `by` shows who, as far as that is known."""
+    """The lock is held by another process; `by` describes the holder for messages."""
 
     by: str
 
 
 class Lock(Protocol):
-    """One try at the lock, from the first question to the release; never used for a second acquisition.
+    """One acquisition of a lock, from the first try to the release; never reused for another one.
 
-    All verbs raise RetryableError when what keeps the lock cannot be reached or cannot write (TableBusyError: others
-    are writing to it, and the next try may succeed), and UserError when it refuses us. `renew` may run in another
+    All methods raise RetryableError if the system that keeps the lock cannot be reached or cannot write (TableBusyError
+    if it is busy and the next try may succeed), and UserError if it refuses this client. `renew` may run in another
     thread.
     """
 
     @property
     def name(self) -> str:
-        """What a message calls the lock; never a secret."""
+        """The name of the lock in messages; contains no secret."""
         ...
 
     @property
@@ -38,48 +38,58 @@ class Lock(Protocol):
 
     @property
     def renew_ms(self) -> int:
-        """How often `renew` must be called while the lock is held, in milliseconds; 0: never."""
+        """Time between two calls of `renew` while the lock is held, in milliseconds; 0: none are needed."""
         ...
 
     def try_acquire(self) -> int | Held:
-        """Ask once, without waiting, and return the fencing token or who has the lock.
+        """Try once, without waiting; return the fencing token, or `Held` if another process holds the lock.
 
-        May be asked again until it returns a token. A lock whose holder died or whose lease is over is taken over here.
+        May be called again until it returns a token. An expired lock is taken over.
         """
         ...
 
     def check(self) -> None:
-        """Raise RetryableError unless the lock is still ours, with our token."""
+        """Raise RetryableError if this acquisition no longer holds the lock."""
         ...
 
     def guard(self, *, reread: bool) -> tuple[str, str] | None:
-        """Return a file of the table's store and the version of it that says that the lock is ours.
+        """Return a file of the table's storage, and its version that proves that the lock is held.
 
-        None where the lock is kept elsewhere, or in a store that cannot create one file on the condition of another
-        (see `Storage.create_guarded`). `reread` asks the store for the version, after the known one was refused.
+        None if the lock is kept elsewhere, or if the storage cannot create one file on the condition of another
+        (`Storage.create_guarded`). With `reread` the version is read again, after the known one was refused.
         """
         ...
 
     def skew_ms(self) -> int | None:
-        """Return by how much our clock is ahead of that of what keeps the held lock; None where it does not matter."""
+        """Return by how much the local clock is ahead of the clock of the lock's system; None if that is irrelevant.
+
+        Call while the lock is held. Unit: milliseconds.
+        """
         ...
 
     def renew(self) -> None:
-        """Prolong the lease; raise RetryableError if the lock was lost."""
+        """Extend the lease; raise RetryableError if the lock was lost."""
         ...
 
     def release(self) -> None:
-        """Give back what is ours, a place in the queue or an acquisition of unknown fate included; nothing else."""
+        """Release the lock, a place in its queue, or an acquisition whose reply was lost."""
         ...
 
 
 def lock_lost(name: str, holder: str) -> RetryableError:
-    """Return the error of a holder that finds out that it is none any more."""
+    """Return the error for a holder that has lost the lock to `holder`."""
     return RetryableError(f"{name}: the table lock was lost to {holder}; nothing was committed")
 
 
 def skew_of(theirs_ms: int, before_ms: int, after_ms: int, *, resolution_ms: int = 1) -> int:
-    """Return how far our clock is ahead of another one, which was read between two readings of ours; 0: maybe not."""
+    """Return how far the local clock is ahead of another one, in milliseconds; 0 if no difference is certain.
+
+    Args:
+        theirs_ms: The reading of the other clock.
+        before_ms: The reading of the local clock before it.
+        after_ms: The reading of the local clock after it.
+        resolution_ms: The resolution of the other clock.
+    """
     if before_ms >= theirs_ms + resolution_ms:
         return before_ms - theirs_ms - resolution_ms
     return min(after_ms - theirs_ms, 0)

@@ -1,9 +1,9 @@
-"""The lock as a row of a database: one table `lakehouse_locks` for all lake tables, made when it is missing.
+"""Lock provider `sqlalchemy`: a lease in a row of the database table `lakehouse_locks`, which is created if missing.
 
-    name (of the lake table)   value (who holds it, see `notes`)   version
+    name (root of the lake table)   value (the lease record)   version
 
-A swap is an UPDATE that names the version, so any database does that counts the rows it changed; SQLite and PostgreSQL
-are tested. SQLite excludes processes of one host only.
+A swap is an UPDATE with the version in its condition, so any database works that counts the changed rows. SQLite and
+PostgreSQL are tested. SQLite excludes only processes of one host.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from lakehouse.spec.secrets import redact_text, resolve_secret
 
 _KEY = "lakehouse.lock.sqlalchemy.url"
 _RENEWALS_PER_LEASE = 3
-# Codes of SQLite (numbers) and PostgreSQL (SQLSTATE): somebody else is writing, and the next try may succeed.
+# Codes of SQLite (numbers) and PostgreSQL (SQLSTATE): another client is writing, and the next try may succeed.
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, "40001", "40P01", "55P03")
-# No right to write, or to enter.
+# Missing permission to write or to connect.
 _REFUSED = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY, "42501", "28000", "28P01", "25006")
-# Faults of the disk.
+# Errors of the disk.
 _FAILING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, "53100", "58030")
 _METADATA = MetaData()
 _LOCKS = Table(
@@ -47,13 +47,13 @@ _LOCKS = Table(
 
 def open_lock(env: Env, options: SqlAlchemyLockOptions, timing: LockTiming) -> DatabaseLock:
     """Return the lock of the table in the database that the options name."""
-    # Resolved here and never stored: options travel to workers, and are logged.
+    # The secret is resolved here and never stored, because options are logged and sent to workers.
     row = RowRegister(resolve_secret(options.url, os.environ, key=_KEY), env.storage.root)
     return DatabaseLock(env, row, timing.lease_ms)
 
 
 class RowRegister:
-    """A row as a register (see `Register`)."""
+    """A row as a register; see `Register`."""
 
     def __init__(self, url: str, name: str) -> None:
         try:
@@ -71,7 +71,7 @@ class RowRegister:
         self.where = parsed.render_as_string(hide_password=True)
 
     def read(self) -> tuple[bytes | None, str | None]:
-        """Return value and version, or two Nones."""
+        """Return the value and the version; two Nones if the row does not exist."""
         query = select(_LOCKS.c.value, _LOCKS.c.version).where(_LOCKS.c.name == self._name)
         try:
             with self._engine.connect() as connection:
@@ -85,7 +85,7 @@ class RowRegister:
         return (None, None) if row is None else (row.value.encode(), str(row.version))
 
     def swap(self, data: bytes, tag: str | None) -> str | None:
-        """Change the row if its version is still `tag`; make it for None."""
+        """Update the row if its version is still `tag`; insert it if `tag` is None."""
         version = 1 if tag is None else int(tag) + 1
         changed = {"value": data.decode(), "version": version}
         try:
@@ -101,7 +101,7 @@ class RowRegister:
             return None
 
     def _failed(self, error: Exception) -> LakehouseError:
-        """Return our error for one of the database: a busy one, one that refuses us, or one that fails."""
+        """Return the lakehouse error for an error of the database: busy, permission denied, or failed."""
         reason = redact_text(str(error)).partition("\n")[0]
         text = f"the table lock of {self._name} in {self.where} failed: {reason}"
         code = _code_of(error)
@@ -112,19 +112,19 @@ class RowRegister:
         return RetryableError(text)
 
     def now_ms(self) -> int | None:
-        """Return the time of the server, in UTC milliseconds, where it has a clock of its own that is known here."""
+        """Return the time of the server in UTC milliseconds; None unless it is PostgreSQL."""
         if self._engine.dialect.name != "postgresql":
             return None
         with self._begun() as connection:
             return int(connection.execute(select(func.extract("epoch", func.clock_timestamp()) * 1000)).scalar_one())
 
     def close(self) -> None:
-        """Close the connections; the next call opens others."""
+        """Close the connections; the next call opens new ones."""
         self._engine.dispose()
 
     def _make_table(self) -> None:
         with suppress(SQLAlchemyError, OSError):
-            # Another process may be making it, too; who fails for another reason is told so by what comes next.
+            # Another process may be creating it as well. Any other reason shows in the next statement.
             _METADATA.create_all(self._engine)
 
     @contextmanager
@@ -146,7 +146,7 @@ def _code_of(error: Exception) -> int | str | None:
 
 
 def _may_lack_table(error: Exception) -> bool:
-    """Return whether the table may be missing: whatever is not certainly something else."""
+    """Return whether the table may be missing: no other cause is certain."""
     return isinstance(error, SQLAlchemyError) and _code_of(error) not in _BUSY + _REFUSED + _FAILING
 
 
@@ -155,13 +155,13 @@ def _folder(path: str) -> str:
 
 
 def _why_unusable(error: Exception) -> str:
-    """Return why SQLAlchemy refused a URL, without the URL: one that does not parse cannot be shown in part."""
+    """Return why SQLAlchemy refused a URL, without the URL: its secret part is unknown if it does not parse."""
     unreadable = isinstance(error, ArgumentError | ValueError)
     return "it is not the URL of a database" if unreadable else redact_text(str(error))
 
 
 class DatabaseLock(LeaseLock):
-    """A lease in a row; the connection lives as long as the lock is wanted."""
+    """A lease in a row of a database. `release` closes the connection."""
 
     def __init__(self, env: Env, row: RowRegister, lease_ms: int) -> None:
         super().__init__(
@@ -175,13 +175,13 @@ class DatabaseLock(LeaseLock):
         self._row = row
 
     def skew_ms(self) -> int | None:
-        """Return by how much our clock is ahead of the server's; None for SQLite, which has ours."""
+        """Return by how much the local clock is ahead of the server's; None for SQLite, which uses the local clock."""
         before_ms = self._env.clock.now_ms()
         theirs_ms = self._row.now_ms()
         return None if theirs_ms is None else skew_of(theirs_ms, before_ms, self._env.clock.now_ms())
 
     def release(self) -> None:
-        """Give the lock back, if it is ours, and close the connection."""
+        """Release the lock if it is held, and close the connection."""
         try:
             super().release()
         finally:

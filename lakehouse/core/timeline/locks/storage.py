@@ -1,10 +1,10 @@
-"""The lock of Hudi's StorageBasedLockProvider, in its bytes: `.hoodie/.locks/table_lock.json`, by conditional puts.
+"""Lock provider `storage`: the bytes of Hudi's StorageBasedLockProvider in `.hoodie/.locks/table_lock.json`.
 
     {"expired":false,"validUntil":<UTC milliseconds>,"owner":"<uuid>"}
 
-Absent, expired, or over for longer than clocks may differ: whoever puts a new version on the condition that it is still
-the one that was read has the lock. To unlock is to put `expired: true`. The file has no room for a token, so
-`validUntil` is one: each acquisition ends later than the one before, and renewals move the end on.
+The lock is free if the file is absent, has `expired: true`, or `validUntil` has passed by more than clocks may differ.
+The process whose conditional put replaces the version that it read holds the lock. A release writes `expired: true`.
+The file has no field for a fencing token, so `validUntil` serves as one: each acquisition and renewal increases it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def open_lock(env: Env, options: StorageLockOptions, timing: LockTiming) -> Leas
 
 
 class StorageLockCodec:
-    """Hudi's StorageLockData: three fields, in this order, without spaces."""
+    """Encodes Hudi's StorageLockData: three fields in this order, without spaces."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
 
     def encode(self, lease: LockLease) -> bytes:
-        """Return Hudi's bytes."""
+        """Return the bytes that Hudi writes for a lease."""
         facts = {"expired": lease.released, "validUntil": lease.until_ms, "owner": lease.owner}
         return json.dumps(facts, separators=(",", ":")).encode()
 
     def decode(self, data: bytes) -> LockLease | None:
-        """Return the lease, or None for bytes that Hudi would refuse, too: they count as held."""
+        """Return the lease, or None for bytes that Hudi refuses as well; they count as a held lock."""
         try:
             found = parse_json(data)
             until_ms = int(found["validUntil"])
@@ -55,10 +55,10 @@ class StorageLockCodec:
             return None
 
     def is_over(self, data: bytes, lease: LockLease) -> bool:
-        """Return whether the end has passed, on whatever host it was written."""
+        """Return whether the lease has expired, with a tolerance for the clock of another host."""
         return self._env.clock.now_ms() > lease.until_ms + CLOCK_DRIFT_MS
 
     def next(self, owner: str, until_ms: int, before: LockLease | None) -> LockLease:
-        """Return the lease that follows `before`; it ends later."""
+        """Return the lease that follows `before`; it expires later."""
         end = until_ms if before is None else max(until_ms, before.until_ms + 1)
         return LockLease(owner=owner, token=end, until_ms=end)

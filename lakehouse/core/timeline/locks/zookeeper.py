@@ -1,10 +1,11 @@
-"""The lock of Curator's InterProcessMutex, as Hudi's ZookeeperBasedLockProvider takes it: one queue of nodes.
+"""Lock provider `zookeeper`: the lock recipe of Curator's InterProcessMutex, like Hudi's ZookeeperBasedLockProvider.
 
     <base_path>/<lock_key>/_c_<uuid>-lock-<sequence>      ephemeral; the lowest sequence has the lock
 
-A node dies with the session of who made it, and the sequence is never given twice, so nothing is stolen here: the next
-in the queue simply becomes the lowest. The token is the transaction in which the node was made. Sessions are kept alive
-by the client itself; what was suspended for longer than the session finds its node gone.
+A node is deleted when the session that created it ends, and sequence numbers are never reused. The next node in the
+queue then becomes the lowest, so no take-over step is needed. The fencing token is the id of the transaction that
+created the node. The client keeps its session alive; a process that was suspended for longer than the session no longer
+has its node.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from lakehouse.spec.options.lock_providers import LockTiming, ZookeeperLockOptio
 
 logger = logging.getLogger(__name__)
 
-# Curator sorts by what follows the last of these; the rest of the name is its protection against lost replies.
+# Curator sorts nodes by the text after the last mark. The prefix finds the node again after a lost reply.
 _MARK = "lock-"
-# A session on a busy machine takes seconds to begin.
+# On a busy machine a session takes seconds to start.
 _LEAST_PATIENCE_MS = 6_000
-# What a request to ZooKeeper may end by.
+# Exceptions that a request to ZooKeeper may raise.
 _FAULTS = (KazooException, KazooTimeoutError, OSError)
 
 
 def open_lock(env: Env, options: ZookeeperLockOptions, timing: LockTiming) -> ZookeeperLock:
-    """Return the lock of the node that the options name."""
+    """Return the lock at the node that the options name."""
     return ZookeeperLock(env, options, timing)
 
 
 class ZookeeperLock:
-    """See `Lock`. The session lasts from the first question to the release."""
+    """See `Lock`. The session lasts from the first try to the release."""
 
     lease_ms = 0
     renew_ms = 0
@@ -55,7 +56,7 @@ class ZookeeperLock:
         self._hosts = ",".join(host if ":" in host else f"{host}:{options.port}" for host in hosts)
         self._queue = f"/{options.base_path.strip('/')}/{options.lock_key.strip('/')}"
         self._session_s = options.session_ms / 1000
-        # No request outlasts the wait for the lock.
+        # No request takes longer than the wait for the lock.
         self._patience_s = min(options.connection_ms, max(timing.wait_ms, _LEAST_PATIENCE_MS)) / 1000
         me = env.processes.current()
         self._owner = env.ids.uuid()
@@ -65,11 +66,11 @@ class ZookeeperLock:
 
     @property
     def name(self) -> str:
-        """Return the node and where it is."""
+        """Return the hosts and the path of the node."""
         return f"zookeeper://{self._hosts}{self._queue}"
 
     def try_acquire(self) -> int | Held:
-        """Stand in the queue, and look whether we are the first."""
+        """Create a node in the queue if there is none, and check whether it is the first."""
         try:
             client = self._connected()
             if self._node is None:
@@ -77,41 +78,41 @@ class ZookeeperLock:
             waiting = self._waiting(client)
             if self._node not in waiting:
                 self._node = None
-                return Held("nobody for sure: our session has ended, and another one begins")
+                return Held("an unknown holder: the session has ended, and a new one starts")
             if waiting[0] != self._node:
                 return Held(self._shown(client, waiting[0]))
             stat = self._answer(client.exists_async(f"{self._queue}/{self._node}"))
         except _FAULTS as error:
             raise self._failed(error) from error
         if stat is None:
-            return Held("nobody for sure: our session has just ended")
+            return Held("an unknown holder: the session has just ended")
         return int(stat.czxid)
 
     def check(self) -> None:
-        """Raise RetryableError unless our node is there, as the leader knows it."""
+        """Raise RetryableError unless the node is the first in the queue, as the leader of the ensemble sees it."""
         if self._client is None or self._node is None:
-            raise lock_lost(self.name, "nobody: it was never ours, or given back")
+            raise lock_lost(self.name, "no process: it was not acquired, or was released")
         try:
             waiting = self._waiting_now(self._client)
         except SessionExpiredError as error:
-            raise lock_lost(self.name, "the end of our session") from error
+            raise lock_lost(self.name, "the end of the session") from error
         except _FAULTS as error:
             raise self._failed(error) from error
         if not waiting or waiting[0] != self._node:
-            raise lock_lost(self.name, waiting[0] if waiting else "the end of our session")
+            raise lock_lost(self.name, waiting[0] if waiting else "the end of the session")
 
     def guard(self, *, reread: bool) -> None:
         """Return None: the lock is no file of the table."""
 
     def skew_ms(self) -> None:
-        """Return None: sessions end by the clock of the servers."""
+        """Return None: sessions expire by the clock of the servers."""
 
     def renew(self) -> None:
-        """Look whether the lock is ours: the client keeps its session alive by itself."""
+        """Check that the lock is held. The client keeps its session alive by itself."""
         self.check()
 
     def release(self) -> None:
-        """Leave the queue, wherever we are in it, and end the session."""
+        """Delete the node from the queue and end the session."""
         client, self._client = self._client, None
         node, self._node = self._node, None
         if client is None:
@@ -122,9 +123,9 @@ class ZookeeperLock:
         except NoNodeError:
             return
         except _FAULTS as error:
-            logger.warning("%s: the node %s goes with its session: %r", self.name, node, error)
+            logger.warning("%s: the node %s will be deleted with its session: %r", self.name, node, error)
         finally:
-            # The end of the session takes along a node that we do not know of, too.
+            # The end of the session also deletes a node whose creation got no reply.
             client.stop()
             client.close()
 
@@ -143,7 +144,7 @@ class ZookeeperLock:
     def _enqueue(self, client: KazooClient) -> str:
         prefix = f"_c_{self._owner}-{_MARK}"
         self._answer(client.ensure_path_async(self._queue))
-        # A request whose reply was lost may have made our node already.
+        # An earlier request whose reply was lost may have created the node.
         for node in self._waiting(client):
             if node.startswith(prefix):
                 return node
@@ -154,7 +155,7 @@ class ZookeeperLock:
         return sorted(self._answer(client.get_children_async(self._queue)), key=_sequence)
 
     def _waiting_now(self, client: KazooClient) -> list[str]:
-        """Return the queue as the leader knows it; a connection that broke is no end of a session, so ask again."""
+        """Return the queue as the leader sees it. A broken connection does not end the session, so try twice."""
         try:
             self._answer(client.sync_async(self._queue))
             return self._waiting(client)
@@ -178,7 +179,7 @@ class ZookeeperLock:
                 "delete nodes below hoodie.write.lock.zookeeper.base_path.",
                 option="hoodie.write.lock.zookeeper.base_path",
             )
-        return RetryableError(f"{self.name}: ZooKeeper did not answer as it should: {error!r}")
+        return RetryableError(f"{self.name}: ZooKeeper did not reply correctly: {error!r}")
 
 
 def _sequence(node: str) -> str:

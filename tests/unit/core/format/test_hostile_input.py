@@ -141,7 +141,7 @@ def test_broken_file_of_the_archive_is_named(name: str) -> None:
     assert paths
     for path in paths:
         storage.put(path, BROKEN[name](storage.get(path)))
-    with pytest.raises(CorruptTableError, match=r"timeline/history/.*\.parquet is no readable parquet file"):
+    with pytest.raises(CorruptTableError, match=r"timeline/history/.*\.parquet is not a valid Parquet file"):
         Table.open(table.location, env=table.refresh().env).archived()
 
 

@@ -91,7 +91,7 @@ def test_an_instant_completes_once() -> None:
     pen = store(make_env())
     instant = started(pen)
     pen.complete(instant, pen.load(), COMMIT, Alone())
-    with pytest.raises(RetryableError, match="completed by somebody else"):
+    with pytest.raises(RetryableError, match="completed by another executor"):
         pen.complete(instant, pen.load(), COMMIT, Alone())
 
 
@@ -123,7 +123,7 @@ def test_a_commit_file_of_somebody_else_under_our_name_is_not_explained_away() -
     completed = guess.new_instant_time(timeline)
     env.clock.now -= 3
     env.storage.create(f".hoodie/timeline/{instant.requested}_{completed}.commit", b"other")
-    with pytest.raises(CommitStateUnknownError, match="look at the timeline"):
+    with pytest.raises(CommitStateUnknownError, match="inspect the timeline"):
         pen.complete(instant, timeline, COMMIT, Alone())
 
 

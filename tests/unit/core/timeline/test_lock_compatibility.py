@@ -71,7 +71,7 @@ def left(storage: Storage) -> list[str]:
 def test_a_store_that_ignores_conditions_keeps_no_lock_among_many_writers(provider: str) -> None:
     storage = UnconditionalStorage(TABLE)
     before = [file.path for file in storage.list("")]
-    with pytest.raises(UserError, match=rf"{provider} would let several writers in.*sqlalchemy, zookeeper"):
+    with pytest.raises(UserError, match=rf"{provider} would admit several writers.*sqlalchemy, zookeeper"):
         open_as(storage, 1, **OPTIMISTIC, **{PROVIDER: provider}).upsert(batch(CHANGE))
     assert [file.path for file in storage.list("")] == before
     assert rows_of(storage) == BASE
@@ -91,7 +91,7 @@ def test_a_store_that_does_not_know_conditions_is_named() -> None:
         def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
             raise RequestRefusedError("refused: not implemented", status=501)
 
-    with pytest.raises(UserError, match="does not know conditional writes"):
+    with pytest.raises(UserError, match="does not support conditional writes"):
         open_as(Older(TABLE), 1, **STORAGE).upsert(batch(CHANGE))
 
 
