@@ -14,17 +14,6 @@ REASON = "# parameters: "
 #: Functions that are not divided yet; the set only gets smaller.
 MANY_PARAMETERS: frozenset[str] = frozenset(
     {
-        "lakehouse/core/files/base_writer.py:__init__",
-        "lakehouse/core/files/cdc_reader.py:_paired",
-        "lakehouse/core/files/key_lookup.py:_kinds",
-        "lakehouse/core/files/log_writer.py:__init__",
-        "lakehouse/core/files/markers.py:log_marker",
-        "lakehouse/core/files/slice_log_merge.py:_spilled",
-        "lakehouse/core/files/slice_log_merge.py:fold_logs",
-        "lakehouse/core/files/slice_reader.py:_merged",
-        "lakehouse/core/files/slice_reader.py:_mixed",
-        "lakehouse/core/files/slice_reader.py:_replaced",
-        "lakehouse/core/files/slice_reader.py:read_slice",
         "lakehouse/core/format/avro/decode.py:_next_blocks",
         "lakehouse/core/format/parquet/murmur_hash.py:__init__",
         "lakehouse/core/operations/services/clean.py:_complete",

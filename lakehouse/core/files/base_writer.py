@@ -25,7 +25,6 @@ from lakehouse.core.format.partition_metadata import render_partition_metadata
 from lakehouse.core.planning.key_ranges import MAX_COLUMNS, json_range
 from lakehouse.core.planning.predicate import Range
 from lakehouse.core.rows.event_time import EventTimes
-from lakehouse.model.attempt import Attempt
 from lakehouse.model.commit import WriteStat
 from lakehouse.model.files import BaseFile
 
@@ -44,15 +43,8 @@ class BaseFileWriter:
     incoming rows to `events` themselves, because not all incoming rows are written.
     """
 
-    def __init__(
-        self,
-        context: WriteContext,
-        attempt: Attempt,
-        markers: TaskMarkers,
-        partition: str,
-        file_id: str,
-        previous: BaseFile | None = None,
-    ) -> None:
+    def __init__(self, markers: TaskMarkers, partition: str, file_id: str, previous: BaseFile | None = None) -> None:
+        context, attempt = markers.context, markers.attempt
         self.file = BaseFile(partition=partition, file_id=file_id, write_token=attempt.token, instant=context.instant)
         self.rows = 0
         self.events = EventTimes(context.event_time)

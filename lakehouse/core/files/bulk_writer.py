@@ -118,9 +118,7 @@ class _NewFiles:
         self.expect([partition])
         number = self._opened.get(partition, 0)
         self._opened[partition] = number + 1
-        writer = BaseFileWriter(
-            self._context, self._attempt, self._markers, partition, self._file_id(partition, number)
-        )
+        writer = BaseFileWriter(self._markers, partition, self._file_id(partition, number))
         writer.__enter__()
         return writer
 

@@ -81,8 +81,8 @@ def read_changes(context: ChangeContext, change: FileGroupChange) -> Iterator[pa
             yield _changes(context, change, Op.DELETE, before=rows)
     else:
         keys = _keys_of_logs(context, change.logs) if change.case is ChangeCase.LOG_FILE else None
-        before, after = _rows(context, change.before), _rows(context, change.after)
-        yield from _paired(context, change, keys, before, after)
+        sides = (_rows(context, change.before), _rows(context, change.after))
+        yield from _paired(context, change, keys, sides)
 
 
 def _logged(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Table]:
@@ -101,7 +101,7 @@ def _logged(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Tabl
         )
     keys = (records.column(RECORD_KEY) for records in _records(context, blocks, [RECORD_KEY]))
     before = _images_before(context, blocks) if BEFORE in held else _rows(context, change.before)
-    yield from _paired(context, change, keys, before, _rows(context, change.after), always=True)
+    yield from _paired(context, change, keys, (before, _rows(context, change.after)), always=True)
 
 
 def _whole_records(context: ChangeContext, change: FileGroupChange, path: str, block: LogBlock) -> Iterator[pa.Table]:
@@ -196,13 +196,13 @@ def _paired(
     context: ChangeContext,
     change: FileGroupChange,
     keys: Iterator[pa.ChunkedArray] | None,
-    before: Iterator[pa.Table],
-    after: Iterator[pa.Table],
+    versions: tuple[Iterator[pa.Table], Iterator[pa.Table]],
     *,
     always: bool = False,
 ) -> Iterator[pa.Table]:
-    """Yield the differences of the rows of `keys` (all rows if None). With `always`, each row on both sides is an
-    update.
+    """Yield the differences between the rows of `keys`, or all rows if None, before and after a commit.
+
+    `versions` are the rows before and the rows after. With `always`, each row that is on both sides is an update.
     """
     limit = max(context.slices.budget_bytes // 16, _MIN_SIDE_BYTES)
     with scratch_directory("lakehouse-changes-") as directory:
@@ -211,7 +211,7 @@ def _paired(
             wanted.add(pa.table({KEY: piece}))
         known = None if keys is None else wanted.in_memory()
         sides = [_Side(Path(directory), name, context.stored, limit) for name in (BEFORE, AFTER)]
-        for side, rows in zip(sides, (before, after), strict=True):
+        for side, rows in zip(sides, versions, strict=True):
             for piece in rows:
                 side.add(piece if known is None else _of_keys(piece, known))
         is_split = any(side.is_split for side in (wanted, *sides))

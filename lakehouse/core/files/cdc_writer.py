@@ -17,13 +17,11 @@ import pyarrow as pa
 
 from lakehouse.core.files.markers import TaskMarkers, mark_log
 from lakehouse.core.files.staging import KEY
-from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.avro.encode import encode_avro_rows
 from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, block_frame
 from lakehouse.core.format.log.cdc import BEFORE, CDC_SUFFIX, OP, RECORD_KEY, TS, Op, cdc_avro_schema, image
 from lakehouse.core.storage.protocol import OutputFile
-from lakehouse.model.attempt import Attempt
 from lakehouse.model.files import BaseFile, LogFile
 
 _MIN_BLOCK_BYTES = 64 * 1024
@@ -36,9 +34,8 @@ class ChangeLog:
     completed. After an exception no file exists under its name. After the block, `files` maps paths to sizes in bytes.
     """
 
-    def __init__(
-        self, context: WriteContext, attempt: Attempt, markers: TaskMarkers, previous: BaseFile | None
-    ) -> None:
+    def __init__(self, markers: TaskMarkers, previous: BaseFile | None) -> None:
+        context, attempt = markers.context, markers.attempt
         self.files: dict[str, int] = {}
         self._context, self._attempt, self._markers = context, attempt, markers
         self._previous = previous if context.cdc is not None else None
@@ -138,7 +135,7 @@ class ChangeLog:
             write_token=self._attempt.token,
             suffix=CDC_SUFFIX,
         )
-        mark_log(self._markers, self._context, self._attempt, self._log)
+        mark_log(self._markers, self._log)
         self._output = self._context.storage.open_output(self._log.path).__enter__()
         self._written = False
 

@@ -215,7 +215,7 @@ class _NewFiles:
 
     def open(self) -> BaseFileWriter:
         """Open the next file."""
-        writer = BaseFileWriter(self._context, self._attempt, self._markers, self._partition, self.next().file_id)
+        writer = BaseFileWriter(self._markers, self._partition, self.next().file_id)
         writer.__enter__()
         return writer
 

@@ -42,9 +42,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
         if file_slice.base is not None:
             base = BaseFileReader(context.write.storage, file_slice.base.path)
             stack.callback(base.close)
-        writer = stack.enter_context(
-            BaseFileWriter(context.write, attempt, markers, operation.partition, operation.file_id, file_slice.base)
-        )
+        writer = stack.enter_context(BaseFileWriter(markers, operation.partition, operation.file_id, file_slice.base))
         merged = read_slice(context.read, file_slice, kept_schema(context.write.schema), counts, base)
         for number, (origin, rows) in enumerate(merged):
             if number == 0 and base is not None and writer.bloom.enabled:

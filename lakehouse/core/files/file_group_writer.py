@@ -59,8 +59,8 @@ def write_group(context: WriteContext, attempt: Attempt, task: GroupTask) -> Wri
         # In one call, so that an attempt that marks its own files needs one storage request.
         markers.mark(*names)
         with (
-            BaseFileWriter(context, attempt, markers, task.partition, task.file_id, task.base) as writer,
-            ChangeLog(context, attempt, markers, task.base) as changes,
+            BaseFileWriter(markers, task.partition, task.file_id, task.base) as writer,
+            ChangeLog(markers, task.base) as changes,
         ):
             updates = deletes = 0
             nulled = Nulled()

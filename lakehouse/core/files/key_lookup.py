@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -82,7 +82,7 @@ def find(
     position = staged - starts[entry]
     kind = np.full(len(base_row), IN_PLACE, np.int8)
     if context.move_partitions and len(base_row):
-        kind = _kinds(context, base, reader, entries, entry, position, base_row)
+        kind = _kinds(context, base, reader, entries, _Located(base_row=base_row, entry=entry, position=position))
     return Matches(base_row=base_row, run=run_of_entry[entry], row=position + offsets[entry], kind=kind, runs=runs)
 
 
@@ -163,16 +163,24 @@ def _may_hold(reader: BaseFileReader, bounds: pa.StructScalar) -> bool:
     return low is None or high is None or (first <= high and last >= low)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Located:
+    """Matches by their row in the base file, and the entry and the position in it of the staged row."""
+
+    base_row: np.ndarray
+    entry: np.ndarray
+    position: np.ndarray
+
+
 def _kinds(
     context: WriteContext,
     base: BaseFile,
     reader: BaseFileReader,
     entries: Entries,
-    entry: np.ndarray,
-    position: np.ndarray,
-    base_row: np.ndarray,
+    located: _Located,
 ) -> np.ndarray:
     """Return the kind of each match: IN_PLACE, MOVED_OUT or LOST (DATA-7.2)."""
+    base_row, entry, position = located.base_row, located.entry, located.position
     elsewhere = np.array([e.partition != base.partition for e in entries])[entry]
     deletes = position >= np.array([e.upserts for e in entries])[entry]
     moving = np.flatnonzero(elsewhere & ~deletes)

@@ -16,7 +16,7 @@ from lakehouse.core.files.compactor import CompactionContext, slice_of
 from lakehouse.core.files.log_reader import KEY
 from lakehouse.core.files.log_writer import LogWriter, delete_ordering
 from lakehouse.core.files.markers import TaskMarkers, compaction_markers
-from lakehouse.core.files.slice_log_merge import fold_logs
+from lakehouse.core.files.slice_log_merge import LogMerge
 from lakehouse.core.format.avro.schema import META_COLUMNS
 from lakehouse.core.format.log.blocks import BlockType, LogBlock
 from lakehouse.core.rows.log_entries import COLUMNS, CONTROL, DEFAULT, DELETE, KIND, ColumnSets
@@ -34,14 +34,14 @@ def compact_logs(context: CompactionContext, attempt: Attempt, operation: Compac
     instants = tuple(dict.fromkeys(log.instant for log in file_slice.logs))
     sets, columns = ColumnSets(), context.read.table
     markers = TaskMarkers(context.write, attempt, compaction_markers(context.write, attempt, operation, logs=True))
-    writer = LogWriter(
-        context.write, attempt, markers, operation.partition, operation.file_id, is_new=False, stands_for=instants
-    )
+    writer = LogWriter(markers, operation.partition, operation.file_id, is_new=False)
+    writer.replace_blocks(instants)
     count = 0
     seen: list[LogBlock] = []
     try:
         with scratch_directory("lakehouse-logs-") as directory:
-            for part in fold_logs(context.read, file_slice.logs, columns, sets, iter(()), Path(directory), seen=seen):
+            merge = LogMerge(context.read, columns, sets, Path(directory), seen=seen)
+            for part in merge.parts(file_slice.logs, iter(())):
                 count += part.entries.num_rows
                 for start in range(0, part.entries.num_rows, _BATCH_ROWS):
                     _append(context, writer, part.entries.slice(start, _BATCH_ROWS), sets)

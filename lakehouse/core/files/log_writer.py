@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import IO, Any
@@ -55,7 +55,7 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
     """
     gaps = partial_rows(context, read, task)
     markers = TaskMarkers(context, attempt, group_markers(context, attempt, task))
-    writer = LogWriter(context, attempt, markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps)
+    writer = LogWriter(markers, task.partition, task.file_id, is_new=task.is_new, gaps=gaps)
     try:
         for rows, moved in _incoming(context, task):
             writer.add(rows, moved)
@@ -107,21 +107,26 @@ class LogWriter:
 
     def __init__(
         self,
-        context: WriteContext,
-        attempt: Attempt,
         markers: TaskMarkers,
         partition: str,
         file_id: str,
         *,
         is_new: bool,
-        stands_for: tuple[str, ...] = (),
         gaps: PartialRows | None = None,
     ) -> None:
-        self._context, self._attempt, self._markers, self._gaps = context, attempt, markers, gaps
+        """Collect the log of one file group.
+
+        Args:
+            markers: The markers of the attempt, with the settings of the write.
+            partition: The partition path of the group.
+            file_id: The id of the group.
+            is_new: The log begins the group.
+            gaps: Divides rows of a partial update into complete and partial ones.
+        """
+        context = markers.context
+        self._context, self._attempt, self._markers, self._gaps = context, markers.attempt, markers, gaps
         self._partition, self._file_id, self._is_new = partition, file_id, is_new
         self._headers = {BlockHeader.INSTANT_TIME: context.instant}
-        if stands_for:
-            self._headers[BlockHeader.COMPACTED_BLOCK_TIMES] = ",".join(stands_for)
         # By the columns that the rows provide: rows of partial updates go to separate blocks.
         self._blocks: dict[tuple[str, ...], _DataBlock] = {}
         self._deletes: list[tuple[pa.Array, pa.Array | None]] = []
@@ -131,6 +136,11 @@ class LogWriter:
         self._version = 1
         self._started = time.perf_counter()
         self._stats: list[WriteStat] = []
+
+    def replace_blocks(self, instants: Sequence[str]) -> None:
+        """Declare that the new blocks replace those of `instants` (log compaction). Call it before rows are added."""
+        if instants:
+            self._headers[BlockHeader.COMPACTED_BLOCK_TIMES] = ",".join(instants)
 
     def add(self, rows: pa.Table, moved: np.ndarray | None = None) -> None:
         """Append staged rows: upserts become data rows; deletes and rows that moved away become keys to delete."""
@@ -245,7 +255,7 @@ class LogWriter:
             write_token=self._attempt.token,
         )
         storage = self._context.storage
-        mark_log(self._markers, self._context, self._attempt, log)
+        mark_log(self._markers, log)
         if self._is_new and self._version == 1:
             ensure_partition(self._context, self._partition)
         with storage.open_output(log.path) as sink:

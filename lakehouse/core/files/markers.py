@@ -52,7 +52,8 @@ class TaskMarkers:
     """
 
     def __init__(self, context: WriteContext, attempt: Attempt, announced: Iterable[str] = ()) -> None:
-        self._context, self._named = context, dict.fromkeys(announced if attempt.announced else ())
+        self.context, self.attempt = context, attempt
+        self._named = dict.fromkeys(announced if attempt.announced else ())
         self._own: dict[str, None] = {}
         # With one marker object per file the task marks its files again. A second marker of one file is harmless.
         if context.policy.marks_each_file:
@@ -67,9 +68,9 @@ class TaskMarkers:
         missing = [name for name in names if name not in self._named]
         if not missing:
             return
-        if self._context.policy.marks_each_file:
+        if self.context.policy.marks_each_file:
             for name in missing:
-                create_marker(self._context.storage, self._context.instant, name)
+                create_marker(self.context.storage, self.context.instant, name)
             self._named |= dict.fromkeys(missing)
             return
         more = dict.fromkeys((*missing, *ahead))
@@ -159,11 +160,11 @@ def read_listed_markers(
 def group_markers(context: WriteContext, attempt: Attempt, task: GroupTask) -> list[str]:
     """Return the markers of the files that an attempt of this task creates first; it may create more."""
     if task.appends:
-        return [log_marker(context, attempt, task.partition, task.file_id)]
+        return [log_marker(context, attempt, (task.partition, task.file_id))]
     base = base_marker(context, attempt, task.partition, task.file_id, is_new=task.base is None)
     if context.cdc is None or task.base is None:
         return [base]
-    return [base, log_marker(context, attempt, task.partition, task.file_id, suffix=CDC_SUFFIX)]
+    return [base, log_marker(context, attempt, (task.partition, task.file_id), suffix=CDC_SUFFIX)]
 
 
 def compaction_markers(
@@ -174,7 +175,7 @@ def compaction_markers(
     """
     partition, file_id = operation.partition, operation.file_id
     if logs:
-        return [log_marker(context, attempt, partition, file_id)]
+        return [log_marker(context, attempt, (partition, file_id))]
     return [base_marker(context, attempt, partition, file_id, is_new=operation.data_file is None)]
 
 
@@ -185,9 +186,10 @@ def base_marker(context: WriteContext, attempt: Attempt, partition: str, file_id
 
 
 def log_marker(
-    context: WriteContext, attempt: Attempt, partition: str, file_id: str, *, version: int = 1, suffix: str = ""
+    context: WriteContext, attempt: Attempt, group: tuple[str, str], *, version: int = 1, suffix: str = ""
 ) -> str:
-    """Return the marker of a log file that an attempt creates in a group."""
+    """Return the marker of a log file that an attempt creates in `group`, a (partition path, file id)."""
+    partition, file_id = group
     log = LogFile(
         partition=partition,
         file_id=file_id,
@@ -199,11 +201,12 @@ def log_marker(
     return marker_name(log.path, "CREATE")
 
 
-def mark_log(markers: TaskMarkers, context: WriteContext, attempt: Attempt, log: LogFile) -> None:
+def mark_log(markers: TaskMarkers, log: LogFile) -> None:
     """Mark a log file, and in advance as many later versions as there were before."""
 
     def of(version: int) -> str:
-        return log_marker(context, attempt, log.partition, log.file_id, version=version, suffix=log.suffix)
+        group = (log.partition, log.file_id)
+        return log_marker(markers.context, markers.attempt, group, version=version, suffix=log.suffix)
 
     markers.mark(of(log.version), ahead=[of(version) for version in range(log.version + 1, 2 * log.version)])
 

@@ -27,7 +27,7 @@ from lakehouse.core.files.key_lookup import (
 )
 from lakehouse.core.files.key_matches import DELETED
 from lakehouse.core.files.log_reader import KEY, SliceContext
-from lakehouse.core.files.slice_reader import read_slice
+from lakehouse.core.files.slice_reader import SliceCounts, read_slice
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.index.write_tasks import StagedEntry, TagResult, TagTask
 from lakehouse.core.rows.record_merge import incoming_wins
@@ -61,8 +61,8 @@ def _find(
     keys = staged_keys(context, entries).combine_chunks()
     starts = np.concatenate([[0], np.cumsum([entry.rows for entry in entries])])
     rows, positions, orderings, start = [], [], [], 0
-    deleted: list[pa.ChunkedArray] | None = None if context.global_keys or context.deletes_only else []
-    for _, stored in read_slice(read, file_slice, columns, deleted=deleted):
+    counts = SliceCounts(deleted_keys=None if context.global_keys or context.deletes_only else [])
+    for _, stored in read_slice(read, file_slice, columns, counts):
         found = pc.index_in(stored.column(KEY), value_set=keys).combine_chunks()
         hit = np.flatnonzero(np.asarray(pc.is_valid(found)))
         rows.append(hit + start)
@@ -72,7 +72,7 @@ def _find(
         start += stored.num_rows
     empty = [np.array([], np.int64)]
     base_row, staged = np.concatenate(rows or empty), np.concatenate(positions or empty)
-    gone = np.setdiff1d(np.concatenate([_positions(some, keys) for some in deleted or ()] or empty), staged)
+    gone = np.setdiff1d(np.concatenate([_positions(some, keys) for some in counts.deleted_keys or ()] or empty), staged)
     base_row, staged = np.append(base_row, start + np.arange(len(gone))), np.append(staged, gone)
     entry = np.searchsorted(starts, staged, side="right") - 1
     position = staged - starts[entry]

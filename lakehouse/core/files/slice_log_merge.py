@@ -13,8 +13,7 @@ base rows by their positions; then the named rows are matched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -61,39 +60,76 @@ class LogPart:
             yield self.entries.take(pa.array(rows[start : start + _BATCH_ROWS]))
 
 
-def fold_logs(
-    context: SliceContext,
-    logs: Sequence[LogFile],
-    columns: pa.Schema,
-    sets: ColumnSets,
-    stored_keys: Iterable[pa.Array],
-    directory: Path,
-    *,
-    base_instant: str = "",
-    seen: list[LogBlock] | None = None,
-) -> list[LogPart]:
-    """Return the logs of a slice as parts; `stored_keys` are the keys of its base file, piece by piece in file order.
+@dataclass(frozen=True, slots=True)
+class LogMerge:
+    """The merge of the logs of one slice.
 
-    `directory` takes what does not fit into memory; it must outlive the parts. `seen` is given the blocks that count.
+    Attributes:
+        context: The settings for reading the slice.
+        columns: The columns of the entries.
+        sets: Collects the sets of columns that partial rows provide.
+        directory: A directory for entries that do not fit into memory. It must exist as long as the parts are used.
+        base_instant: The instant of the base file; empty without base file.
+        seen: Collects the valid and the damaged blocks.
     """
-    seen = [] if seen is None else seen
-    named = partial(_named_rows, seen, base_instant)
-    limit = max(context.budget_bytes // 4, _MIN_PART_BYTES)
-    pending: list[pa.Table] = []
-    size = 0
-    stream = read_entries(context, logs, columns, sets, seen)
-    for entries in stream:
-        pending.append(entries)
-        size += entries.nbytes
-        if size > limit:
-            break
-    else:
-        folded = fold(pa.concat_tables(pending), context.rule, sets) if pending else None
-        return [] if folded is None else [_matched(folded, _numbered(stored_keys), named)]
-    total = _stored_bytes(context, logs)
-    # Logs are compressed, so entries take several times the size of their files.
-    ways = min(max(_EXPANSION * total // limit, 4), _MAX_WAYS)
-    return _spilled(context, _chain(pending, stream), sets, stored_keys, directory, ways, named)
+
+    context: SliceContext
+    columns: pa.Schema
+    sets: ColumnSets
+    directory: Path
+    base_instant: str = ""
+    seen: list[LogBlock] = field(default_factory=list)
+
+    def parts(self, logs: Sequence[LogFile], stored_keys: Iterable[pa.Array]) -> list[LogPart]:
+        """Return the merged entries of `logs` as parts, matched with the base file.
+
+        `stored_keys` are the keys of the base file in file order, piece by piece.
+        """
+        context = self.context
+        limit = max(context.budget_bytes // 4, _MIN_PART_BYTES)
+        pending: list[pa.Table] = []
+        size = 0
+        stream = read_entries(context, logs, self.columns, self.sets, self.seen)
+        for entries in stream:
+            pending.append(entries)
+            size += entries.nbytes
+            if size > limit:
+                break
+        else:
+            merged = fold(pa.concat_tables(pending), context.rule, self.sets) if pending else None
+            return [] if merged is None else [_matched(merged, _numbered(stored_keys), self._named_rows)]
+        total = _stored_bytes(context, logs)
+        # Logs are compressed, so entries take several times the size of their files.
+        ways = min(max(_EXPANSION * total // limit, 4), _MAX_WAYS)
+        return self._spilled(_chain(pending, stream), stored_keys, ways)
+
+    def _spilled(self, entries: Iterator[pa.Table], stored_keys: Iterable[pa.Array], ways: int) -> list[LogPart]:
+        directory = self.directory
+        log_side = HashSplit(directory, "log", ways)
+        for rows in entries:
+            log_side.add(rows)
+        log_files = log_side.finish()
+        base_side = HashSplit(directory, "base", ways)
+        for numbered in _numbered(stored_keys):
+            base_side.add(numbered)
+        base_files = base_side.finish()
+        parts = []
+        for number, path in enumerate(log_files):
+            if path is None:
+                continue
+            with pa.OSFile(str(path)) as source:
+                merged = fold(pa.ipc.open_stream(source).read_all(), self.context.rule, self.sets)
+            path.unlink()
+            mapped = _mapped(directory / f"merged-{number}.arrow", merged)
+            base = base_files[number]
+            part = _matched(mapped, _read_pieces(base) if base is not None else iter(()), self._named_rows)
+            part.base_row = _mapped_numbers(directory / f"rows-{number}", part.base_row)
+            part.entry = _mapped_numbers(directory / f"entries-{number}", part.entry)
+            parts.append(part)
+        return parts
+
+    def _named_rows(self) -> np.ndarray | None:
+        return _named_rows(self.seen, self.base_instant)
 
 
 def _stored_bytes(context: SliceContext, logs: Sequence[LogFile]) -> int:
@@ -112,39 +148,6 @@ def _chain(pending: list[pa.Table], rest: Iterator[pa.Table]) -> Iterator[pa.Tab
     while pending:
         yield pending.pop(0)
     yield from rest
-
-
-def _spilled(
-    context: SliceContext,
-    entries: Iterator[pa.Table],
-    sets: ColumnSets,
-    stored_keys: Iterable[pa.Array],
-    directory: Path,
-    ways: int,
-    named: NamedRows,
-) -> list[LogPart]:
-    log_side = HashSplit(directory, "log", ways)
-    for rows in entries:
-        log_side.add(rows)
-    log_files = log_side.finish()
-    base_side = HashSplit(directory, "base", ways)
-    for numbered in _numbered(stored_keys):
-        base_side.add(numbered)
-    base_files = base_side.finish()
-    parts = []
-    for number, path in enumerate(log_files):
-        if path is None:
-            continue
-        with pa.OSFile(str(path)) as source:
-            folded = fold(pa.ipc.open_stream(source).read_all(), context.rule, sets)
-        path.unlink()
-        mapped = _mapped(directory / f"folded-{number}.arrow", folded)
-        base = base_files[number]
-        part = _matched(mapped, _read_pieces(base) if base is not None else iter(()), named)
-        part.base_row = _mapped_numbers(directory / f"rows-{number}", part.base_row)
-        part.entry = _mapped_numbers(directory / f"entries-{number}", part.entry)
-        parts.append(part)
-    return parts
 
 
 def _matched(entries: pa.Table, numbered: Iterator[pa.Table], named: NamedRows) -> LogPart:

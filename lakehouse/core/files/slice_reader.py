@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from lakehouse.core.files.base_reader import REPEATED, REPEATING, BaseFileReader, align
 from lakehouse.core.files.log_reader import COMMIT_TIME, KEY, SliceContext
-from lakehouse.core.files.slice_log_merge import LogPart, fold_logs
-from lakehouse.core.format.log.blocks import BlockType, LogBlock
+from lakehouse.core.files.slice_log_merge import LogMerge, LogPart
+from lakehouse.core.format.log.blocks import BlockType
 from lakehouse.core.rows.final_merge import inserted, settle
 from lakehouse.core.rows.keys import record_keys
 from lakehouse.core.rows.log_entries import CONTROL, RECORD, ColumnSets, Control
@@ -39,8 +39,16 @@ class Origin(Enum):
 class SliceCounts:
     """The numbers of rows of a merge; complete after all rows were read.
 
-    `log_entries`, `log_blocks`, `corrupt_blocks` (committed but damaged) and `unmatched` (entries without a base row)
-    are complete before the first rows.
+    Attributes:
+        updated: Rows of the base file that a log updated.
+        deleted: Rows of the base file that a log deleted.
+        inserted: Rows that only logs have.
+        log_entries: Merged entries of the logs. This and the following values are complete before the first rows.
+        log_blocks: Valid blocks of the logs.
+        corrupt_blocks: Committed blocks that are damaged.
+        unmatched: Entries without a base row.
+        deleted_keys: If a list is given, gets the keys that the logs delete with an ordering value. A base row may be
+            newer than such a delete.
     """
 
     updated: int = 0
@@ -50,6 +58,7 @@ class SliceCounts:
     log_blocks: int = 0
     corrupt_blocks: int = 0
     unmatched: int = 0
+    deleted_keys: list[pa.ChunkedArray] | None = None
 
 
 def read_slice(
@@ -58,13 +67,15 @@ def read_slice(
     columns: pa.Schema,
     counts: SliceCounts | None = None,
     base: BaseFileReader | None = None,
-    deleted: list[pa.ChunkedArray] | None = None,
 ) -> Iterator[tuple[Origin, pa.Table]]:
-    """Yield the rows of a slice as tables of `columns` (a part of the table's), within the memory budget.
+    """Yield the rows of a slice with their origin, as tables of `columns`, within the memory budget.
 
-    Columns named in base_reader.REPEATING may be asked for as dictionaries, which is what files hold.
-    `base` is the slice's base file if the caller has it open already. `deleted` is given the keys that the logs delete
-    as of an ordering value, before the first rows come; a row of the base file may be newer than such a delete.
+    Args:
+        context: The settings for reading.
+        file_slice: The base file, the logs, or both.
+        columns: Columns of the table. Those of `base_reader.REPEATING` may be dictionary-encoded, as in files.
+        counts: Gets the numbers of rows and blocks, and the deleted keys if it asks for them.
+        base: The open base file of the slice, if the caller has one. It stays open.
     """
     counts = counts if counts is not None else SliceCounts()
     merging = context.merging(columns)
@@ -82,18 +93,17 @@ def read_slice(
         directory = Path(stack.enter_context(scratch_directory("lakehouse-slice-")))
         keys = _merging_keys(context, reader, sets) if reader is not None else iter(())
         base_instant = "" if file_slice.base is None else file_slice.base.instant
-        seen: list[LogBlock] = []
-        parts = fold_logs(
-            context, file_slice.logs, merging, sets, keys, directory, base_instant=base_instant, seen=seen
-        )
+        merge = LogMerge(context, merging, sets, directory, base_instant)
+        parts = merge.parts(file_slice.logs, keys)
+        seen = merge.seen
         counts.corrupt_blocks = sum(block.kind is BlockType.CORRUPT for block in seen)
         counts.log_blocks = len(seen) - counts.corrupt_blocks
         counts.log_entries = sum(part.entries.num_rows for part in parts)
         counts.unmatched = counts.log_entries - sum(len(np.unique(part.entry)) for part in parts)
-        if deleted is not None:
-            deleted += [_ordered_deletes(part.entries) for part in parts]
+        if counts.deleted_keys is not None:
+            counts.deleted_keys += [_ordered_deletes(part.entries) for part in parts]
         if reader is not None:
-            yield from _merged(context, reader, parts, merging, columns, sets, counts)
+            yield from _BaseMerge(context, columns, merging, sets, counts).rows(reader, parts)
         for part in parts:
             for entries in part.unmatched():
                 rows = align(inserted(entries, merging).select(columns.names), columns)
@@ -138,74 +148,65 @@ def stored_keys(context: SliceContext, reader: BaseFileReader) -> Iterator[pa.Ar
         yield from keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
 
 
-def _merged(
-    context: SliceContext,
-    reader: BaseFileReader,
-    parts: list[LogPart],
-    merging: pa.Schema,
-    columns: pa.Schema,
-    sets: ColumnSets,
-    counts: SliceCounts,
-) -> Iterator[tuple[Origin, pa.Table]]:
-    start = 0
-    whole = not context.mixes_versions and len(sets.sets) == 1
-    needed = _with_ordering(context, columns) if whole else merging
-    for stored in reader.batches(needed, reader.rows_within(context.budget_bytes // 16)):
-        stop = start + stored.num_rows
-        gone = None
-        for part in parts:
-            met = part.between(start, stop)
-            if met is None:
-                continue
-            position = met[0] - start
-            replaced, removed, rows = (_replaced if whole else _mixed)(
-                context, stored, position, part.entries, met[1], columns, sets
-            )
-            gone = np.zeros(stored.num_rows, bool) if gone is None else gone
-            gone[position[replaced | removed]] = True
-            counts.deleted += int(removed.sum())
-            if rows.num_rows:
-                counts.updated += rows.num_rows
-                yield Origin.UPDATED, rows
-        kept = stored.select(columns.names)
-        kept = kept if gone is None else kept.filter(pa.array(~gone))
-        if kept.num_rows:
-            yield Origin.KEPT, align(kept, columns)
-        start = stop
+@dataclass(frozen=True, slots=True)
+class _BaseMerge:
+    """Merges the rows of a base file with the parts of its logs."""
 
+    context: SliceContext
+    columns: pa.Schema
+    merging: pa.Schema
+    sets: ColumnSets
+    counts: SliceCounts
 
-def _replaced(
-    context: SliceContext,
-    stored: pa.Table,
-    position: np.ndarray,
-    entries: pa.Table,
-    entry: np.ndarray,
-    columns: pa.Schema,
-    sets: ColumnSets,
-) -> tuple[np.ndarray, np.ndarray, pa.Table]:
-    """Return which of the stored rows are replaced, which removed, and what replaces them, all of it from entries.
+    def rows(self, reader: BaseFileReader, parts: list[LogPart]) -> Iterator[tuple[Origin, pa.Table]]:
+        """Yield the rows of the base file that are unchanged, and those that the logs changed."""
+        columns, start = self.columns, 0
+        whole = not self.context.mixes_versions and len(self.sets.sets) == 1
+        needed = _with_ordering(self.context, columns) if whole else self.merging
+        merge = self._replaced if whole else self._mixed
+        for stored in reader.batches(needed, reader.rows_within(self.context.budget_bytes // 16)):
+            stop = start + stored.num_rows
+            gone = None
+            for part in parts:
+                matched = part.between(start, stop)
+                if matched is None:
+                    continue
+                position = matched[0] - start
+                replaced, removed, rows = merge(stored, position, part.entries, matched[1])
+                gone = np.zeros(stored.num_rows, bool) if gone is None else gone
+                gone[position[replaced | removed]] = True
+                self.counts.deleted += int(removed.sum())
+                if rows.num_rows:
+                    self.counts.updated += rows.num_rows
+                    yield Origin.UPDATED, rows
+            kept = stored.select(columns.names)
+            kept = kept if gone is None else kept.filter(pa.array(~gone))
+            if kept.num_rows:
+                yield Origin.KEPT, align(kept, columns)
+            start = stop
 
-    Which side survives is decided by few columns, so only those are gathered of both sides before it is known.
-    """
-    deciding = [name for name in context.rule.compared if name in stored.column_names] or stored.column_names[:1]
-    base = stored.select(deciding).take(pa.array(position))
-    settled = settle(base, entries.select([*deciding, *CONTROL.names]).take(pa.array(entry)), context.rule, sets)
-    rows = entries.select(columns.names).take(pa.array(entry[settled.replaced]))
-    return settled.replaced, settled.removed, align(rows, columns)
+    def _replaced(
+        self, stored: pa.Table, position: np.ndarray, entries: pa.Table, entry: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, pa.Table]:
+        """Return masks of the stored rows that are replaced and removed, and the replacing rows, all from entries.
 
+        Few columns decide which version wins, so only these are read of both sides before the decision.
+        """
+        rule = self.context.rule
+        deciding = [name for name in rule.compared if name in stored.column_names] or stored.column_names[:1]
+        base = stored.select(deciding).take(pa.array(position))
+        settled = settle(base, entries.select([*deciding, *CONTROL.names]).take(pa.array(entry)), rule, self.sets)
+        rows = entries.select(self.columns.names).take(pa.array(entry[settled.replaced]))
+        return settled.replaced, settled.removed, align(rows, self.columns)
 
-def _mixed(
-    context: SliceContext,
-    stored: pa.Table,
-    position: np.ndarray,
-    entries: pa.Table,
-    entry: np.ndarray,
-    columns: pa.Schema,
-    sets: ColumnSets,
-) -> tuple[np.ndarray, np.ndarray, pa.Table]:
-    """Do the same where replacing rows take values of both sides."""
-    settled = settle(stored.take(pa.array(position)), entries.take(pa.array(entry)), context.rule, sets)
-    return settled.replaced, settled.removed, align(settled.rows.select(columns.names), columns)
+    def _mixed(
+        self, stored: pa.Table, position: np.ndarray, entries: pa.Table, entry: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, pa.Table]:
+        """Return the same if replacing rows have values of both sides."""
+        taken = stored.take(pa.array(position)), entries.take(pa.array(entry))
+        settled = settle(*taken, self.context.rule, self.sets)
+        rows = align(settled.rows.select(self.columns.names), self.columns)
+        return settled.replaced, settled.removed, rows
 
 
 def _with_ordering(context: SliceContext, columns: pa.Schema) -> pa.Schema:
