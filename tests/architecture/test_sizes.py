@@ -34,8 +34,6 @@ MANY_PARAMETERS: frozenset[str] = frozenset(
         "lakehouse/core/planning/scan.py:plan_scan",
         "lakehouse/core/planning/schema.py:evolve",
         "lakehouse/core/planning/ttl.py:plan_ttl",
-        "lakehouse/core/rows/delta_merge.py:_fold_partial",
-        "lakehouse/core/rows/final_merge.py:_filled",
         "lakehouse/core/state/table_config.py:new_table_properties",
         "lakehouse/model/instant.py:where",
         "lakehouse/platform/ingest/sample_data.py:_order_events",

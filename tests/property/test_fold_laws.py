@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.rows.delta_merge import fold
-from lakehouse.core.rows.final_merge import inserted, settle
+from lakehouse.core.rows.delta_merge import merge_entries
+from lakehouse.core.rows.final_merge import inserted_rows, merge_base
 from lakehouse.core.rows.log_entries import (
     COLUMNS,
     CONTROL,
@@ -171,14 +171,14 @@ class Literal:
     def _union(one: Version, other: Version) -> frozenset[str] | None:
         return None if one.brings is None or other.brings is None else one.brings | other.brings
 
-    def fold(self, versions: list[Version]) -> dict[str, Version]:
+    def merge_entries(self, versions: list[Version]) -> dict[str, Version]:
         """Return the state after all entries."""
         state: dict[str, Version] = {}
         for version in versions:
             state[version.key] = self.merge(state[version.key], version) if version.key in state else version
         return state
 
-    def settle(self, base: dict[str, Any], entry: Version) -> tuple[str, dict[str, Any] | None]:
+    def merge_base(self, base: dict[str, Any], entry: Version) -> tuple[str, dict[str, Any] | None]:
         """Return what becomes of a base row: ("kept" | "removed" | "replaced", the row it is replaced by)."""
         stored, entry = Version(RECORD, base, self.order_of(base)), replace(entry, order=self.order_of(entry.row))
         result = self.merge(stored, entry)
@@ -321,8 +321,8 @@ def test_columns_fold_as_the_format_folds_entry_by_entry(data: st.DataObject) ->
     case = data.draw(cases())
     history = data.draw(histories(case))
     sets = ColumnSets()
-    folded = fold(table(history, case, sets), case.rule, sets)
-    assert state_of(folded, sets) == literal_state(Literal(case).fold(history), case)
+    merged = merge_entries(table(history, case, sets), case.rule, sets)
+    assert state_of(merged, sets) == literal_state(Literal(case).merge_entries(history), case)
 
 
 @examples(300)
@@ -331,9 +331,9 @@ def test_base_rows_meet_entries_as_the_format_says(data: st.DataObject) -> None:
     case = data.draw(cases())
     history = data.draw(histories(case))
     sets, literal = ColumnSets(), Literal(case)
-    folded = fold(table(history, case, sets), case.rule, sets)
-    expected = literal.fold(history)
-    keys = [key for key in folded.column(KEY).to_pylist() if data.draw(st.booleans())]
+    merged = merge_entries(table(history, case, sets), case.rule, sets)
+    expected = literal.merge_entries(history)
+    keys = [key for key in merged.column(KEY).to_pylist() if data.draw(st.booleans())]
     base = [
         {**data.draw(rows(case, 100)), KEY: key, "_hoodie_is_deleted": None, "_hoodie_operation": None} for key in keys
     ]
@@ -341,19 +341,19 @@ def test_base_rows_meet_entries_as_the_format_says(data: st.DataObject) -> None:
     stored = pa.Table.from_pylist(base, schema=case.schema)
     if data.draw(st.booleans()):
         stored = stored.set_column(0, META[0], stored.column(0).dictionary_encode())
-    met = folded.filter(pc.is_in(folded.column(KEY), value_set=pa.array(keys, pa.string())))
-    settled = settle(stored, met, case.rule, sets)
-    outcome = [literal.settle(row, expected[row[KEY]]) for row in stored.to_pylist()]
-    assert settled.removed.tolist() == [what == "removed" for what, _ in outcome]
-    assert settled.replaced.tolist() == [what == "replaced" for what, _ in outcome]
+    met = merged.filter(pc.is_in(merged.column(KEY), value_set=pa.array(keys, pa.string())))
+    merged = merge_base(stored, met, case.rule, sets)
+    outcome = [literal.merge_base(row, expected[row[KEY]]) for row in stored.to_pylist()]
+    assert merged.removed.tolist() == [what == "removed" for what, _ in outcome]
+    assert merged.replaced.tolist() == [what == "replaced" for what, _ in outcome]
     wanted = pa.Table.from_pylist([row for _, row in outcome if row is not None], schema=case.schema)
-    assert list(map(seen, settled.rows.to_pylist())) == list(map(seen, wanted.to_pylist()))
-    assert settled.rows.schema == stored.schema
+    assert list(map(seen, merged.rows.to_pylist())) == list(map(seen, wanted.to_pylist()))
+    assert merged.rows.schema == stored.schema
 
-    rest = folded.filter(pc.invert(pc.is_in(folded.column(KEY), value_set=pa.array(keys, pa.string()))))
+    rest = merged.filter(pc.invert(pc.is_in(merged.column(KEY), value_set=pa.array(keys, pa.string()))))
     new = [expected[key] for key in rest.column(KEY).to_pylist()]
     wanted = pa.Table.from_pylist([version.row for version in new if version.kind == RECORD], schema=case.schema)
-    assert list(map(seen, inserted(rest, case.schema).to_pylist())) == list(map(seen, wanted.to_pylist()))
+    assert list(map(seen, inserted_rows(rest, case.schema).to_pylist())) == list(map(seen, wanted.to_pylist()))
 
 
 @examples(150)
@@ -368,8 +368,10 @@ def test_what_is_folded_may_be_folded_again_with_what_comes_later(data: st.DataO
     first, later = data.draw(histories(case)), data.draw(histories(case, 50))
     sets = ColumnSets()
     one, other = table(first, case, sets), table(later, case, sets)
-    at_once = state_of(fold(pa.concat_tables([one, other]), case.rule, sets), sets)
-    in_steps = state_of(fold(pa.concat_tables([fold(one, case.rule, sets), other]), case.rule, sets), sets)
+    at_once = state_of(merge_entries(pa.concat_tables([one, other]), case.rule, sets), sets)
+    in_steps = state_of(
+        merge_entries(pa.concat_tables([merge_entries(one, case.rule, sets), other]), case.rule, sets), sets
+    )
     assert at_once == in_steps
 
 
@@ -384,8 +386,10 @@ def test_later_entries_may_be_folded_first_where_the_format_promises_it(data: st
         first, later = ([version for version in part if not version.default] for part in (first, later))
     sets = ColumnSets()
     one, other = table(first, case, sets), table(later, case, sets)
-    at_once = state_of(fold(pa.concat_tables([one, other]), case.rule, sets), sets)
-    apart = state_of(fold(pa.concat_tables([one, fold(other, case.rule, sets)]), case.rule, sets), sets)
+    at_once = state_of(merge_entries(pa.concat_tables([one, other]), case.rule, sets), sets)
+    apart = state_of(
+        merge_entries(pa.concat_tables([one, merge_entries(other, case.rule, sets)]), case.rule, sets), sets
+    )
     assert at_once == apart
 
 
@@ -396,6 +400,6 @@ def test_chunks_of_entries_say_nothing(data: st.DataObject) -> None:
     history = data.draw(histories(case))
     sets = ColumnSets()
     entries = table(history, case, sets)
-    folded = fold(entries, case.rule, sets)
-    assert folded.schema == entries.schema == pa.schema([*case.schema, *CONTROL])
-    assert state_of(fold(entries.combine_chunks(), case.rule, sets), sets) == state_of(folded, sets)
+    merged = merge_entries(entries, case.rule, sets)
+    assert merged.schema == entries.schema == pa.schema([*case.schema, *CONTROL])
+    assert state_of(merge_entries(entries.combine_chunks(), case.rule, sets), sets) == state_of(merged, sets)

@@ -9,7 +9,7 @@ from lakehouse.core.files.base_reader import BaseFileReader
 from lakehouse.core.files.base_writer import BaseFileWriter, kept_schema
 from lakehouse.core.files.log_reader import SliceContext
 from lakehouse.core.files.markers import TaskMarkers, compaction_markers
-from lakehouse.core.files.slice_reader import Origin, SliceCounts, read_slice
+from lakehouse.core.files.slice_reader import RowOrigin, SliceCounts, read_slice
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.format.file_names import parse_base_file, parse_log_file
 from lakehouse.errors import CorruptTableError
@@ -48,7 +48,7 @@ def compact_slice(context: CompactionContext, attempt: Attempt, operation: Compa
             if number == 0 and base is not None and writer.bloom.enabled:
                 # The logs are matched now, so the number of keys to add to the filter is known.
                 writer.bloom.inherit(base.bloom_filter(), counts.unmatched)
-            writer.write_kept(rows, known=origin is not Origin.INSERTED)
+            writer.write_kept(rows, known=origin is not RowOrigin.INSERTED)
     stat = writer.stat(inserts=counts.inserted, updates=counts.updated, deletes=counts.deleted)
     return replace(
         stat,

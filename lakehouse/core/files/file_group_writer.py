@@ -34,7 +34,7 @@ from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.index.write_tasks import GroupTask, StagedEntry
 from lakehouse.core.rows.absent_columns import LACKS, lacked
 from lakehouse.core.rows.deduplicate import brought_sets
-from lakehouse.core.rows.final_merge import settle
+from lakehouse.core.rows.final_merge import merge_base
 from lakehouse.core.rows.log_entries import ColumnSets, record_entries
 from lakehouse.core.rows.record_merge import incoming_wins, says_deleted
 from lakehouse.model.attempt import Attempt
@@ -134,8 +134,8 @@ def _meet(
         if context.lacks:
             brought, incoming = brought_sets(incoming, context.lacks, sets), incoming.drop_columns([LACKS])
         entries = record_entries(incoming, rule, brought, table=context.schema)
-        settled = settle(stored.select(incoming.column_names).take(at), entries, rule, sets)
-        return settled.replaced, settled.removed, settled.rows
+        merged = merge_base(stored.select(incoming.column_names).take(at), entries, rule, sets)
+        return merged.replaced, merged.removed, merged.rows
     deleted = says_deleted(incoming, rule, context.schema)
     wins = incoming_wins(rule, stored.select(rule.compared).take(at), incoming, deleted)
     replaced, moved = wins & ~deleted & (kind == IN_PLACE), kind == MOVED_OUT

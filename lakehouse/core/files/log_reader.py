@@ -34,7 +34,7 @@ from lakehouse.model.merge import MergeRule, PartialMode
 logger = logging.getLogger(__name__)
 
 #: Advice to users in errors about committed files that are lost or damaged.
-GO_ON = (
+RECOVERY_ADVICE = (
     "Put the file back from a backup, or go back to a version without it: `lakehouse restore run`. To go on without "
     "those rows, set lakehouse.damaged.files=skip for this run"
 )
@@ -178,7 +178,7 @@ def _require_sizes(context: SliceContext, logs: Sequence[LogFile], sources: Sequ
             expected = f"{log.size_bytes} bytes" if log.size_bytes else "log blocks"
             raise CorruptTableError(
                 f"{context.storage.root}/{log.path} has {size} bytes, expected {expected}: rows that were committed "
-                f"are lost. {GO_ON}",
+                f"are lost. {RECOVERY_ADVICE}",
                 path=log.path,
                 expected=log.size_bytes,
                 found=size,
@@ -190,7 +190,7 @@ def _damaged(context: SliceContext, logs: Sequence[LogFile], lost: Placed) -> Co
     path = logs[number].path
     return CorruptTableError(
         f"{context.storage.root}/{path}: the log block near byte {block.offset} is damaged ({block.length} bytes are "
-        f"no whole block): rows that were committed are lost. {GO_ON}",
+        f"no whole block): rows that were committed are lost. {RECOVERY_ADVICE}",
         path=path,
         position=block.offset,
     )

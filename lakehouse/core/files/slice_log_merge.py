@@ -25,7 +25,7 @@ from lakehouse.core.files.log_reader import KEY, SliceContext, read_entries
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType, LogBlock
 from lakehouse.core.format.log.record_positions import decode_positions
 from lakehouse.core.index.bucket import bucket_ids
-from lakehouse.core.rows.delta_merge import fold
+from lakehouse.core.rows.delta_merge import merge_entries
 from lakehouse.core.rows.log_entries import ColumnSets
 from lakehouse.model.files import LogFile
 
@@ -96,7 +96,7 @@ class LogMerge:
             if size > limit:
                 break
         else:
-            merged = fold(pa.concat_tables(pending), context.rule, self.sets) if pending else None
+            merged = merge_entries(pa.concat_tables(pending), context.rule, self.sets) if pending else None
             return [] if merged is None else [_matched(merged, _numbered(stored_keys), self._named_rows)]
         total = _stored_bytes(context, logs)
         # Logs are compressed, so entries take several times the size of their files.
@@ -118,7 +118,7 @@ class LogMerge:
             if path is None:
                 continue
             with pa.OSFile(str(path)) as source:
-                merged = fold(pa.ipc.open_stream(source).read_all(), self.context.rule, self.sets)
+                merged = merge_entries(pa.ipc.open_stream(source).read_all(), self.context.rule, self.sets)
             path.unlink()
             mapped = _mapped(directory / f"merged-{number}.arrow", merged)
             base = base_files[number]

@@ -18,7 +18,7 @@ from lakehouse.core.files.base_reader import REPEATED, REPEATING, BaseFileReader
 from lakehouse.core.files.log_reader import COMMIT_TIME, KEY, SliceContext
 from lakehouse.core.files.slice_log_merge import LogMerge, LogPart
 from lakehouse.core.format.log.blocks import BlockType
-from lakehouse.core.rows.final_merge import inserted, settle
+from lakehouse.core.rows.final_merge import inserted_rows, merge_base
 from lakehouse.core.rows.keys import record_keys
 from lakehouse.core.rows.log_entries import CONTROL, RECORD, ColumnSets, Control
 from lakehouse.core.storage.os_errors import scratch_directory
@@ -27,7 +27,7 @@ from lakehouse.model.files import FileSlice
 _KEY_BYTES = 64
 
 
-class Origin(Enum):
+class RowOrigin(Enum):
     """The origin of a row of a slice: unchanged in the base file, changed by a log, or in a log only."""
 
     KEPT = "kept"
@@ -67,7 +67,7 @@ def read_slice(
     columns: pa.Schema,
     counts: SliceCounts | None = None,
     base: BaseFileReader | None = None,
-) -> Iterator[tuple[Origin, pa.Table]]:
+) -> Iterator[tuple[RowOrigin, pa.Table]]:
     """Yield the rows of a slice with their origin, as tables of `columns`, within the memory budget.
 
     Args:
@@ -87,7 +87,7 @@ def read_slice(
         if not file_slice.logs:
             assert reader is not None, "a slice has a base file or logs"
             for rows in reader.batches(columns, reader.rows_within(context.budget_bytes // 8)):
-                yield Origin.KEPT, rows
+                yield RowOrigin.KEPT, rows
             return
         sets = ColumnSets()
         directory = Path(stack.enter_context(scratch_directory("lakehouse-slice-")))
@@ -106,10 +106,10 @@ def read_slice(
             yield from _BaseMerge(context, columns, merging, sets, counts).rows(reader, parts)
         for part in parts:
             for entries in part.unmatched():
-                rows = align(inserted(entries, merging).select(columns.names), columns)
+                rows = align(inserted_rows(entries, merging).select(columns.names), columns)
                 counts.inserted += rows.num_rows
                 if rows.num_rows:
-                    yield Origin.INSERTED, rows
+                    yield RowOrigin.INSERTED, rows
 
 
 def _ordered_deletes(entries: pa.Table) -> pa.ChunkedArray:
@@ -158,7 +158,7 @@ class _BaseMerge:
     sets: ColumnSets
     counts: SliceCounts
 
-    def rows(self, reader: BaseFileReader, parts: list[LogPart]) -> Iterator[tuple[Origin, pa.Table]]:
+    def rows(self, reader: BaseFileReader, parts: list[LogPart]) -> Iterator[tuple[RowOrigin, pa.Table]]:
         """Yield the rows of the base file that are unchanged, and those that the logs changed."""
         columns, start = self.columns, 0
         whole = not self.context.mixes_versions and len(self.sets.sets) == 1
@@ -178,11 +178,11 @@ class _BaseMerge:
                 self.counts.deleted += int(removed.sum())
                 if rows.num_rows:
                     self.counts.updated += rows.num_rows
-                    yield Origin.UPDATED, rows
+                    yield RowOrigin.UPDATED, rows
             kept = stored.select(columns.names)
             kept = kept if gone is None else kept.filter(pa.array(~gone))
             if kept.num_rows:
-                yield Origin.KEPT, align(kept, columns)
+                yield RowOrigin.KEPT, align(kept, columns)
             start = stop
 
     def _replaced(
@@ -195,18 +195,18 @@ class _BaseMerge:
         rule = self.context.rule
         deciding = [name for name in rule.compared if name in stored.column_names] or stored.column_names[:1]
         base = stored.select(deciding).take(pa.array(position))
-        settled = settle(base, entries.select([*deciding, *CONTROL.names]).take(pa.array(entry)), rule, self.sets)
-        rows = entries.select(self.columns.names).take(pa.array(entry[settled.replaced]))
-        return settled.replaced, settled.removed, align(rows, self.columns)
+        merged = merge_base(base, entries.select([*deciding, *CONTROL.names]).take(pa.array(entry)), rule, self.sets)
+        rows = entries.select(self.columns.names).take(pa.array(entry[merged.replaced]))
+        return merged.replaced, merged.removed, align(rows, self.columns)
 
     def _mixed(
         self, stored: pa.Table, position: np.ndarray, entries: pa.Table, entry: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, pa.Table]:
         """Return the same if replacing rows have values of both sides."""
         taken = stored.take(pa.array(position)), entries.take(pa.array(entry))
-        settled = settle(*taken, self.context.rule, self.sets)
-        rows = align(settled.rows.select(self.columns.names), self.columns)
-        return settled.replaced, settled.removed, rows
+        merged = merge_base(*taken, self.context.rule, self.sets)
+        rows = align(merged.rows.select(self.columns.names), self.columns)
+        return merged.replaced, merged.removed, rows
 
 
 def _with_ordering(context: SliceContext, columns: pa.Schema) -> pa.Schema:

@@ -1,10 +1,11 @@
-"""Rows of one batch that bring different columns, such as those of files with different columns.
+"""Track rows of one batch that provide different columns, such as those of files with different columns.
 
 The batch has one control column of bits beside its data:
 
-    __lacks   int64    bit i is set where the row lacks the columns of group i; null counts as 0
+    __lacks   int64    bit i is set if the row lacks the columns of group i; null counts as 0
 
-Columns that the same rows lack are one group, so a batch of files with k different sets of columns has few groups.
+Columns that are absent in the same rows form one group, so a batch from files with k different sets of columns has few
+groups.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Groups = tuple[frozenset[str], ...]
 
 
 def grouped(lacking: Sequence[frozenset[str]]) -> tuple[Groups, tuple[int, ...]]:
-    """Return the groups of columns, and the bits of each of the given sets of columns."""
+    """Return the groups of columns, and the bits for each of these sets of absent columns."""
     patterns: dict[tuple[bool, ...], set[str]] = {}
     for name in sorted({name for names in lacking for name in names}):
         patterns.setdefault(tuple(name in names for names in lacking), set()).add(name)
@@ -42,7 +43,7 @@ def grouped(lacking: Sequence[frozenset[str]]) -> tuple[Groups, tuple[int, ...]]
 
 
 def bits_of(rows: pa.Table) -> np.ndarray:
-    """Return the bits of the rows; zeros where the batch has no such column."""
+    """Return the bits of the rows; zeros if the batch has no control column."""
     if LACKS not in rows.column_names:
         return np.zeros(rows.num_rows, np.int64)
     return np.asarray(pc.fill_null(rows.column(LACKS), 0).to_numpy(), dtype=np.int64)
@@ -54,7 +55,7 @@ def lacking_columns(groups: Groups, bits: int) -> frozenset[str]:
 
 
 def bits_without(groups: Groups, brought: frozenset[str] | None) -> int:
-    """Return the bits of rows that bring these columns; None is all."""
+    """Return the bits of rows that provide `brought`; None for all columns."""
     absent = (bit for bit, names in enumerate(groups) if names and brought is not None and not names & brought)
     return sum(1 << bit for bit in absent)
 

@@ -1,12 +1,13 @@
-"""Mergers of a user's own: a Python function that makes one row of two, for whole columns at once.
+"""Run custom mergers: Python functions of users that merge two versions of each record, for whole columns at once.
 
     def merge(older: pa.Table, newer: pa.Table) -> pa.Table
 
-Row i of `older` and row i of `newer` are versions of one record, neither of them a delete; both tables have the record
-key (`_hoodie_record_key`) and the data columns, no other meta columns. The result has as many rows, the same columns
-and types, and the same keys. A row of it that says it is a delete (`_hoodie_is_deleted`, the table's delete marker) is
-one. Rows of one batch are merged too, the one with the lowest ordering value as the oldest. Logs are merged before they
-meet the base file, so a merger must be associative: merge(merge(a, b), c) equals merge(a, merge(b, c)).
+Row i of `older` and row i of `newer` are versions of one record, and neither is a delete. Both tables have the record
+key (`_hoodie_record_key`) and the data columns, but no other meta columns. The result has as many rows, the same
+columns and types, and the same keys. A row of the result is a delete if its delete column says so
+(`_hoodie_is_deleted`, or the delete marker of the table). Rows of one batch are merged too, starting with the lowest
+ordering value. Logs are merged with each other before the base file, so a merger must be associative: merge(merge(a,
+b), c) equals merge(a, merge(b, c)).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Merger: TypeAlias = Callable[[pa.Table, pa.Table], pa.Table]
 
 
 def load_merger(name: str) -> Merger:
-    """Return the function that `package.module:function` names; UserError if there is none."""
+    """Return the function that `package.module:function` names. Raises UserError if there is none."""
     hint = (
         "It must be importable here and in workers: put its folder on PYTHONPATH, or give it to spark-submit with "
         "--py-files"
@@ -38,11 +39,13 @@ def load_merger(name: str) -> Merger:
 
 
 def merge_records(older: pa.Table, newer: pa.Table, rule: MergeRule, sets: ColumnSets) -> pa.Table:
-    """Return the entries that the merger of `rule` makes of aligned entries, all of them records, in their schema.
+    """Return the entries that the merger of `rule` returns for aligned entries, all of them records, in their schema.
 
-    What a newer partial row does not bring is filled from the older one before the merger sees it. Raises UserError
-    naming the merger if it fails or if its result does not fit the rows it was given,
-    UnsupportedError if it is not allowed.
+    Columns that a newer partial row does not provide are filled from the older row first.
+
+    Raises:
+        UserError: The merger fails, or its result does not fit the rows.
+        UnsupportedError: The merger is not allowed.
     """
     assert rule.merger is not None
     require_runnable(rule)

@@ -1,8 +1,8 @@
-"""Duplicates inside one batch become one row, the same one however the input was partitioned.
+"""Combine duplicates inside one batch to one row, independent of how the input was partitioned.
 
-The row with the greatest ordering value wins; nulls order lowest. Ties are broken by the remaining columns, so the
-winner depends on values alone, never on arrival. Where the table mixes versions of a record (partial updates, a merger
-of one's own) the rows of a key are folded in that order, the lowest as the oldest.
+The row with the greatest ordering value wins; nulls are lowest. Ties are broken by the remaining columns, so the winner
+depends on values only, never on the order of arrival. If the table mixes versions of a record (partial updates, custom
+merger), the rows of a key are merged in that order, beginning with the lowest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.core.rows.absent_columns import LACKS, Groups, bits_of, bits_without, lacking_columns
-from lakehouse.core.rows.delta_merge import fold
+from lakehouse.core.rows.delta_merge import merge_entries
 from lakehouse.core.rows.log_entries import ColumnSets, Control, record_entries
 from lakehouse.core.rows.ordering import ordering_columns
 from lakehouse.errors import UserError
@@ -24,10 +24,17 @@ from lakehouse.model.merge import MergeMode, MergeRule
 def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Groups = ()) -> pa.Table:
     """Return `rows` with one row for each distinct tuple of the string columns `keys`.
 
-    Rows that lack columns (`lacks`, see rows.lacks) take the values of the next lower version that brings them.
+    Unmerged rows keep their order; rows merged from several versions follow them.
 
-    `rows` hold `_hoodie_record_key` if `rule` mixes versions. Survivors keep their order; rows made of several versions
-    stand behind them. Raises UserError for a merger that does not do its work.
+    Args:
+        rows: The rows; they need `_hoodie_record_key` if `rule` mixes versions.
+        keys: The columns that identify a record.
+        rule: How versions are merged.
+            lacks: Sets of columns that some rows lack (`rows.absent_columns`). Such a row takes the values of the next
+            lower version that provides them.
+
+    Raises:
+        UserError: A custom merger fails.
     """
     codes, distinct = _codes(rows, keys)
     if distinct == rows.num_rows:
@@ -46,7 +53,7 @@ def combine(rows: pa.Table, *, keys: tuple[str, ...], rule: MergeRule, lacks: Gr
 
 
 def check_orderable(schema: pa.Schema, ordering: str) -> None:
-    """Raise UserError if the ordering column is missing or of a type without an order."""
+    """Raise UserError if the ordering column is missing or has a type without an order."""
     if ordering not in schema.names:
         raise UserError(f"ordering column {ordering!r} is not in the data; columns: {', '.join(schema.names)}")
     kind = schema.field(ordering).type
@@ -73,9 +80,9 @@ def _codes(rows: pa.Table, keys: tuple[str, ...]) -> tuple[np.ndarray, int]:
 
 
 def _ascending(rows: pa.Table, codes: np.ndarray, keys: tuple[str, ...], rule: MergeRule) -> np.ndarray:
-    """Return the positions of the rows, those of a key together, the lowest version first."""
+    """Return the positions of the rows grouped by key, with the lowest version of each key first."""
     order_by = {"": pa.array(codes)}
-    # By commit time too: rows of one batch have no other order.
+    # With commit time ordering too: rows of one batch have no other order.
     by_value = replace(rule, mode=MergeMode.EVENT_TIME_ORDERING)
     for number, column in enumerate(ordering_columns(rows, by_value) or ()):
         order_by[f"0{number}"] = column
@@ -93,16 +100,16 @@ def _folded(rows: pa.Table, codes: np.ndarray, order: np.ndarray, rule: MergeRul
     versions, sets = rows.take(pa.array(order)), ColumnSets()
     data = versions.drop_columns([LACKS]) if LACKS in versions.column_names else versions
     entries = record_entries(data, rule, brought_sets(versions, lacks, sets), table=data.schema)
-    folded = fold(entries, rule, sets, records=records)
-    found = folded.select(data.schema.names).cast(data.schema)
+    merged = merge_entries(entries, rule, sets, records=records)
+    found = merged.select(data.schema.names).cast(data.schema)
     if data is not versions:
         bits = np.array([bits_without(lacks, brought) for brought in sets.sets], np.int64)
-        found = found.append_column(LACKS, pa.array(bits[Control.of(folded).columns]))
+        found = found.append_column(LACKS, pa.array(bits[Control.of(merged).columns]))
     return found
 
 
 def brought_sets(rows: pa.Table, lacks: Groups, sets: ColumnSets) -> np.ndarray:
-    """Return the number in `sets` of the set of columns that each row brings."""
+    """Return for each row the number in `sets` of the set of columns that it provides."""
     distinct, which = np.unique(bits_of(rows), return_inverse=True)
     names = frozenset(rows.column_names)
     lacking = [lacking_columns(lacks, bits) for bits in distinct.tolist()]
@@ -116,7 +123,7 @@ def _comparable(name: str, column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray
         parts = [pc.is_valid(column), *(pc.struct_field(column, [i]) for i in range(kind.num_fields))]
         return {k: v for i, part in enumerate(parts) for k, v in _comparable(f"{name}.{i:04d}", part).items()}
     if pa.types.is_nested(kind):
-        # Arrow has no order for lists and maps. Only rows whose key repeats in the batch come here, and their text
-        # decides only where all before it is equal.
+        # Arrow cannot sort lists and maps. Only rows with duplicate keys get here, and the text decides only if all
+        # columns before it are equal.
         return {name: pa.chunked_array([pa.array([repr(value) for value in column.to_pylist()], pa.string())])}
     return {name: column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column}

@@ -1,15 +1,15 @@
-"""Delta merge: all that log files say of a record becomes one entry (DATA-5.2, step 1).
+"""Delta merge: merge all log entries of a record to one entry (DATA-5.2, step 1).
 
-The fold is defined entry by entry, oldest first, and is not a sort: a delete without ordering value wins over all
-before it and loses to whatever record comes next, however low that is.
+The merge is defined entry by entry, oldest first, and is not a sort. A delete without ordering value wins over all
+older entries and loses to the next record, even if its ordering value is low.
 
-    no partial updates     per key, what counts begins after the last such delete; of that, the greatest (ordering
-                           value, position) wins. No loop.
-    partial updates        round k meets the k-th version of every key that has one. Per column, a round carries only
-                           the number of the row its value comes from; values are gathered once, at the end.
-    a merger of one's own  the same rounds, on the rows themselves.
+    no partial updates     per key, entries before the last such delete are ignored; of the others the greatest
+                           (ordering value, position) wins. No loop.
+    partial updates        round k processes the k-th version of each key that has one. Per column, a round keeps only
+                           the number of the row that its value comes from; values are read once, at the end.
+    custom merger          the same rounds, on the rows themselves.
 
-Keys with one version skip all of it.
+Keys with one version need no merge.
 """
 
 from __future__ import annotations
@@ -27,11 +27,20 @@ from lakehouse.core.rows.record_pairs import both_records, merged_columns, newer
 from lakehouse.model.merge import MergeRule, PartialMode, require_runnable
 
 
-def fold(entries: pa.Table, rule: MergeRule, sets: ColumnSets, *, records: np.ndarray | None = None) -> pa.Table:
-    """Return one entry for each record key of `entries` (oldest first), in any order; `sets` gains unions of sets.
+def merge_entries(
+    entries: pa.Table, rule: MergeRule, sets: ColumnSets, *, records: np.ndarray | None = None
+) -> pa.Table:
+    """Return one entry for each record key of `entries`, in any order.
 
-    Where the key alone does not tell records apart, `records` numbers that of each entry, from 0 and without gaps.
-    Raises UnsupportedError for a rule that cannot be run here, UserError for a merger that does not do its work.
+    Args:
+        entries: Entries of logs, oldest first.
+        rule: How versions of a record are merged.
+        sets: The sets of columns that partial rows provide; gets their unions.
+        records: The number of each entry's record, from 0 and without gaps, if the key alone does not identify records.
+
+    Raises:
+        UnsupportedError: The rule is not supported.
+        UserError: A custom merger fails.
     """
     require_runnable(rule)
     codes, distinct = _key_codes(entries.column(KEY)) if records is None else (records, int(records.max()) + 1)
@@ -46,16 +55,16 @@ def fold(entries: pa.Table, rule: MergeRule, sets: ColumnSets, *, records: np.nd
         return entries.filter(pa.array(keep))
     versions = entries.take(pa.array(at))
     if rule.merger is None:
-        folded = _fold_partial(versions, _rounds(codes), control, _ranks(entries, at, rule), rule, sets)
+        merged = _merge_partial(versions, _rounds(codes), _ranks(entries, at, rule), rule, sets)
     else:
-        folded = _fold_by_merger(versions, _rounds(codes), rule, sets)
-    return pa.concat_tables([entries.filter(pa.array(~repeated)), folded])
+        merged = _merge_by_function(versions, _rounds(codes), rule, sets)
+    return pa.concat_tables([entries.filter(pa.array(~repeated)), merged])
 
 
 def _key_codes(keys: pa.ChunkedArray) -> tuple[np.ndarray, int]:
     if pa.types.is_dictionary(keys.type):
         keys = keys.cast(keys.type.value_type)
-    # One array is hashed once; chunk by chunk, each would bring a dictionary to be unified.
+    # One array is hashed once. Each of several chunks would have a dictionary that must be unified.
     encoded = keys.combine_chunks().dictionary_encode()
     return encoded.indices.to_numpy(), len(encoded.dictionary)
 
@@ -67,7 +76,7 @@ def _ranks(entries: pa.Table, at: np.ndarray, rule: MergeRule) -> np.ndarray | N
 
 
 def _winners(codes: np.ndarray, distinct: int, control: Control, rank: np.ndarray | None) -> np.ndarray:
-    """Return the position of the entry that survives of each key; positions ascend with time."""
+    """Return the position of the winning entry of each key. Positions ascend with time."""
     last = np.full(distinct, -1)
     if rank is None:
         last[codes] = np.arange(len(codes))
@@ -82,9 +91,9 @@ def _winners(codes: np.ndarray, distinct: int, control: Control, rank: np.ndarra
 
 
 def _counting(codes: np.ndarray, distinct: int, control: Control) -> np.ndarray:
-    """Return the positions of the entries that still count after the last delete without ordering value of their key.
+    """Return the positions of the entries that a delete without ordering value does not remove.
 
-    Entries of delete blocks do not take the place of such a delete, so they count again only after a record has.
+    Entries of delete blocks do not replace such a delete, so they apply again only after the next record.
     """
     position = np.arange(len(codes))
     last = np.full(distinct, -1)
@@ -92,7 +101,7 @@ def _counting(codes: np.ndarray, distinct: int, control: Control) -> np.ndarray:
     last[codes[at]] = at
     reset = last[codes]
     replacing = np.flatnonzero((position > reset) & (reset >= 0) & (control.kind != DELETE))
-    # Of positions written to one place the last one stays, so that descending order leaves the first.
+    # If a position is assigned several times the last value remains, so descending order leaves the first entry.
     start = last.copy()
     start[codes[replacing[::-1]]] = replacing[::-1]
     begins = start[codes]
@@ -101,7 +110,7 @@ def _counting(codes: np.ndarray, distinct: int, control: Control) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class _Rounds:
-    """The versions of each key in order of time; keys with many versions stand first, so that a round is a prefix."""
+    """The versions of each key in order of time. Keys with many versions come first, so that a round is a prefix."""
 
     order: np.ndarray
     starts: np.ndarray
@@ -111,7 +120,7 @@ class _Rounds:
         return int(self.lengths[0])
 
     def versions(self, number: int) -> np.ndarray:
-        """Return the positions of the version of this number (from 0) of all keys that have it, keys in order."""
+        """Return the positions of version `number` (from 0) of all keys that have it, in the order of the keys."""
         keys = int(np.searchsorted(-self.lengths, -number))
         found: np.ndarray = self.order[self.starts[:keys] + number]
         return found
@@ -125,9 +134,10 @@ def _rounds(codes: np.ndarray) -> _Rounds:
     return _Rounds(order, starts[by_length], lengths[by_length])
 
 
-def _fold_partial(
-    versions: pa.Table, rounds: _Rounds, control: Control, rank: np.ndarray | None, rule: MergeRule, sets: ColumnSets
+def _merge_partial(
+    versions: pa.Table, rounds: _Rounds, rank: np.ndarray | None, rule: MergeRule, sets: ColumnSets
 ) -> pa.Table:
+    control = Control.of(versions)
     holes = gaps(versions, control.columns, rule, sets)
     row = rounds.versions(0).copy()
     source = {name: row.copy() for name in holes}
@@ -157,7 +167,7 @@ def _fold_partial(
     )
 
 
-def _fold_by_merger(versions: pa.Table, rounds: _Rounds, rule: MergeRule, sets: ColumnSets) -> pa.Table:
+def _merge_by_function(versions: pa.Table, rounds: _Rounds, rule: MergeRule, sets: ColumnSets) -> pa.Table:
     state = versions.take(pa.array(rounds.versions(0)))
     done = []
     for number in range(1, len(rounds)):

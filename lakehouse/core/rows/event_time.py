@@ -1,7 +1,8 @@
-"""Event times of rows: which columns can be one, and the least and the greatest in milliseconds since 1970, UTC.
+"""Event times of rows: columns that may contain them, and their range in milliseconds since 1970, UTC.
 
-Hudi's write stats hold milliseconds. It reads integers by their digits, ten as seconds and thirteen as milliseconds;
-so do we, with the digits around them, and microseconds and nanoseconds where Hudi tells nothing.
+Write statistics of Hudi have milliseconds. Hudi reads integers by their number of digits: ten as seconds and thirteen
+as milliseconds. We do the same for neighbouring numbers of digits, and read microseconds and nanoseconds too, for which
+Hudi reports nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _OPTION = "hoodie.payload.event.time.field"
 _PER_MS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
 _MS_PER_DAY = 86_400_000
 _ZONED = r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$"
-# Integers below these are seconds, milliseconds, microseconds: what they are multiplied with, and divided by.
+# Integers below these bounds are seconds, milliseconds and microseconds, with their factor and divisor.
 _DIGITS = ((10**11, 1_000, 1), (10**14, 1, 1), (10**17, 1, 1_000))
-#: Years 1 to 9999: beyond them no reader has a date.
+#: Years 1 to 9999. Readers cannot represent dates outside of them.
 _LEAST_MS, _GREATEST_MS = (int(datetime(*day, tzinfo=UTC).timestamp()) * 1000 for day in ((1, 1, 1), (9999, 12, 31)))
 
 
 def check_event_time(schema: pa.Schema, name: str) -> None:
-    """Raise UserError if `schema` has no column of this name, or one that cannot hold times."""
+    """Raise UserError if `schema` has no column of this name, or one that cannot contain times."""
     top, *inner = name.split(".")
     if top not in schema.names:
         hint = nearest(top, schema.names)
@@ -48,9 +49,9 @@ def check_event_time(schema: pa.Schema, name: str) -> None:
 
 
 def event_time_range(rows: pa.Table, name: str) -> tuple[int, int] | None:
-    """Return the least and the greatest event time of the rows, None if all are null.
+    """Return the minimum and maximum event time of the rows; None if all are null.
 
-    Raises UserError for a text that is no time, and for a time outside of the years 1 to 9999.
+    Raises UserError for a text that is not a time, and for a time outside of the years 1 to 9999.
     """
     top, *inner = name.split(".")
     column = rows.column(top)
@@ -77,20 +78,20 @@ def event_time_range(rows: pa.Table, name: str) -> tuple[int, int] | None:
 
 
 class EventTimes:
-    """The least and the greatest event time of rows that come piece by piece; of no column there are none."""
+    """The minimum and maximum event time of rows that are added piece by piece; without column there are none."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.range: tuple[int, int] | None = None
 
     def add(self, rows: pa.Table) -> None:
-        """Take the event times of these rows in."""
+        """Include the event times of these rows."""
         if self._name and rows.num_rows:
             self.range = joined(self.range, event_time_range(rows, self._name))
 
 
 def joined(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Return the range that holds both; None is one without times."""
+    """Return the range that includes both; None is the empty range."""
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])
@@ -120,8 +121,8 @@ def _milliseconds(value: pa.Scalar, kind: pa.DataType) -> int:
 
 
 def _parsed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return texts as times in UTC; empty ones are null."""
-    # As a rule all are of one kind, and then this is several times faster.
+    """Return texts as times in UTC; empty texts are null."""
+    # Usually all texts have one format, and then this is several times faster.
     for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
         with suppress(pa.ArrowInvalid):
             return column.cast(kind)

@@ -1,7 +1,7 @@
-"""Final merge: folded log entries meet the rows of the base file (DATA-5.2, step 2).
+"""Final merge: merge log entries with the rows of the base file (DATA-5.2, step 2).
 
-The base row is the older one. What stays as it is, is neither replaced nor removed, so that a caller can copy it whole.
-Entries that no base row met are inserts; deletes among them mean nothing.
+The base row is the older version. A base row that stays unchanged is neither replaced nor removed, so that a caller can
+copy it. Entries without a base row are inserts; deletes among them have no effect.
 """
 
 from __future__ import annotations
@@ -20,20 +20,28 @@ from lakehouse.model.merge import MergeRule, PartialMode, require_runnable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """The outcome for pairs: masks over them, and the replacing rows, one per True of `replaced`, as base rows."""
+class BaseMergeResult:
+    """The result of a merge: masks over the pairs, and the new version of each replaced row, in order."""
 
     replaced: np.ndarray
     removed: np.ndarray
     rows: pa.Table
 
 
-def settle(base: pa.Table, entries: pa.Table, rule: MergeRule, sets: ColumnSets) -> Settled:
-    """Return what becomes of the rows of `base`, row i of which meets row i of `entries` (folded, one per key).
+def merge_base(base: pa.Table, entries: pa.Table, rule: MergeRule, sets: ColumnSets) -> BaseMergeResult:
+    """Merge row i of `base` with row i of `entries`, which has one entry per key.
 
-    `entries` has the columns of `base` and the control columns. A base row that survives is replaced only if it takes
-    values from the entry. Raises UnsupportedError for a rule that cannot be run here, UserError for a merger that does
-    not do its work.
+    A base row that survives is replaced only if it takes values from the entry.
+
+    Args:
+        base: Rows of the base file.
+        entries: Their entries, with the columns of `base` and the control columns.
+        rule: How versions of a record are merged.
+        sets: The sets of columns that partial rows provide.
+
+    Raises:
+        UnsupportedError: The rule is not supported.
+        UserError: A custom merger fails.
     """
     require_runnable(rule)
     control, stored = Control.of(entries), Control.of_records(base.num_rows)
@@ -49,12 +57,12 @@ def settle(base: pa.Table, entries: pa.Table, rule: MergeRule, sets: ColumnSets)
     elif rule.partial is PartialMode.NONE and not control.columns.any():
         rows = entries.filter(pa.array(replaced))
     else:
-        replaced, rows = _filled(base, entries, control, wins, record, rule, sets)
-    return Settled(replaced=replaced, removed=removed, rows=_conform(rows, base.schema))
+        replaced, rows = _completed(base, entries, wins, rule, sets)
+    return BaseMergeResult(replaced=replaced, removed=removed, rows=_conform(rows, base.schema))
 
 
-def inserted(entries: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the rows that folded entries insert where no base row met them, in `schema`; deletes insert nothing."""
+def inserted_rows(entries: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the rows, in `schema`, that entries without a base row insert. Deletes insert nothing."""
     return _conform(entries.filter(pa.array(Control.of(entries).kind == RECORD)), schema)
 
 
@@ -64,17 +72,12 @@ def _merged(base: pa.Table, entries: pa.Table, rule: MergeRule, sets: ColumnSets
     return merge_records(older, with_control(_conform(entries, schema), Control.of(entries)), rule, sets)
 
 
-def _filled(
-    base: pa.Table,
-    entries: pa.Table,
-    control: Control,
-    wins: np.ndarray,
-    record: np.ndarray,
-    rule: MergeRule,
-    sets: ColumnSets,
+def _completed(
+    base: pa.Table, entries: pa.Table, wins: np.ndarray, rule: MergeRule, sets: ColumnSets
 ) -> tuple[np.ndarray, pa.Table]:
-    """Return which base rows are replaced, and the replacing rows, values of the other side filled in."""
-    schema, size = _plain(base.schema), base.num_rows
+    """Return the mask of replaced base rows, and the replacing rows, with values filled in from the other side."""
+    control, size = Control.of(entries), base.num_rows
+    record, schema = both_records(control, Control.of_records(size)), _plain(base.schema)
     older, newer = _conform(base, schema), _conform(entries, schema)
     had = gaps(older, np.zeros(size, dtype=np.int32), rule, sets)
     brought = gaps(newer, control.columns, rule, sets)
@@ -93,7 +96,7 @@ def _filled(
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with the value types of dictionaries, so that two tables can be put together."""
+    """Return `schema` with the value types of dictionaries, so that two tables can be concatenated."""
     return pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema])
 
 

@@ -1,8 +1,9 @@
-"""Joda's date patterns: the letters `y Y M d H h m s S a E Z z` and literal text (DATA-2.4).
+"""Joda date patterns: the letters `y Y M d H h m s S a E Z z` and literal text (DATA-2.4).
 
-Parsing is as lenient as Joda's (fewer digits than letters are accepted, names and literals in any case) and as strict
-about ranges: month 13 or second 60 is no time. Names are English. Times are epoch milliseconds as plain integers.
-Stricter than Joda on purpose: years are 1 to 9999, a day of week must fit its date, `yy` takes exactly two digits.
+Parsing is as lenient as Joda's: fewer digits than letters are accepted, and names and literals in any case. It is as
+strict about ranges: month 13 or second 60 is not a time. Names are English. Times are epoch milliseconds as plain
+integers. It is stricter than Joda in three points: years are 1 to 9999, a day of week must fit its date, and `yy` takes
+exactly two digits.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MONTHS = (
     "July", "August", "September", "October", "November", "December",
 )  # fmt: skip
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-# The zone names Joda parses for `z`; elsewhere it reads none.
+# The zone names that Joda parses for `z`. It parses no others.
 ZONE_NAMES = {
     "UT": "UTC", "UTC": "UTC", "GMT": "UTC",
     "EST": "America/New_York", "EDT": "America/New_York", "CST": "America/Chicago", "CDT": "America/Chicago",
@@ -32,16 +33,16 @@ _GRANULARITY = {"S": 1, "s": SECOND_MS, "m": MINUTE_MS, "H": HOUR_MS, "h": HOUR_
 _NUMERIC = "yYdHhmsS"
 _LIMITS = {"M": (1, 12), "d": (1, 31), "H": (0, 23), "h": (1, 12), "m": (0, 59), "s": (0, 59)}
 _LETTERS = "yYMdHhmsSaEZz"
-# Joda's window moves with the clock; a fixed one keeps a table's paths the same next year.
+# Joda's window moves with the clock. A fixed window keeps the paths of a table the same next year.
 _TWO_DIGIT_YEARS_FROM = 1950
-#: Patterns come with tables, too: one letter a million times would print a million digits for each row.
+#: Patterns come with tables. One letter repeated a million times would print a million digits for each row.
 _MOST_CHARACTERS = 256
 _TOKEN = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|([^A-Za-z']+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A pattern letter with its count, or literal text (letter is empty)."""
+    """A pattern letter with its count, or literal text (the letter is empty)."""
 
     letter: str
     count: int = 0
@@ -55,14 +56,14 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True)
 class JodaPattern:
-    """A pattern, cut into tokens."""
+    """A pattern, divided into tokens."""
 
     text: str
     tokens: tuple[Token, ...]
 
     @property
     def granularity_ms(self) -> int:
-        """The largest step of local time below which two times always print the same."""
+        """The largest step of local time within which all times print the same text."""
         return min((_GRANULARITY.get(token.letter, DAY_MS) for token in self.tokens), default=DAY_MS)
 
     @property
@@ -72,9 +73,9 @@ class JodaPattern:
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """The expression that takes a text apart, one group per letter token.
+        """The regular expression that parses a text, with one group per letter token.
 
-        Joda never takes back what a token matched. So the time is linear in the text, whatever a table's pattern is.
+        As in Joda there is no backtracking, so the time is linear in the length of the text for any pattern.
         """
         following = (*self.tokens[1:], Token(letter=""))
         pieces = [
@@ -86,7 +87,7 @@ class JodaPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTime:
-    """A local time, and the zone that stood in the text: `+05:30`, a zone id, or None."""
+    """A local time, and the zone in the text: `+05:30`, a zone id, or None."""
 
     local_ms: int
     zone: str | None
@@ -94,7 +95,7 @@ class ParsedTime:
 
 @lru_cache(maxsize=256)
 def compile_pattern(text: str) -> JodaPattern:
-    """Return the pattern `text` in tokens. Raises UserError naming a letter that is not supported."""
+    """Return the tokens of a pattern. Raises UserError that names an unsupported letter."""
     if len(text) > _MOST_CHARACTERS:
         shown = f"{text[:_MOST_CHARACTERS]}..."
         raise UserError(f"date pattern {shown!r} is longer than {_MOST_CHARACTERS} characters", pattern=shown)
@@ -110,9 +111,9 @@ def compile_pattern(text: str) -> JodaPattern:
 
 
 def parse(pattern: JodaPattern, text: str) -> ParsedTime | None:
-    """Return the time that the whole of `text` says, None if it does not fit the pattern or is no time.
+    """Parse the whole of `text`; None if it does not fit the pattern or is not a valid time.
 
-    Fields that the pattern lacks are those of 1970-01-01T00:00 (of 2000 where month or day stand without a year).
+    Fields that the pattern lacks are those of 1970-01-01T00:00, or of 2000 if it has a month or day without a year.
     """
     match = pattern.regex.fullmatch(text)
     if match is None:
@@ -132,7 +133,7 @@ def parse(pattern: JodaPattern, text: str) -> ParsedTime | None:
 
 
 def render(pattern: JodaPattern, local_ms: int, *, offset_ms: int = 0, zone_name: str = "UTC") -> str:
-    """Return the local time as text; `offset_ms` and `zone_name` are for patterns that show the zone."""
+    """Return the local time as text; `offset_ms` and `zone_name` are for patterns that print the zone."""
     days, ms = divmod(local_ms, DAY_MS)
     day = date.fromordinal(days + _EPOCH_DAY)
     return "".join(
@@ -141,7 +142,7 @@ def render(pattern: JodaPattern, local_ms: int, *, offset_ms: int = 0, zone_name
 
 
 def offset_text(offset_ms: int, *, colon: bool = True) -> str:
-    """Return an offset as `+05:30` (or `+0530`); Joda shows no seconds here, which some zones had before 1940."""
+    """Return an offset as `+05:30` (or `+0530`). Joda omits seconds, which some zones had before 1940."""
     hours, minutes = divmod(abs(offset_ms) // MINUTE_MS, 60)
     return f"{'-' if offset_ms < 0 else '+'}{hours:02d}{':' if colon else ''}{minutes:02d}"
 
@@ -163,7 +164,7 @@ def _token(match: re.Match[str], text: str) -> Token:
 
 
 def _piece(token: Token, following: Token) -> str:
-    """Return the expression of one token; of names that begin alike the longest comes first."""
+    """Return the expression of one token. Of names with a common prefix the longest comes first."""
     letter, count = token.letter, token.count
     if letter in "yY":
         if count == 2:

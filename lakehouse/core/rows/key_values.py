@@ -1,6 +1,6 @@
-"""Columns by dotted name, and values as the text Hudi puts into keys and partition paths (DATA-2.2).
+"""Read columns by dotted name, and convert values to the text that Hudi uses in keys and partition paths (DATA-2.2).
 
-Java's `toString` decides the text. Where Arrow prints the same, its cast does the work; where Java differs, only the
+The text is that of Java's `toString`. If Arrow prints the same text, its cast is used. If Java differs, only the
 distinct values that differ are formatted one by one.
 """
 
@@ -17,16 +17,16 @@ from lakehouse.errors import UserError, nearest
 Rows: TypeAlias = pa.RecordBatch | pa.Table
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
-# Java prints floating point numbers without exponent in [1e-3, 1e7); Arrow prints them plainly there, too.
+# Java and Arrow print floating point numbers in [1e-3, 1e7) without exponent.
 _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e7
-# Days since 1970-01-01 of 0000-01-01 and 9999-12-31: between them Java and Arrow print dates alike.
+# Days since 1970-01-01 of 0000-01-01 and 9999-12-31. Java and Arrow print dates between them alike.
 _FOUR_DIGIT_YEARS = (-719528, 2932896)
 
 
 def column(data: Rows, dotted: str) -> Column:
-    """Return the column at `dotted` (`a.b.c` steps into structs); a null struct gives a null value.
+    """Return the column at `dotted` (`a.b.c` descends into structs); a null struct gives a null value.
 
-    Raises UserError that names the missing step and the nearest known name.
+    Raises UserError that names the missing step and the nearest existing name.
     """
     steps = dotted.split(".")
     _require(steps[0], data.schema.names, dotted)
@@ -49,11 +49,11 @@ def plain(values: Column) -> Column:
 
 
 def value_text(values: Column, *, name: str, consistent_timestamps: bool = False) -> Column:
-    """Return the values as Hudi's key text (`string`), nulls kept.
+    """Return the values as the text that Hudi uses in keys (`string`); nulls stay null.
 
-    Timestamps become their epoch number in Hudi's own unit (microseconds; milliseconds for `timestamp[ms]` and
-    `timestamp[s]`, which Hudi calls timestamp-millis), or `java.sql.Timestamp.toString` in UTC with
-    `consistent_timestamps`. Raises UserError naming column `name` for types that have no usable text.
+    Timestamps become epoch numbers in Hudi's unit: microseconds, or milliseconds for `timestamp[ms]` and
+    `timestamp[s]`, which Hudi calls timestamp-millis. With `consistent_timestamps` they become
+    `java.sql.Timestamp.toString` in UTC. Raises UserError that names column `name` for types without a valid text.
     """
     values = plain(values)
     kind = values.type
@@ -76,9 +76,9 @@ def value_text(values: Column, *, name: str, consistent_timestamps: bool = False
 
 
 def epoch_numbers(values: Column) -> Column:
-    """Return a timestamp column as int64 in Hudi's own unit: milliseconds for `[ms]` and `[s]`, else microseconds."""
+    """Return a timestamp column as int64 in Hudi's unit: milliseconds for `[ms]` and `[s]`, otherwise microseconds."""
     unit = "ms" if values.type.unit in ("s", "ms") else "us"
-    # Nanoseconds are cut, as they are when the column is written to a table.
+    # Nanoseconds are truncated, as they are when the column is written to a table.
     return values.cast(pa.timestamp(unit, values.type.tz), safe=False).cast(pa.int64())
 
 
@@ -112,7 +112,7 @@ def _float_text(values: Column) -> pa.Array:
     other = pc.fill_null(pc.invert(is_plain), False)
     if not pc.any(other).as_py():
         return text
-    # Distinct by bits, since 0.0 equals -0.0 but prints differently.
+    # Distinct by bits, because 0.0 equals -0.0 but has another text.
     rest = numbers.filter(other).to_numpy(zero_copy_only=False)
     bits, inverse = np.unique(rest.view(np.int32 if rest.dtype == np.float32 else np.int64), return_inverse=True)
     printed = pa.array([_java_float(number) for number in bits.view(rest.dtype)], pa.string())
@@ -120,7 +120,7 @@ def _float_text(values: Column) -> pa.Array:
 
 
 def _java_float(number: Any) -> str:
-    """Print one floating point number as Java does outside [1e-3, 1e7); the digits are the shortest (Java 19+)."""
+    """Return a floating point number as Java prints it outside [1e-3, 1e7), with the shortest digits (Java 19+)."""
     if np.isnan(number):
         return "NaN"
     if np.isinf(number):
@@ -128,7 +128,7 @@ def _java_float(number: Any) -> str:
     if number == 0:
         return "-0.0" if np.signbit(number) else "0.0"
     text = np.format_float_scientific(number, unique=True, trim="-")
-    # Java prints at least two digits, the closest two: 4.9E-324 where one digit would tell it apart.
+    # Java prints at least two digits: 4.9E-324 although one digit would identify the number.
     mantissa, exponent = (text if "." in text else f"{float(number):.1e}").split("e")
     return f"{mantissa}E{int(exponent)}"
 
@@ -146,6 +146,6 @@ def _date_text(values: Column) -> Column:
 def _timestamp_text(values: Column, consistent: bool) -> Column:
     if not consistent:
         return epoch_numbers(values).cast(pa.string())
-    # Fractions lose their trailing zeros but keep one digit: `2023-04-01 12:01:00.0`.
+    # Fractions lose trailing zeros but keep one digit: `2023-04-01 12:01:00.0`.
     text = values.cast(pa.timestamp("ns" if values.type.unit == "ns" else "us")).cast(pa.string())
     return pc.replace_substring_regex(text, r"(\.\d+?)0+$", r"\1")

@@ -1,8 +1,8 @@
-"""Record keys and partition paths of whole batches (DATA-2).
+"""Compute the record keys and partition paths of whole batches (DATA-2).
 
-A row is usable when its record key has a value and its partition path is a safe relative directory. `record_keys` and
-`partition_paths` refuse a batch with unusable rows by name; `bad_key_mask` tells which rows they are, for callers that
-put them aside. Partition paths are formatted once per distinct value of their columns.
+A row is valid if its record key has a value and its partition path is a safe relative directory. `record_keys` and
+`partition_paths` refuse a batch with invalid rows by an error that names them. `bad_key_mask` returns which rows are
+invalid, for callers that divert them. Partition paths are formatted once per distinct value of their columns.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from lakehouse.model.keys import KeyConfig, KeyEncoding, KeyGeneratorType, Times
 
 NULL_PLACEHOLDER = "__null__"
 EMPTY_PLACEHOLDER = "__empty__"
-#: The first is that of the others.
+#: The first escape comes first because the others contain its character.
 _ESCAPES = (("%", "%25"), (",", "%2C"), (":", "%3A"))
-#: Characters of a value or key that an error shows.
+#: The number of characters of a value or key that an error shows.
 _SHOWN = 200
 
 
 def required_columns(config: KeyConfig) -> tuple[str, ...]:
-    """Return the top-level columns that keys and partition paths are made of, each once."""
+    """Return the top-level columns of which keys and partition paths are composed, each once."""
     return tuple(dict.fromkeys(name.split(".")[0] for name in (*config.record_key_fields, *config.partition_fields)))
 
 
 def record_keys(data: Rows, config: KeyConfig) -> Column:
-    """Return the record key of every row: a string array (chunked for a table), without nulls.
+    """Return the record key of each row: a string array (chunked for a table), without nulls.
 
-    Raises UserError for a missing column, a type that makes no key, or rows whose key is null or empty.
+    Raises UserError for a missing column, a type that cannot form a key, or rows whose key is null or empty.
     """
     keys, bad = _keys_and_bad(data, config)
     if bad is not None:
@@ -45,12 +45,12 @@ def record_keys(data: Rows, config: KeyConfig) -> Column:
 
 
 def refuse_ambiguous_keys(data: Rows, config: KeyConfig) -> None:
-    """Raise UserError for rows whose key could be that of other values, if `config` asks for the check.
+    """Raise UserError for rows whose key could be that of other values, if `config` requires the check.
 
-    Keys are `f1:v1,f2:v2`, with a placeholder for null and empty values. Names of columns hold no comma, so two
-    different rows can have one key only if a value of each holds `,f2:` (comma, another key column but the first,
-    colon), or a value of one reads like a placeholder. Rows without such values are never refused, whatever commas and
-    colons they hold, and columns that are no text cannot have them.
+    Keys have the form `f1:v1,f2:v2`, with a placeholder for null and empty values. Column names contain no comma. Two
+    different rows can therefore have one key in two cases only: a value of each contains `,f2:` (comma, a key column
+    other than the first, colon), or a value of one reads like a placeholder. Rows without such values are never
+    refused, whatever commas and colons they contain. Columns that are not text cannot have such values.
     """
     fields = config.record_key_fields
     if config.encoding is not KeyEncoding.CHECKED or len(fields) < 2:
@@ -67,7 +67,7 @@ def refuse_ambiguous_keys(data: Rows, config: KeyConfig) -> None:
 
 
 def refuse_long_keys(keys: Column, limit_bytes: int) -> None:
-    """Raise UserError for record keys of more than `limit_bytes` UTF-8 bytes, unless that is 0."""
+    """Raise UserError for record keys of more than `limit_bytes` UTF-8 bytes; 0 means no limit."""
     lengths = pc.binary_length(keys)
     longest = pc.max(lengths).as_py() or 0
     if not limit_bytes or longest <= limit_bytes:
@@ -89,9 +89,9 @@ def _has_text(kind: pa.DictionaryType) -> bool:
 
 
 def _ambiguous(text: Column, separators: list[str]) -> Column | None:
-    """Return the mask of values that hold a separator or read like a placeholder; None if there are none."""
+    """Return the mask of values that contain a separator or read like a placeholder; None if there are none."""
     masks = []
-    # One look for rare characters spares the others, of which there are as many as key columns.
+    # One search for a rare character saves the searches for all separators, of which there is one per key column.
     if pc.any(pc.match_substring(text, ",")).as_py():
         masks += [pc.match_substring(text, separator) for separator in separators]
     if pc.any(pc.starts_with(text, "__")).as_py():
@@ -122,7 +122,7 @@ def _short(value: object) -> object:
 
 
 def _escaped(text: Column) -> Column:
-    """Return values with `%`, `,` and `:` as `%25`, `%2C` and `%3A`, and placeholders as other texts."""
+    """Return values with `%`, `,` and `:` as `%25`, `%2C` and `%3A`, and with placeholders as other texts."""
     for character, escape in _ESCAPES:
         if pc.any(pc.match_substring(text, character)).as_py():
             text = pc.replace_substring(text, character, escape)
@@ -133,9 +133,9 @@ def _escaped(text: Column) -> Column:
 
 
 def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
-    """Return the partition path of every row (`""` in a table without partitions): one string array without nulls.
+    """Return the partition path of each row as one string array without nulls; `""` in a table without partitions.
 
-    Raises UserError for a missing column, a type that makes no path, or values that make no safe directory name.
+    Raises UserError for a missing column, a type that cannot form a path, or values that are no safe directory names.
     """
     if not config.partition_fields:
         return pa.repeat(pa.scalar("", pa.string()), data.num_rows)
@@ -150,9 +150,9 @@ def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
 
 
 def bad_key_mask(data: Rows, config: KeyConfig) -> pa.BooleanArray:
-    """Return True for every row that has no usable record key or no usable partition path.
+    """Return the mask of rows without a valid record key or without a valid partition path.
 
-    Raises UserError where no row could be usable: a missing column or a type that makes no key.
+    Raises UserError if no row could be valid: for a missing column or a type that cannot form a key.
     """
     masks = [_keys_and_bad(data, config)[1]]
     masks += [_without_value(_segments(data, config, index)) for index in range(len(config.partition_fields))]
@@ -179,7 +179,7 @@ def _keys_and_bad(data: Rows, config: KeyConfig) -> tuple[Column, Column | None]
 
 
 def _is_prefixed(config: KeyConfig) -> bool:
-    """Return whether keys are stored as `f1:v1,f2:v2` instead of the bare value (DATA-2.1)."""
+    """Return whether keys are stored as `f1:v1,f2:v2` instead of the value alone (DATA-2.1)."""
     if len(config.record_key_fields) == 1:
         return config.generator is KeyGeneratorType.COMPLEX and config.field_prefix is not False
     if config.generator in (KeyGeneratorType.SIMPLE, KeyGeneratorType.TIMESTAMP):
@@ -208,13 +208,13 @@ def _prefixed_keys(fields: tuple[str, ...], texts: list[Column]) -> tuple[Column
 
 
 def _missing(text: Column) -> Column | None:
-    """Return the mask of null or empty values, None if there are none."""
+    """Return the mask of null or empty values; None if there are none."""
     mask = pc.fill_null(pc.equal(pc.binary_length(text), 0), True)
     return mask if pc.any(mask).as_py() else None
 
 
 def _segments(data: Rows, config: KeyConfig, index: int) -> pa.DictionaryArray:
-    """Return the path segments of one partition field, dictionary encoded; a null entry is an unusable value."""
+    """Return the path segments of one partition field, dictionary-encoded; an invalid value has a null entry."""
     field = config.partition_fields[index]
     values = plain(flat(column(data, field)))
     if is_timestamp_field(index, config):
@@ -227,7 +227,7 @@ def _segments(data: Rows, config: KeyConfig, index: int) -> pa.DictionaryArray:
         segments = [text and segment(text, field, config) for text in encoded.dictionary.to_pylist()]
     else:
         if pa.types.is_floating(values.type):
-            # Arrow counts 0.0 and -0.0 as one distinct value; their texts differ.
+            # Arrow counts 0.0 and -0.0 as one distinct value, but their texts differ.
             values = value_text(values, name=field)
         encoded = _encode(values)
         texts = value_text(encoded.dictionary, name=field, consistent_timestamps=config.consistent_timestamps)
@@ -250,7 +250,7 @@ def _join(left: pa.DictionaryArray, right: pa.DictionaryArray) -> pa.DictionaryA
 
 
 def _without_value(segments: pa.DictionaryArray) -> pa.Array | None:
-    """Return the mask of rows whose segment is unusable, None if all are usable."""
+    """Return the mask of rows with an invalid segment; None if all are valid."""
     if not segments.dictionary.null_count:
         return None
     return pc.is_null(segments.dictionary).take(segments.indices)

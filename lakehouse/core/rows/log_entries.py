@@ -1,11 +1,11 @@
-"""What log files say, as one table: the shape that readers of logs give and that merging takes (DATA-5.2).
+"""Log entries: the records and deletes of log files as one table, from log readers to merges (DATA-5.2).
 
-    columns of the table asked for (meta columns too; `_hoodie_record_key` always; null where a row brings none)
-    __kind     int8    RECORD, DELETED_RECORD (a data row that says it is a delete), DELETE (an entry of a delete block)
-    __default  bool    the entry is a delete without ordering value (null, or the int 0 that stands for it)
-    __columns  int32   which columns the row brings: an index into a `ColumnSets`; 0 = all
+    requested columns of the table (also meta columns; always `_hoodie_record_key`; null if a row does not provide one)
+    __kind     int8    RECORD, DELETED_RECORD (a data row flagged as a delete), DELETE (an entry of a delete block)
+    __default  bool    the entry is a delete without ordering value (null, or the int 0 that represents it)
+    __columns  int32   the columns that the row provides: an index into a `ColumnSets`; 0 = all
 
-Rows stand in processing order: a later row is the newer one.
+Rows are in processing order: a later row is newer.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ CONTROL = pa.schema([(KIND, pa.int8()), (DEFAULT, pa.bool_()), (COLUMNS, pa.int3
 
 @dataclass(slots=True)
 class ColumnSets:
-    """Sets of column names that partial rows bring, numbered; number 0 stands for all columns."""
+    """Numbered sets of column names that partial rows provide; number 0 means all columns."""
 
     sets: list[frozenset[str] | None] = field(default_factory=lambda: [None])
 
     def number(self, names: frozenset[str] | None) -> int:
-        """Return the number of a set, a new one if it was not seen before."""
+        """Return the number of a set; a new set gets the next number."""
         if names not in self.sets:
             self.sets.append(names)
         return self.sets.index(names)
@@ -47,7 +47,7 @@ class ColumnSets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """The control columns of entries as NumPy arrays of one length."""
+    """The control columns of entries, as NumPy arrays of one length."""
 
     kind: np.ndarray
     default: np.ndarray
@@ -61,7 +61,7 @@ class Control:
 
     @classmethod
     def of_records(cls, rows: int) -> Control:
-        """Return what entries for `rows` whole records have, such as the rows of a base file."""
+        """Return the control columns of `rows` complete records, such as those of a base file."""
         return cls(kind=np.zeros(rows, np.int8), default=np.zeros(rows, bool), columns=np.zeros(rows, np.int32))
 
     def take(self, rows: np.ndarray) -> Control:
@@ -70,11 +70,16 @@ class Control:
 
 
 def record_entries(rows: pa.Table, rule: MergeRule, columns: int | np.ndarray = 0, *, table: pa.Schema) -> pa.Table:
-    """Return the entries that the rows of a data block make: `rows` and the control columns.
+    """Return the entries of rows of a data block: `rows` with the control columns.
 
-    `columns` is the number of the set of columns that all rows bring, or those of each. Rows are deletes by
-    `_hoodie_is_deleted` if the schema of the `table` has that column, by the table's delete marker, and by
+    A row is a delete by `_hoodie_is_deleted` if `table` has that column, by the delete marker of the table, or by
     `_hoodie_operation` D or -U.
+
+    Args:
+        rows: The rows of the block.
+        rule: How versions of a record are merged.
+        columns: The number of the set of columns that all rows provide, or that of each row.
+        table: The schema of the table.
     """
     deleted = says_deleted(rows, rule, table)
     default = deleted & without_ordering(rows, rule) if deleted.any() else deleted
@@ -88,10 +93,14 @@ def record_entries(rows: pa.Table, rule: MergeRule, columns: int | np.ndarray = 
 def delete_entries(
     keys: pa.Array, ordering: Sequence[pa.Array], default: np.ndarray, schema: pa.Schema, rule: MergeRule
 ) -> pa.Table:
-    """Return the entries that the rows of a delete block make, in `schema` (of data rows) and the control columns.
+    """Return the entries of a delete block, in `schema` with the control columns.
 
-    `keys` are strings, `ordering` the arrays of the ordering columns of `rule` in their order (none if the block was
-    read without), `default` the mask of the rows without ordering value. All other columns are null.
+    Args:
+        keys: The record keys, as strings.
+        ordering: The ordering columns of `rule`, in order; empty if the block was read without them.
+        default: The mask of deletes without ordering value.
+        schema: The columns of data rows. Columns other than key and ordering columns are null.
+        rule: How versions of a record are merged.
     """
     values = dict(zip(rule.compared, ordering, strict=True)) if ordering else {}
     columns = []
@@ -109,7 +118,7 @@ def delete_entries(
 
 
 def with_control(rows: pa.Table, control: Control) -> pa.Table:
-    """Return `rows` followed by the control columns."""
+    """Return `rows` with the control columns appended."""
     for column, values in zip(CONTROL, (control.kind, control.default, control.columns), strict=True):
         rows = rows.append_column(column, pa.array(values, column.type))
     return rows

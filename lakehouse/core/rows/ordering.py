@@ -1,7 +1,7 @@
-"""Ordering values: which of two versions of a record is the later one (DATA-5.2).
+"""Ordering values: decide which of two versions of a record is newer (DATA-5.2).
 
-Values are compared as Java compares them: null is lowest, NaN is greatest, -0.0 is less than 0.0; several ordering
-columns are compared as a tuple. A column that a table has not (or not yet) counts as null.
+Values are compared as in Java: null is lowest, NaN is greatest, -0.0 is less than 0.0. Several ordering columns are
+compared as a tuple. A column that the rows lack counts as null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOWEST = np.iinfo(np.int64).min
 
 
 def ordering_columns(rows: pa.Table, rule: MergeRule) -> list[Column] | None:
-    """Return the ordering columns of `rows` in a form that compares right, or None if `rule` compares none.
+    """Return the ordering columns of `rows` as comparable values; None if `rule` compares none.
 
     Raises UnsupportedError for a column whose type has no order.
     """
@@ -36,7 +36,7 @@ def ordering_columns(rows: pa.Table, rule: MergeRule) -> list[Column] | None:
 
 
 def comparable(name: str, column: Column) -> Column:
-    """Return the values of column `name` as values that Arrow compares as the format does, of the same length."""
+    """Return the values of column `name` as values that Arrow compares in the order of the format."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return comparable(name, column.cast(kind.value_type))
@@ -58,9 +58,9 @@ def at_least(newer: Sequence[Column] | None, older: Sequence[Column] | None, row
 
 
 def without_ordering(rows: pa.Table, rule: MergeRule) -> np.ndarray:
-    """Return the mask of the rows without ordering value: all of it null, or the int 0 that stands for it.
+    """Return the mask of the rows without ordering value: all columns null, or the int 0 that represents it.
 
-    Zero stands for no value in one ordering column of Arrow type int32 alone (Java compares classes too).
+    Zero means no value only for a single ordering column of Arrow type int32, because Java compares classes too.
     """
     columns = ordering_columns(rows, rule) or []
     missing = np.ones(rows.num_rows, dtype=bool)
@@ -72,7 +72,7 @@ def without_ordering(rows: pa.Table, rule: MergeRule) -> np.ndarray:
 
 
 def ranks(columns: Sequence[Column]) -> np.ndarray:
-    """Return int64 numbers that order the rows as the tuples of `columns` do; equal tuples get equal numbers."""
+    """Return int64 numbers that order the rows as the tuples of `columns` do; equal tuples have equal numbers."""
     first, *others = [_integers(column) for column in columns]
     for numbers in others:
         _, high = np.unique(first, return_inverse=True)
@@ -106,7 +106,7 @@ def _dense(column: Column) -> np.ndarray:
 
 
 def _float_bits(column: Column) -> pa.Array:
-    # The bits of a double order as an integer does, once those of negative numbers are turned around.
+    # The bits of a double sort like an integer if those of negative numbers are inverted.
     null = _mask(pc.is_null(column))
     values = np.array(column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False), dtype=np.float64)
     values[np.isnan(values)] = np.nan

@@ -1,9 +1,9 @@
-"""Partial updates: values that the surviving version of a record takes from the other one (DATA-5.3).
+"""Partial updates: values that the surviving version of a record takes from the other version (DATA-5.3).
 
-Three things make a value give way: its row does not bring the column (IS_PARTIAL blocks), it is null and the table
-ignores defaults, or it is the table's marker for values that were not available. The meta columns always stay those of
-the surviving version. Avro defaults other than null are not looked at: Hudi compares them by identity, which holds for
-null alone.
+A value is replaced by that of the other version in three cases: its row does not provide the column (IS_PARTIAL
+blocks), it is null and the table ignores defaults, or it is the table's marker for unavailable values. Meta columns are
+always those of the surviving version. Avro defaults other than null are ignored, because Hudi compares them by
+identity, which works for null only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The values of one column that give way: `missing`, the row does not bring them; `open`, these and all others."""
+    """The replaceable values of one column: `missing` if the row does not provide it; `open` for these and all others."""
 
     missing: np.ndarray
     open: np.ndarray
@@ -32,7 +32,7 @@ class Gaps:
 
 
 def gaps(rows: pa.Table, columns: np.ndarray, rule: MergeRule, sets: ColumnSets) -> dict[str, Gaps]:
-    """Return the gaps of `rows` by column; columns without any are left out. `columns` is their `__columns`."""
+    """Return the gaps of `rows` by column, without columns that have none. `columns` is their `__columns`."""
     found = {}
     none = np.zeros(rows.num_rows, dtype=bool)
     for name in rows.column_names:
@@ -47,7 +47,7 @@ def gaps(rows: pa.Table, columns: np.ndarray, rule: MergeRule, sets: ColumnSets)
 
 
 def from_lower(high: Gaps | None, low: Gaps | None, fill: np.ndarray) -> np.ndarray:
-    """Return where the value of the lower version is taken, for aligned pairs of which `fill` are two records."""
+    """Return the mask of pairs that take the value of the lower version. `fill` is the mask of pairs of two records."""
     taken = np.zeros(len(fill), dtype=bool) if high is None else fill & high.open
     return taken if low is None else taken & ~low.missing
 

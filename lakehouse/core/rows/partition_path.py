@@ -1,4 +1,4 @@
-"""Segments of partition paths: escaping, the null partition, and paths read back into values (DATA-2.3)."""
+"""Segments of partition paths: escaping, the null partition, and parsing of paths into values (DATA-2.3)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from lakehouse.errors import UserError
 from lakehouse.model.keys import KeyConfig, TimestampFormat
 
-# Tables before Hudi 0.12 used `default`; the upgrade to table version 5 renames those partitions, so that in the
-# versions read here `default` is an ordinary value.
+# Tables before Hudi 0.12 used `default`. The upgrade to table version 5 renames those partitions, so `default` is an
+# ordinary value in the versions that are read here.
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
@@ -16,12 +16,14 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 def escape(value: str) -> str:
-    """Return `value` with every character of Hive's set as `%XX`; blanks and non-ASCII stay (spec: keys.urlencode)."""
+    """Return `value` with each character of Hive's set as `%XX`. Blanks and non-ASCII characters stay (spec:
+    keys.urlencode).
+    """
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
 
 
 def unescape(segment: str) -> str:
-    """Return `segment` with every `%XX` as its character; a `%` without two hex digits stays."""
+    """Return `segment` with each `%XX` decoded; a `%` without two hex digits stays."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), segment)
 
 
@@ -31,11 +33,11 @@ def is_timestamp_field(index: int, config: KeyConfig) -> bool:
 
 
 def segment(value: str | None, field: str, config: KeyConfig) -> str | None:
-    """Return the path segment of one value, or None if it would not be a safe directory name.
+    """Return the path segment of one value; None if it would not be a safe directory name.
 
-    Null and empty values go to the default partition. A value with `/` makes directory levels unless it is escaped;
-    levels that are empty, `.` or `..`, or a first level `.hoodie`, would lead out of the partition or into the
-    table's own folder.
+    Null and empty values go to the default partition. A value with `/` creates directory levels unless it is escaped.
+    Levels that are empty, `.` or `..`, or a first level `.hoodie`, would lead out of the partition or into the metadata
+    folder of the table.
     """
     text = value or DEFAULT_PARTITION
     if config.url_encode:
@@ -49,8 +51,8 @@ def segment(value: str | None, field: str, config: KeyConfig) -> str | None:
 def parse_partition_path(path: str, config: KeyConfig) -> tuple[str | None, ...]:
     """Return the value of each partition field in `path`, unescaped, without `field=`; None for the default partition.
 
-    The value of a TIMESTAMP field is its formatted text, with all its directory levels; it is not the value of the
-    data column. Raises UserError if the path does not fit the fields.
+    The value of a TIMESTAMP field is its formatted text with all directory levels, not the value of the data column.
+    Raises UserError if the path does not fit the fields.
     """
     fields = config.partition_fields
     if not fields:
@@ -61,7 +63,7 @@ def parse_partition_path(path: str, config: KeyConfig) -> tuple[str | None, ...]
 
 
 def _split(path: str, config: KeyConfig) -> list[str]:
-    """Cut `path` into one text per partition field."""
+    """Divide `path` into one text per partition field."""
     fields = config.partition_fields
     if len(fields) == 1:
         return [path]
@@ -79,14 +81,14 @@ def _split(path: str, config: KeyConfig) -> list[str]:
 
 
 def _levels(index: int, config: KeyConfig) -> int:
-    """Return how many directory levels the partition field at `index` makes."""
+    """Return the number of directory levels of the partition field at `index`."""
     if not is_timestamp_field(index, config) or config.url_encode:
         return 1
     return (config.timestamp or TimestampFormat()).output_format.count("/") + 1
 
 
 def _hive_widths(levels: list[str], fields: tuple[str, ...]) -> list[int]:
-    """Return the levels per field where unescaped values hold `/`: a field ends where the next name begins."""
+    """Return the levels per field if unescaped values contain `/`: a field ends where the next name begins."""
     starts: list[int] = []
     for index, level in enumerate(levels):
         if len(starts) < len(fields) and level.startswith(f"{fields[len(starts)]}="):

@@ -1,4 +1,4 @@
-"""How a newer version of a record meets the older one (DATA-5.2), decided for whole columns at once."""
+"""Decide which of two versions of a record wins, and which rows are deletes, for whole columns (DATA-5.2)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OPERATION_COLUMN = "_hoodie_operation"
 
 
 def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
-    """Return a mask of the rows that are deletes by `_hoodie_is_deleted`; None if the column is absent or not boolean.
+    """Return the mask of rows that are deletes by `_hoodie_is_deleted`; None if the column is absent or not boolean.
 
-    As in Hudi only the boolean true marks a delete, not the text or the number that looks like it. Writes refuse such
-    columns, see `check_delete_column`.
+    As in Hudi only the boolean true marks a delete, not a text or a number. Writes refuse such columns
+    (`check_delete_column`).
     """
     if DELETED_COLUMN not in rows.schema.names or not _is_boolean(rows.schema.field(DELETED_COLUMN).type):
         return None
@@ -27,7 +27,7 @@ def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
 
 
 def check_delete_column(schema: pa.Schema) -> None:
-    """Raise UserError for a batch whose column `_hoodie_is_deleted` is not boolean: its deletes would be rows."""
+    """Raise UserError if the column `_hoodie_is_deleted` of a batch is not boolean, because its deletes would be rows."""
     kind = schema.field(DELETED_COLUMN).type if DELETED_COLUMN in schema.names else pa.bool_()
     stored = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (_is_boolean(stored) or pa.types.is_null(stored)):
@@ -46,10 +46,10 @@ def _is_boolean(kind: pa.DataType) -> bool:
 
 
 def says_deleted(rows: pa.Table, rule: MergeRule, table: pa.Schema) -> np.ndarray:
-    """Return a mask of the data rows that say they are deletes (DATA-1).
+    """Return the mask of data rows that are flagged as deletes (DATA-1).
 
-    By `_hoodie_is_deleted`, where the schema of the table has it; by the table's own delete marker; by the operation
-    D or -U.
+    A row is a delete by `_hoodie_is_deleted` if `table` has that column, by the delete marker of the table, or by the
+    operation D or -U.
     """
     deleted = np.zeros(rows.num_rows, dtype=bool)
     if DELETED_COLUMN in table.names:
@@ -65,11 +65,11 @@ def says_deleted(rows: pa.Table, rule: MergeRule, table: pa.Schema) -> np.ndarra
 
 
 def incoming_wins(rule: MergeRule, stored: pa.Table, incoming: pa.Table, deletes: np.ndarray | None) -> np.ndarray:
-    """Return the mask of the incoming rows that beat the stored row beside them.
+    """Return the mask of incoming rows that win over the stored row at the same position.
 
-    Row i of `stored` and of `incoming` meet; both have the ordering columns that `rule` compares, in one type. Ties go
-    to the incoming row; null is lowest. A delete without ordering value (null, or the integer 0 that stands for it)
-    always wins. Raises UnsupportedError for a rule that cannot be run here.
+    Both tables have the ordering columns that `rule` compares, with the same types. The incoming row wins ties; null is
+    lowest. A delete without ordering value (null, or the integer 0 that represents it) always wins. Raises
+    UnsupportedError for a rule that is not supported.
     """
     require_runnable(rule)
     if not rule.compared:

@@ -1,6 +1,6 @@
-"""Two versions of a record side by side: which survives, and what is known of the result (DATA-5.2).
+"""Compare aligned versions of records: which one survives, and which columns the result provides (DATA-5.2).
 
-Arrays are aligned: position i of the newer side and of the older side are versions of one record.
+Position i of the newer side and position i of the older side are versions of one record.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from lakehouse.model.merge import MergeMode, MergeRule
 
 
 def newer_wins(rule: MergeRule, newer: Control, older: Control, at_least: np.ndarray) -> np.ndarray:
-    """Return the mask of the pairs whose newer side survives; `at_least`: its ordering value is not the lower one.
+    """Return the mask of pairs whose newer side survives; `at_least` says that its ordering value is not lower.
 
-    By event time a delete without ordering value beats what is older and yields to what is newer, except to the entry
-    of a delete block, which does not take its place. A merger decides between two records; elsewhere event time does.
+    With event time ordering, a delete without ordering value wins over older versions and loses to newer ones, except
+    to an entry of a delete block. A custom merger decides between two records; in other cases event time does.
     """
     if rule.mode is MergeMode.COMMIT_TIME_ORDERING:
         return np.ones(len(at_least), dtype=bool)
@@ -24,13 +24,13 @@ def newer_wins(rule: MergeRule, newer: Control, older: Control, at_least: np.nda
 
 
 def both_records(first: Control, second: Control) -> np.ndarray:
-    """Return the mask of the pairs of two records: deletes neither give nor take values."""
+    """Return the mask of pairs of two records. Deletes neither take nor provide values."""
     both: np.ndarray = (first.kind == RECORD) & (second.kind == RECORD)
     return both
 
 
 def merged_columns(high: np.ndarray, low: np.ndarray, both: np.ndarray, sets: ColumnSets) -> np.ndarray:
-    """Return the `__columns` of merged rows: the union of the two sets where both are records, else the survivor's."""
+    """Return `__columns` of merged rows: the union of both sets for two records, otherwise the set of the survivor."""
     result = high.copy()
     at = np.flatnonzero(both & (high != low))
     if not len(at):

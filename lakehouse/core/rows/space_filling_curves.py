@@ -1,8 +1,8 @@
-"""Space-filling curves: rows that are near in all of several columns come to lie near each other.
+"""Space-filling curves: order rows so that rows with similar values in several columns are close to each other.
 
-A column's values become codes, numbers of a few bits that keep their order: how many of some bounds, quantiles of the
-values, are not greater. So columns of any type and any distribution count alike. The codes of all columns make one
-number, the row's place on the curve.
+The values of a column become codes of a few bits that keep their order. The code of a value is the number of bounds,
+quantiles of the values, that are not greater. Columns of any type and distribution therefore have equal weight. The
+codes of all columns are combined to one number, the position of the row on the curve.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _MAX_BITS = 12
 
 
 def bits_of(columns: int) -> int:
-    """Return how many bits each of so many columns has on a curve."""
+    """Return the number of bits per column on a curve of this many columns."""
     return min(_MAX_BITS, _WORD // columns)
 
 
 def bounds_of(sample: pa.Array | pa.ChunkedArray, bits: int) -> pa.Array:
-    """Return at most 2^bits - 1 bounds that divide values like these into parts of the same size, as far as they go."""
+    """Return at most 2^bits - 1 bounds that divide such values into parts of about the same size."""
     values = _plain(sample).drop_null()
     ordered = values.take(pc.sort_indices(values))
     count = (1 << bits) - 1
@@ -34,18 +34,18 @@ def bounds_of(sample: pa.Array | pa.ChunkedArray, bits: int) -> pa.Array:
 
 
 def codes_of(values: pa.Array | pa.ChunkedArray, bounds: pa.Array) -> Codes:
-    """Return the code of each value: how many bounds are not greater; nulls have 0, values like the least have 1."""
+    """Return the code of each value: the number of bounds that are not greater. Nulls have 0, the smallest values 1."""
     plain = _plain(values)
     if len(bounds) == 0:
         return np.zeros(len(plain), np.uint64)
     encoded = plain.dictionary_encode()
     distinct = encoded.dictionary
-    # Of equal values bounds come first, because the sort is stable.
+    # Bounds precede equal values because the sort is stable.
     order = pc.sort_indices(pa.concat_arrays([bounds, distinct])).to_numpy()
     below = np.cumsum(order < len(bounds))
     codes = np.empty(len(order), np.uint64)
     codes[order] = below
-    # One more at the end, for nulls.
+    # One more code at the end, for nulls.
     known = np.append(codes[len(bounds) :], np.uint64(0))
     indices: np.ndarray = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
     found: Codes = known[indices]
@@ -53,7 +53,7 @@ def codes_of(values: pa.Array | pa.ChunkedArray, bounds: pa.Array) -> Codes:
 
 
 def z_order(codes: Sequence[Codes], bits: int) -> Codes:
-    """Return the bits of the codes dealt out in turn, those of the first column leading."""
+    """Return the bits of all codes interleaved, beginning with those of the first column."""
     place = np.zeros(len(codes[0]), np.uint64)
     for bit in range(bits - 1, -1, -1):
         for code in codes:
@@ -62,7 +62,7 @@ def z_order(codes: Sequence[Codes], bits: int) -> Codes:
 
 
 def hilbert(codes: Sequence[Codes], bits: int) -> Codes:
-    """Return places on Hilbert's curve, on which the next place differs by 1 in one column (Skilling's transform)."""
+    """Return positions on the Hilbert curve; neighbours differ by 1 in one column (Skilling's transform)."""
     axes = [np.asarray(code, np.uint64).copy() for code in codes]
     for bit in range(bits - 1, 0, -1):
         low = np.uint64((1 << bit) - 1)
@@ -82,7 +82,7 @@ def hilbert(codes: Sequence[Codes], bits: int) -> Codes:
 
 
 def is_sortable(kind: pa.DataType) -> bool:
-    """Return whether rows can be ordered by a column of this type."""
+    """Return whether rows can be sorted by a column of this type."""
     return not pa.types.is_nested(kind) and not pa.types.is_null(kind)
 
 

@@ -1,13 +1,13 @@
 """Partition text of the TIMESTAMP key generator (DATA-2.4).
 
-A column of numbers, dates, timestamps or strings becomes an instant, and the instant a text in the output pattern and
-zone. Only distinct texts are formatted: numbers are first cut to the step that the pattern shows.
+Numbers, dates, timestamps or strings become instants, and instants become texts in the output pattern and zone. Only
+distinct texts are formatted: numbers are first truncated to the step of the pattern.
 
-    epoch numbers --unit--> UTC ms --zone--> local ms --cut to the pattern's step--> distinct --> text
+    epoch numbers --unit--> UTC ms --zone--> local ms --truncate to the pattern's step--> distinct --> text
     strings --distinct--> parsed with the first pattern that fits ---^
 
-A null counts as the number 1 in the configured unit, for strings as one millisecond after the epoch, so it lands in a
-partition of 1970. Years outside 1 to 9999 are refused: they come from a wrong unit.
+A null counts as the number 1 in the configured unit, and for strings as one millisecond after the epoch, so it is in a
+partition of 1970. Years outside 1 to 9999 are refused, because they result from a wrong unit.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _UNIT_OF_TYPE = {
 _STRING_TYPES = ("DATE_STRING", "MIXED")
 _TYPES = (*_UNIT_OF_TYPE, "SCALAR", *_STRING_TYPES)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A day inside years 1 to 9999 on both sides, so that no zone leaves them.
+# One day inside years 1 to 9999 on both sides, so that no zone leaves them.
 _FIRST_MS, _LAST_MS = -62135596800000 + DAY_MS, 253402300799999 - DAY_MS
-# Ids that Java's TimeZone knows and the zone database does not.
+# Zone ids of Java's TimeZone that the zone database does not have.
 _JAVA_ZONES = {
     "PST": "America/Los_Angeles",
     "CST": "America/Chicago",
@@ -68,22 +68,23 @@ _JAVA_ZONES = {
     "CTT": "Asia/Shanghai",
 }
 _FIXED_ZONE = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
-# Arrow knows no daylight saving time after 2037: it reads the listed transitions of a zone, not the rule for the rest.
+# Arrow has no daylight saving time after 2037. It reads the listed transitions of a zone, not the rule after them.
 _ARROW_RULES_END_MS = 2114380800000
-# The rules for those years change clocks on full quarters of an hour.
+# The rules for those years change clocks at full quarters of an hour.
 _LATE_STEP_MS = 900_000
-# Above this many distinct strings, cutting their seconds first is cheaper than parsing them all.
+# Above this number of distinct strings, truncating their seconds first is faster than parsing all of them.
 _MANY = 20_000
 
 
 def timestamp_texts(
     values: pa.Array, timestamp: TimestampFormat, *, name: str, consistent_timestamps: bool = False
 ) -> pa.DictionaryArray:
-    """Return the partition text of every value, dictionary encoded; a null entry stands for a value that is no time.
+    """Return the partition text of each value, dictionary-encoded; a value that is not a time has a null entry.
 
-    `values` of timestamp type count as their epoch number in the configured unit, as Hudi does, or as the instant
-    they are with `consistent_timestamps`; dates as their number of days in the configured unit.
-    Raises UserError for settings, patterns, zones or a type of column `name` that cannot work.
+    Timestamps count as their epoch number in the configured unit, as in Hudi, or as instants with
+    `consistent_timestamps`. Dates count as their number of days in the configured unit.
+
+    Raises UserError for invalid settings, patterns or zones, or an unsupported type of column `name`.
     """
     if timestamp.type not in _TYPES:
         raise UserError(
@@ -101,7 +102,7 @@ def timestamp_texts(
 
 @lru_cache(maxsize=256)
 def zone_id(text: str) -> str:
-    """Return a Java zone id as `UTC`, `+HH:MM` or a name of the zone database. Raises UserError if it is none."""
+    """Return a Java zone id as `UTC`, `+HH:MM` or a name of the zone database. Raises UserError if it is invalid."""
     if text.upper() in ("", "UTC", "GMT", "Z", "UT"):
         return "UTC"
     fixed = _FIXED_ZONE.fullmatch(text)
@@ -135,7 +136,7 @@ def _unit(timestamp: TimestampFormat, name: str) -> str:
 
 
 def _whole_numbers(values: pa.Array, name: str) -> pa.Array:
-    """Return the values as int64 the way Java's `longValue` does; null is 1."""
+    """Return the values as int64, as Java's `longValue` does; null is 1."""
     types, kind = pa.types, values.type
     if types.is_timestamp(kind):
         numbers = epoch_numbers(values)
@@ -157,10 +158,10 @@ def _whole_numbers(values: pa.Array, name: str) -> pa.Array:
 
 
 def _millis(numbers: pa.Array, unit: str) -> Millis:
-    """Return numbers of `unit` as milliseconds; what would overflow stays beyond the last year."""
+    """Return numbers of `unit` as milliseconds. Overflowing numbers are limited to a time after the last year."""
     amounts = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
     factor, divisor = max(_UNIT_NS[unit] // 1_000_000, 1), max(1_000_000 // _UNIT_NS[unit], 1)
-    # Java's TimeUnit cuts towards zero.
+    # Java's TimeUnit truncates towards zero.
     whole = np.sign(amounts) * (np.abs(amounts) // divisor) if divisor > 1 else amounts
     limit = _LAST_MS // factor + 1
     millis: Millis = np.clip(whole, -limit, limit) * factor
@@ -168,11 +169,11 @@ def _millis(numbers: pa.Array, unit: str) -> Millis:
 
 
 def _texts(millis: Millis, output: JodaPattern, zone: str) -> pa.DictionaryArray:
-    """Return the text of every instant in `zone`, dictionary encoded."""
+    """Return the text of each instant in `zone`, dictionary-encoded."""
     outside = (millis < _FIRST_MS) | (millis > _LAST_MS)
     millis = np.where(outside, 0, millis)
     step = output.granularity_ms
-    # Where the zone is shown, the same local time may print differently twice a year.
+    # If the zone is printed, the same local time may have two texts, twice a year.
     codes = millis if output.shows_zone else _local(millis, zone) // step
     encoded = pc.dictionary_encode(pa.array(codes, mask=outside), null_encoding="encode")
     known = pc.fill_null(encoded.dictionary, 0).to_numpy(zero_copy_only=False)
@@ -229,7 +230,7 @@ def _texts_of_strings(
 
 
 def _null_text(timestamp: TimestampFormat, pattern: JodaPattern) -> str:
-    """Return what stands for a null string: 1 ms after the epoch in the first input format."""
+    """Return the text of a null string: 1 ms after the epoch in the first input format."""
     zone = zone_id(timestamp.input_timezone or timestamp.output_timezone)
     local = int(_local(np.array([1]), zone)[0])
     return render(pattern, local, offset_ms=local - 1, zone_name=_zone_name(1, zone))
@@ -242,7 +243,7 @@ def _parse_any(inputs: list[JodaPattern], text: str) -> ParsedTime | None:
 def _texts_of_parsed(
     parsed: list[ParsedTime | None], timestamp: TimestampFormat, output: JodaPattern
 ) -> pa.DictionaryArray:
-    """Return the texts of parsed times; without an output zone each keeps the zone it was given in."""
+    """Return the texts of parsed times. Without an output zone each time keeps the zone of its text."""
     default = zone_id(timestamp.input_timezone)
     zones = [default if time is None else time.zone or default for time in parsed]
     millis = [_to_utc(time.local_ms, zone) if time else None for time, zone in zip(parsed, zones, strict=True)]
@@ -262,7 +263,7 @@ def _texts_of_parsed(
 
 
 def _to_utc(local_ms: int, zone: str) -> int | None:
-    """Return the instant of a local time, the earlier of two; None for a time that the clocks skipped."""
+    """Return the instant of a local time, the earlier of two; None for a time that the clocks skip."""
     if zone == "UTC":
         return local_ms
     fixed = _FIXED_ZONE.fullmatch(zone)
@@ -282,9 +283,9 @@ def _to_utc(local_ms: int, zone: str) -> int | None:
 def _distinct(
     values: pa.Array, timestamp: TimestampFormat, inputs: list[JodaPattern], output: JodaPattern
 ) -> pa.DictionaryArray:
-    """Return the distinct strings; where they are many, their seconds become zero if the output cannot show them.
+    """Return the distinct strings. If there are many, their seconds become zero if the output does not print them.
 
-    Zones of the zone database once had offsets with seconds, so only fixed zones allow it.
+    Some zones of the zone database had offsets with seconds, so this is done for fixed zones only.
     """
     encoded = pc.dictionary_encode(values)
     zones = (zone_id(timestamp.input_timezone), zone_id(timestamp.output_timezone))
@@ -301,7 +302,7 @@ def _distinct(
 
 
 def _without_seconds(pattern: JodaPattern) -> tuple[str, str] | None:
-    """Return expression and replacement that write zeros for seconds and fraction in fully written times."""
+    """Return a regular expression and its replacement that set seconds and fraction of complete times to zero."""
     expression, replacement, kept, groups = "", "", "", 0
     for token in (*pattern.tokens, Token(letter="")):
         if not token.letter:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from lakehouse.core.files.log_reader import GO_ON
+from lakehouse.core.files.log_reader import RECOVERY_ADVICE
 from lakehouse.core.format.timeline.clean import decode_clean_metadata, decode_clean_plan
 from lakehouse.core.operations.load.cleaned_files import cleaned_files
 from lakehouse.core.operations.load.slices import Listing, load_listing
@@ -81,7 +81,7 @@ def check_listing(
     more = f"; and {len(found) - _NAMED} more files" if len(found) > _NAMED else ""
     raise CorruptTableError(
         f"{root}: committed files are missing or damaged: {named}{more}. A read would return older rows instead. "
-        f"{GO_ON}",
+        f"{RECOVERY_ADVICE}",
         path=found[0].path,
         expected=found[0].expected,
         found=found[0].found,

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakehouse.core.rows.custom_merger import load_merger
-from lakehouse.core.rows.delta_merge import fold
+from lakehouse.core.rows.delta_merge import merge_entries
 from lakehouse.core.rows.log_entries import (
     COLUMNS,
     CONTROL,
@@ -46,8 +46,8 @@ def drop(key: str, ts: Any = None, schema: pa.Schema = SCHEMA) -> pa.Table:
 
 def left(*entries: pa.Table, rule: MergeRule = EVENT) -> list[tuple[int, bool, Any, Any]]:
     """(kind, default, ts, v) of what is left of the one key."""
-    folded = fold(pa.concat_tables(entries), rule, ColumnSets())
-    return [tuple(row[name] for name in (KIND, DEFAULT, "ts", "v")) for row in folded.to_pylist()]
+    merged = merge_entries(pa.concat_tables(entries), rule, ColumnSets())
+    return [tuple(row[name] for name in (KIND, DEFAULT, "ts", "v")) for row in merged.to_pylist()]
 
 
 def test_by_commit_time_the_last_entry_is_left() -> None:
@@ -130,8 +130,8 @@ def test_several_ordering_columns_are_compared_as_a_tuple() -> None:
     rows = [{KEY: "a", "file": f, "pos": p} for f, p in [("b.2", 1), ("b.1", 9), ("b.2", None), ("b.2", 1)]]
     entries = record_entries(pa.Table.from_pylist(rows, schema=schema), rule, table=schema)
     numbered = entries.append_column("row", pa.array(range(4)))
-    assert fold(numbered, rule, ColumnSets()).column("row").to_pylist() == [3]
-    assert fold(numbered.slice(0, 3), rule, ColumnSets()).column("row").to_pylist() == [0]
+    assert merge_entries(numbered, rule, ColumnSets()).column("row").to_pylist() == [3]
+    assert merge_entries(numbered.slice(0, 3), rule, ColumnSets()).column("row").to_pylist() == [0]
 
 
 def test_sequences_are_compared_part_by_part_as_numbers() -> None:
@@ -163,9 +163,9 @@ def test_an_ordering_column_that_rows_lack_counts_as_null() -> None:
 
 def test_keys_that_do_not_repeat_are_returned_as_they_came() -> None:
     entries = pa.concat_tables([put("a", 1), put("b", 2), drop("c")])
-    assert fold(entries, EVENT, ColumnSets()) is entries
+    assert merge_entries(entries, EVENT, ColumnSets()) is entries
     empty = entries.slice(0, 0)
-    assert fold(empty, EVENT, ColumnSets()).num_rows == 0
+    assert merge_entries(empty, EVENT, ColumnSets()).num_rows == 0
 
 
 def test_keys_may_be_dictionary_encoded() -> None:
@@ -173,7 +173,7 @@ def test_keys_may_be_dictionary_encoded() -> None:
     # The dictionary holds a value that no row has, so its size says nothing.
     codes = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1], pa.int32()), pa.array(["a", "b", "c"]))
     encoded = entries.set_column(1, KEY, codes)
-    assert sorted(fold(encoded, EVENT, ColumnSets()).column("v").to_pylist()) == ["y", "z"]
+    assert sorted(merge_entries(encoded, EVENT, ColumnSets()).column("v").to_pylist()) == ["y", "z"]
 
 
 def test_delete_entries_bring_key_and_ordering_alone() -> None:
@@ -198,7 +198,7 @@ def test_a_partial_row_takes_the_columns_it_lacks_from_the_older_one() -> None:
     entries = pa.concat_tables(
         [put("a", 1, "kept", at="1"), partly("a", sets, EVENT, ts=2), partly("b", sets, EVENT, v="x")]
     )
-    rows = {row[KEY]: row for row in fold(entries, EVENT, sets).to_pylist()}
+    rows = {row[KEY]: row for row in merge_entries(entries, EVENT, sets).to_pylist()}
     assert (rows["a"]["ts"], rows["a"]["v"], rows["a"][COLUMNS]) == (2, "kept", 0)
     assert rows["a"]["_hoodie_commit_time"] == "2"
     assert sets.sets[rows["b"][COLUMNS]] == {"_hoodie_commit_time", KEY, "v"}
@@ -207,7 +207,7 @@ def test_a_partial_row_takes_the_columns_it_lacks_from_the_older_one() -> None:
 def test_two_partial_rows_bring_the_union_of_their_columns_and_the_lower_one_fills_too() -> None:
     sets = ColumnSets()
     low = pa.concat_tables([partly("a", sets, EVENT, ts=5, at="1"), partly("a", sets, EVENT, ts=3, v="late", at="2")])
-    (row,) = fold(low, EVENT, sets).to_pylist()
+    (row,) = merge_entries(low, EVENT, sets).to_pylist()
     assert (row["ts"], row["v"], row["_hoodie_commit_time"]) == (5, "late", "1")
     assert sets.sets[row[COLUMNS]] == {"_hoodie_commit_time", KEY, "ts", "v"}
 
@@ -227,10 +227,12 @@ def test_values_that_were_not_available_are_filled_in_strings_and_bytes() -> Non
     rows.append({KEY: "a", "s": None, "b": b"?", "n": None})
     entries = record_entries(pa.Table.from_pylist(rows, schema=schema), rule, table=schema)
     assert (
-        fold(entries.slice(0, 2), rule, ColumnSets()).to_pylist()[0].items()
+        merge_entries(entries.slice(0, 2), rule, ColumnSets()).to_pylist()[0].items()
         >= {"s": "old", "b": b"old", "n": ["?"]}.items()
     )
-    assert fold(entries, rule, ColumnSets()).to_pylist()[0].items() >= {"s": None, "b": b"old", "n": None}.items()
+    assert (
+        merge_entries(entries, rule, ColumnSets()).to_pylist()[0].items() >= {"s": None, "b": b"old", "n": None}.items()
+    )
 
 
 def test_a_rule_that_cannot_be_run_is_refused_by_name() -> None:
@@ -289,8 +291,8 @@ def custom(name: str) -> MergeRule:
 
 def test_a_merger_of_ones_own_merges_version_by_version() -> None:
     entries = [put("a", 1, "long"), put("a", 2, "b"), put("a", 3, "cc"), put("b", 1, "x")]
-    folded = fold(pa.concat_tables(entries), custom("longest"), ColumnSets()).to_pylist()
-    assert sorted((row[KEY], row["ts"], row["v"]) for row in folded) == [("a", 3, "long"), ("b", 1, "x")]
+    merged = merge_entries(pa.concat_tables(entries), custom("longest"), ColumnSets()).to_pylist()
+    assert sorted((row[KEY], row["ts"], row["v"]) for row in merged) == [("a", 3, "long"), ("b", 1, "x")]
 
 
 def test_deletes_are_settled_by_event_time_before_a_merger_is_asked() -> None:

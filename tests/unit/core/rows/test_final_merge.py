@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakehouse.core.rows.delta_merge import fold
-from lakehouse.core.rows.final_merge import Settled, inserted, settle
+from lakehouse.core.rows.delta_merge import merge_entries
+from lakehouse.core.rows.final_merge import BaseMergeResult, inserted_rows, merge_base
 from lakehouse.core.rows.log_entries import KEY, ColumnSets, delete_entries, record_entries
 from lakehouse.errors import UnsupportedError
 from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
@@ -44,16 +44,16 @@ def drop(key: str, ts: int | None = None) -> pa.Table:
     return delete_entries(pa.array([key]), [pa.array([ts], pa.int64())], np.array([ts is None]), SCHEMA, EVENT)
 
 
-def said(settled: Settled) -> tuple[list[bool], list[bool], list[Row]]:
+def said(settled: BaseMergeResult) -> tuple[list[bool], list[bool], list[Row]]:
     """The outcome as Python values."""
-    rows = [tuple(row.values()) for row in settled.rows.to_pylist()]
-    return settled.replaced.tolist(), settled.removed.tolist(), rows
+    rows = [tuple(row.values()) for row in merged.rows.to_pylist()]
+    return merged.replaced.tolist(), merged.removed.tolist(), rows
 
 
 def test_by_event_time_the_base_row_stays_if_it_is_greater() -> None:
     base = table(("1", "a", 5, "old", 0), ("1", "b", 5, "old", 0), ("1", "c", 5, "old", 0))
     entries = put(("2", "a", 4, "new", 1), ("2", "b", 5, "new", 1), ("2", "c", None, "new", 1))
-    assert said(settle(base, entries, EVENT, ColumnSets())) == (
+    assert said(merge_base(base, entries, EVENT, ColumnSets())) == (
         [False, True, False],
         [False, False, False],
         [("2", "b", 5, "new", 1)],
@@ -63,7 +63,7 @@ def test_by_event_time_the_base_row_stays_if_it_is_greater() -> None:
 def test_by_commit_time_the_entry_wins_and_deletes_remove() -> None:
     base = table(("1", "a", 5, "old", 0), ("1", "b", 5, "old", 0))
     entries = pa.concat_tables([put(("2", "a", 1, "new", 1)), drop("b", 1)])
-    assert said(settle(base, entries, COMMIT, ColumnSets())) == (
+    assert said(merge_base(base, entries, COMMIT, ColumnSets())) == (
         [True, False],
         [False, True],
         [("2", "a", 1, "new", 1)],
@@ -73,15 +73,19 @@ def test_by_commit_time_the_entry_wins_and_deletes_remove() -> None:
 def test_a_delete_removes_unless_its_ordering_value_is_lower() -> None:
     base = table(*(("1", key, 5, "old", 0) for key in "abc"))
     entries = pa.concat_tables([drop("a"), drop("b", 4), drop("c", 5)])
-    settled = settle(base, entries, EVENT, ColumnSets())
-    assert settled.removed.tolist() == [True, False, True]
-    assert not settled.replaced.any() and settled.rows.schema == SCHEMA and settled.rows.num_rows == 0
+    merged = merge_base(base, entries, EVENT, ColumnSets())
+    assert merged.removed.tolist() == [True, False, True]
+    assert not merged.replaced.any() and merged.rows.schema == SCHEMA and merged.rows.num_rows == 0
 
 
 def test_a_base_row_survives_a_delete_that_a_lower_record_replaced_in_the_logs() -> None:
     """The fold does not associate: delete(0), insert(5) over a base row of 100 leaves the base row."""
-    entries = fold(pa.concat_tables([drop("a"), put(("2", "a", 5, "new", 1))]), EVENT, ColumnSets())
-    assert said(settle(table(("1", "a", 100, "old", 0)), entries, EVENT, ColumnSets())) == ([False], [False], [])
+    entries = merge_entries(pa.concat_tables([drop("a"), put(("2", "a", 5, "new", 1))]), EVENT, ColumnSets())
+    assert said(merge_base(table(("1", "a", 100, "old", 0)), entries, EVENT, ColumnSets())) == (
+        [False],
+        [False],
+        [],
+    )
 
 
 def test_replacing_rows_have_the_schema_of_the_base() -> None:
@@ -89,14 +93,18 @@ def test_replacing_rows_have_the_schema_of_the_base() -> None:
     schema = schema.set(4, pa.field("w", pa.int64(), nullable=False))
     base = table(("1", "a", 5, "old", 0), ("1", "b", 5, None, 7)).cast(schema)
     for rule in (EVENT, MergeRule(mode=EVENT.mode, ordering=("ts",), partial=PartialMode.IGNORE_DEFAULTS)):
-        settled = settle(base, put(("2", "a", 6, "new", 1), ("2", "b", 4, "low", 1)), rule, ColumnSets())
-        assert settled.rows.schema == schema
-        assert settled.rows.to_pylist()[0] == dict(zip(schema.names, ("2", "a", 6, "new", 1), strict=True))
+        merged = merge_base(base, put(("2", "a", 6, "new", 1), ("2", "b", 4, "low", 1)), rule, ColumnSets())
+        assert merged.rows.schema == schema
+        assert merged.rows.to_pylist()[0] == dict(zip(schema.names, ("2", "a", 6, "new", 1), strict=True))
 
 
 def test_a_base_that_brings_fewer_columns_is_enough_where_rows_are_replaced_whole() -> None:
     base = table(("1", "a", 5, "old", 0)).select(["ts", "v"])
-    assert said(settle(base, put(("2", "a", 6, "new", 1)), EVENT, ColumnSets())) == ([True], [False], [(6, "new")])
+    assert said(merge_base(base, put(("2", "a", 6, "new", 1)), EVENT, ColumnSets())) == (
+        [True],
+        [False],
+        [(6, "new")],
+    )
 
 
 def test_a_partial_row_takes_what_it_lacks_from_the_base() -> None:
@@ -104,7 +112,11 @@ def test_a_partial_row_takes_what_it_lacks_from_the_base() -> None:
     number = sets.number(frozenset({"_hoodie_commit_time", KEY, "ts", "w"}))
     base = table(("1", "a", 5, "old", 0), ("1", "b", 5, "old", None))
     entries = put(("2", "a", 6, None, None), ("2", "b", 4, None, 9), columns=number)
-    assert said(settle(base, entries, EVENT, sets)) == ([True, False], [False, False], [("2", "a", 6, "old", None)])
+    assert said(merge_base(base, entries, EVENT, sets)) == (
+        [True, False],
+        [False, False],
+        [("2", "a", 6, "old", None)],
+    )
 
 
 def test_a_base_row_that_survives_is_replaced_only_if_it_gains_a_value() -> None:
@@ -113,7 +125,7 @@ def test_a_base_row_that_survives_is_replaced_only_if_it_gains_a_value() -> None
     entries = put(
         ("2", "a", 4, "late", 1), ("2", "b", 4, None, 1), ("2", "c", 4, "x", 1), ("2", "d", 4, None, None), rule=rule
     )
-    assert said(settle(base, entries, rule, ColumnSets())) == (
+    assert said(merge_base(base, entries, rule, ColumnSets())) == (
         [True, False, False, True],
         [False] * 4,
         [("1", "a", 5, "late", 0), ("2", "d", 4, "old", 3)],
@@ -123,7 +135,7 @@ def test_a_base_row_that_survives_is_replaced_only_if_it_gains_a_value() -> None
 def test_values_that_were_not_available_come_from_the_base() -> None:
     rule = MergeRule(mode=COMMIT.mode, partial=PartialMode.FILL_UNAVAILABLE)
     entries = put(("2", "a", 6, "__debezium_unavailable_value", 1), rule=rule)
-    assert said(settle(table(("1", "a", 5, "old", 0)), entries, rule, ColumnSets()))[2] == [("2", "a", 6, "old", 1)]
+    assert said(merge_base(table(("1", "a", 5, "old", 0)), entries, rule, ColumnSets()))[2] == [("2", "a", 6, "old", 1)]
 
 
 def first_wins(older: pa.Table, newer: pa.Table) -> pa.Table:
@@ -142,9 +154,9 @@ def test_a_merger_of_ones_own_decides_between_base_and_entry_and_deletes_by_even
     base = table(*(("1", key, 5, "old", 0) for key in "abc"))
     base = base.set_column(0, SCHEMA.names[0], base.column(0).dictionary_encode())
     entries = pa.concat_tables([drop("a", 4), put(("2", "b", 1, "new", 1), rule=rule), drop("c")])
-    settled = settle(base, entries, rule, ColumnSets())
+    merged = merge_base(base, entries, rule, ColumnSets())
     assert said(settled) == ([False, True, False], [False, False, True], [("2", "b", 5, "old", 0)])
-    assert settled.rows.schema == base.schema
+    assert merged.rows.schema == base.schema
 
 
 def test_a_merger_may_delete_by_the_column_of_the_table() -> None:
@@ -152,19 +164,19 @@ def test_a_merger_may_delete_by_the_column_of_the_table() -> None:
     rule = MergeRule(mode=MergeMode.CUSTOM, ordering=("ts",), merger=f"{__name__}:emptied", merger_allowed=True)
     base = table(("1", "a", 5, "old", 0, None), schema=schema)
     entries = record_entries(table(("2", "a", 6, "new", 1, False), schema=schema), rule, table=schema)
-    settled = settle(base, entries, rule, ColumnSets())
-    assert (settled.replaced.tolist(), settled.removed.tolist(), settled.rows.num_rows) == ([False], [True], 0)
+    merged = merge_base(base, entries, rule, ColumnSets())
+    assert (merged.replaced.tolist(), merged.removed.tolist(), merged.rows.num_rows) == ([False], [True], 0)
 
 
 def test_what_met_no_base_row_is_inserted_unless_it_is_a_delete() -> None:
     entries = pa.concat_tables([put(("2", "a", 6, "new", 1)), drop("b"), drop("c", 5)])
-    assert inserted(entries, SCHEMA).to_pylist() == table(("2", "a", 6, "new", 1)).to_pylist()
+    assert inserted_rows(entries, SCHEMA).to_pylist() == table(("2", "a", 6, "new", 1)).to_pylist()
     narrow = pa.schema([("w", pa.int64()), (KEY, pa.string())])
-    assert inserted(entries, narrow).to_pylist() == [{"w": 1, KEY: "a"}]
-    assert inserted(entries, narrow).schema == narrow
+    assert inserted_rows(entries, narrow).to_pylist() == [{"w": 1, KEY: "a"}]
+    assert inserted_rows(entries, narrow).schema == narrow
 
 
 def test_a_rule_that_cannot_be_run_is_refused() -> None:
     rule = MergeRule(mode=MergeMode.CUSTOM, foreign="merge strategy 1234")
     with pytest.raises(UnsupportedError, match="merge strategy 1234"):
-        settle(table(), put(), rule, ColumnSets())
+        merge_base(table(), put(), rule, ColumnSets())
