@@ -342,13 +342,13 @@ def test_base_rows_meet_entries_as_the_format_says(data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         stored = stored.set_column(0, META[0], stored.column(0).dictionary_encode())
     met = merged.filter(pc.is_in(merged.column(KEY), value_set=pa.array(keys, pa.string())))
-    merged = merge_base(stored, met, case.rule, sets)
+    result = merge_base(stored, met, case.rule, sets)
     outcome = [literal.merge_base(row, expected[row[KEY]]) for row in stored.to_pylist()]
-    assert merged.removed.tolist() == [what == "removed" for what, _ in outcome]
-    assert merged.replaced.tolist() == [what == "replaced" for what, _ in outcome]
+    assert result.removed.tolist() == [what == "removed" for what, _ in outcome]
+    assert result.replaced.tolist() == [what == "replaced" for what, _ in outcome]
     wanted = pa.Table.from_pylist([row for _, row in outcome if row is not None], schema=case.schema)
-    assert list(map(seen, merged.rows.to_pylist())) == list(map(seen, wanted.to_pylist()))
-    assert merged.rows.schema == stored.schema
+    assert list(map(seen, result.rows.to_pylist())) == list(map(seen, wanted.to_pylist()))
+    assert result.rows.schema == stored.schema
 
     rest = merged.filter(pc.invert(pc.is_in(merged.column(KEY), value_set=pa.array(keys, pa.string()))))
     new = [expected[key] for key in rest.column(KEY).to_pylist()]

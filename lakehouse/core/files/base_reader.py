@@ -58,7 +58,7 @@ class BaseFileReader:
             return None if value is None else value.decode()
         except UnicodeDecodeError as error:
             raise CorruptTableError(
-                f"{self._root}/{self.path}: the value {key} of its footer is no text: {error}", path=self.path
+                f"{self._root}/{self.path}: the value {key} of its footer is not text: {error}", path=self.path
             ) from error
 
     def bloom_filter(self) -> BloomFilter | None:
@@ -134,7 +134,7 @@ def readable(root: str, path: str) -> Iterator[None]:
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, pa.ArrowMemoryError) or getattr(error, "errno", None) is not None:
             raise
-        raise CorruptTableError(f"{root}/{path} is no readable parquet file: {error}", path=path) from error
+        raise CorruptTableError(f"{root}/{path} is not a readable Parquet file: {error}", path=path) from error
 
 
 def align(rows: pa.Table, schema: pa.Schema, count: int | None = None, *, exact: bool = False) -> pa.Table:
@@ -163,7 +163,7 @@ def align(rows: pa.Table, schema: pa.Schema, count: int | None = None, *, exact:
         except pa.ArrowInvalid as error:
             raise UserError(f"column {field.name!r} cannot be {field.type}: {error}", column=field.name) from error
         except pa.ArrowIndexError as error:
-            raise CorruptTableError(f"column {field.name!r} holds what is no value: {error}") from error
+            raise CorruptTableError(f"column {field.name!r} has an invalid dictionary index: {error}") from error
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 

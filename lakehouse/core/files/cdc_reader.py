@@ -95,7 +95,7 @@ def _logged(context: ChangeContext, change: FileGroupChange) -> Iterator[pa.Tabl
     if change.after is None or (BEFORE not in held and change.before is None):
         raise UserError(
             f"the change log of {change.instant} in file group {change.file_id} of partition {change.partition!r} "
-            "leaves out images, and the files that have them were cleaned. Begin after that commit, let the cleaner "
+            "has no images, and the files that have them were cleaned. Begin after that commit, let the cleaner "
             "retain more of them, or let tables log DATA_BEFORE_AFTER",
             instant=change.instant,
         )
@@ -136,15 +136,15 @@ def _blocks(context: ChangeContext, logs: Iterable[LogFile]) -> list[tuple[str, 
                 blocks = scan_blocks(source)
         except NotFoundError as error:
             raise UserError(
-                f"change log {log.path} was cleaned, so the changes of {log.instant} cannot be told any more. Begin "
+                f"change log {log.path} was cleaned, so the changes of {log.instant} can no longer be read. Begin "
                 "after that commit, or let the cleaner retain more of them",
                 instant=log.instant,
             ) from error
         for block in blocks:
             if block.kind is not BlockType.CDC_DATA or block.schema is None:
                 raise CorruptTableError(
-                    f"{context.slices.storage.root}/{log.path}: a {block.kind.name} block at byte {block.offset} is no "
-                    "whole block of changes",
+                    f"{context.slices.storage.root}/{log.path}: a {block.kind.name} block at byte {block.offset} is "
+                    "not a complete change block",
                     path=log.path,
                 )
             found.append((log.path, block))

@@ -79,7 +79,7 @@ def slice_of(piece: ClusteredSlice) -> FileSlice:
     logs = [parse_log_file(name, partition, size) for name, size in zip(piece.log_files, sizes, strict=True)]
     known = [log for log in logs if log is not None]
     if (piece.data_file is not None and base is None) or len(known) < len(logs):
-        raise CorruptTableError(f"the plan for file group {file_id} of {partition!r} names what is no data file")
+        raise CorruptTableError(f"the plan for file group {file_id} of {partition!r} names a file that is no data file")
     instant = base.instant if base is not None else known[0].instant
     return FileSlice(partition=partition, file_id=file_id, base_instant=instant, base=base, logs=tuple(known))
 
@@ -177,9 +177,9 @@ def _written(
             while piece.num_rows:
                 if writer is None:
                     writer = files.open()
-                room = share - writer.rows
-                writer.write_kept(piece.slice(0, room), known=False)
-                piece = piece.slice(room)
+                capacity = share - writer.rows
+                writer.write_kept(piece.slice(0, capacity), known=False)
+                piece = piece.slice(capacity)
                 full = total is None and writer.estimated_bytes >= write.policy.max_file_bytes
                 if writer.rows >= share or full:
                     done, writer = writer, None

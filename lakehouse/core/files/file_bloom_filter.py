@@ -14,7 +14,7 @@ from lakehouse.core.format.parquet.bloom_filter import BloomBuilder, BloomFilter
 
 _MIN_ENTRIES = 1_000
 # The filter has capacity for a quarter more keys, so that the next inserts into the file can extend it.
-_ROOM = 1.25
+_CAPACITY_FACTOR = 1.25
 _ANY_NUMBER = 2**31 - 1
 
 
@@ -27,7 +27,7 @@ class FileBloom:
 
     def __init__(self, fpp: float, hash_bytes: int, *, enabled: bool = True) -> None:
         self._fpp, self._hash_bytes, self.enabled = fpp, hash_bytes, enabled
-        self._bits_per_key = -math.log(fpp) / math.log(2) ** 2 * _ROOM
+        self._bits_per_key = -math.log(fpp) / math.log(2) ** 2 * _CAPACITY_FACTOR
         self._held_keys = 0
         self._inherited: BloomFilter | None = None
         self._builder: BloomBuilder | None = None
@@ -85,6 +85,6 @@ class FileBloom:
             self._inherited = self._inherited.add(keys)
             return
         if self._builder is None:
-            entries = max(int(len(keys) * _ROOM) if complete else len(keys), _MIN_ENTRIES)
+            entries = max(int(len(keys) * _CAPACITY_FACTOR) if complete else len(keys), _MIN_ENTRIES)
             self._builder = BloomBuilder(entries, self._fpp, _ANY_NUMBER)
         self._builder.add(keys)

@@ -127,19 +127,22 @@ def entry_parts(entries: Entries, budget_bytes: int, key_bytes: float = _KEY_BYT
     """Divide the entries into parts whose keys fit their share of the budget together with their hash table."""
     limit = Budget(budget_bytes).hashed_keys(key_bytes)
     part: list[StagedEntry] = []
-    room = limit
+    capacity = limit
     for entry in entries:
         rest = entry
-        while rest.rows > room:
-            head = replace(rest, rows=room, deletes=max(room - rest.upserts, 0))
+        while rest.rows > capacity:
+            head = replace(rest, rows=capacity, deletes=max(capacity - rest.upserts, 0))
             yield (*part, head)
             give_back()
             rest = replace(
-                rest, offset=rest.offset + room, rows=rest.rows - room, deletes=min(rest.deletes, rest.rows - room)
+                rest,
+                offset=rest.offset + capacity,
+                rows=rest.rows - capacity,
+                deletes=min(rest.deletes, rest.rows - capacity),
             )
-            part, room = [], limit
+            part, capacity = [], limit
         part.append(rest)
-        room -= rest.rows
+        capacity -= rest.rows
     if part:
         yield tuple(part)
 

@@ -192,10 +192,10 @@ def without_held(context: WriteContext, matches: Matches, others: Sequence[tuple
     keep = np.ones(len(matches), bool)
     deleted = np.flatnonzero(matches.kind == DELETED)
     codes = _code(matches.run[deleted].astype(np.int64), matches.row[deleted])
-    for path, goes_first in others if len(deleted) else ():
+    for path, has_precedence in others if len(deleted) else ():
         for piece in stream_matches(context, path):
             number = np.array([matches.runs.index(run) if run in matches.runs else -1 for run in piece.runs], np.int64)
-            better = (piece.kind == IN_PLACE) | (goes_first & (piece.kind == DELETED))
+            better = (piece.kind == IN_PLACE) | (has_precedence & (piece.kind == DELETED))
             better &= number[piece.run] >= 0
             taken = _code(number[piece.run[better]], piece.row[better])
             keep[deleted[np.isin(codes, taken)]] = False

@@ -55,7 +55,7 @@ def check_keys(context: CheckContext, attempt: Attempt, task: KeyTask) -> tuple[
                 return (Finding(invariant="key.unique", problem=problem, path=where),)
     except (NotFoundError, CorruptTableError):
         # Another check reports the file itself, unless a clean has deleted it in the meantime.
-        problem = "keys were not compared: a file is gone, or cannot be read"
+        problem = "keys were not compared: a file is missing or unreadable"
         return (Finding(invariant="unchecked", problem=problem, path=where),)
     except UnsupportedError as error:
         return (Finding(invariant="unchecked", problem=f"keys were not compared: {error.message}", path=where),)
@@ -109,7 +109,7 @@ def check_share(context: CheckContext, attempt: Attempt, share: KeyShare) -> Sha
             return SharedKeys()
         return SharedKeys(count=len(shared), examples=_examples(context, share.slices, shared[:_SHOWN]))
     except (NotFoundError, CorruptTableError):
-        return SharedKeys(unread="a file is gone, or cannot be read")
+        return SharedKeys(unread="a file is missing or unreadable")
     except UnsupportedError as error:
         return SharedKeys(unread=error.message)
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 #: Advice to users in errors about committed files that are lost or damaged.
 RECOVERY_ADVICE = (
-    "Put the file back from a backup, or go back to a version without it: `lakehouse restore run`. To go on without "
+    "Restore the file from a backup, or restore a version without it: `lakehouse restore run`. To continue without "
     "those rows, set lakehouse.damaged.files=skip for this run"
 )
 COMMIT_TIME, KEY = META_COLUMNS[0], META_COLUMNS[2]
@@ -190,7 +190,7 @@ def _damaged(context: SliceContext, logs: Sequence[LogFile], lost: Placed) -> Co
     path = logs[number].path
     return CorruptTableError(
         f"{context.storage.root}/{path}: the log block near byte {block.offset} is damaged ({block.length} bytes are "
-        f"no whole block): rows that were committed are lost. {RECOVERY_ADVICE}",
+        f"not a complete block): rows that were committed are lost. {RECOVERY_ADVICE}",
         path=path,
         position=block.offset,
     )
@@ -231,7 +231,7 @@ def _data_rows(source: InputFile, block: LogBlock, columns: Sequence[str], rows:
         return
     if block.kind is BlockType.AVRO_DATA:
         if block.schema is None:
-            raise CorruptTableError(f"an AVRO_DATA block of {block.instant} names no schema")
+            raise CorruptTableError(f"an AVRO_DATA block of {block.instant} has no schema")
         present = [name for name in avro_to_arrow(block.schema).names if name in columns]
         yield decode_avro_rows(_content(source, block), block.schema, present)
         return

@@ -136,15 +136,15 @@ def join_groups(context: WriteContext, target: BaseFile, found: Joinable, groups
         output.write(data)
         output.write(_TAIL.pack(len(data), _MAGIC))
         size = output.tell()
-    told = pq.read_metadata(pa.BufferReader(_MAGIC + data + _TAIL.pack(len(data), _MAGIC)))
+    footer_metadata = pq.read_metadata(pa.BufferReader(_MAGIC + data + _TAIL.pack(len(data), _MAGIC)))
     return WriteStat(
         partition=target.partition,
         file_id=target.file_id,
         path=target.path,
-        num_writes=told.num_rows,
-        num_inserts=told.num_rows,
+        num_writes=footer_metadata.num_rows,
+        num_inserts=footer_metadata.num_rows,
         size_bytes=size,
-        ranges=column_ranges(told),
+        ranges=column_ranges(footer_metadata),
         seconds=time.perf_counter() - started,
     )
 
@@ -155,12 +155,14 @@ def _footer(source: InputFile, file: BaseFile) -> Struct:
     tail = source.read(_TAIL.size)
     length, magic = _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, b"")
     if magic != _MAGIC or length + _TAIL.size > size:
-        raise CorruptTableError(f"{file.path} is no readable parquet file: it has no footer", path=file.path)
+        raise CorruptTableError(f"{file.path} is not a readable Parquet file: it has no footer", path=file.path)
     source.seek(size - _TAIL.size - length)
     try:
         return decode_struct(source.read(length))
     except CorruptTableError as error:
-        raise CorruptTableError(f"{file.path} is no readable parquet file: {error.message}", path=file.path) from error
+        raise CorruptTableError(
+            f"{file.path} is not a readable Parquet file: {error.message}", path=file.path
+        ) from error
 
 
 def _chunk_range(chunk: Struct) -> tuple[int, int]:
@@ -281,9 +283,9 @@ def _stored_bounds(groups: Sequence[StoredGroup]) -> tuple[bytes, bytes] | None:
         for chunk in stored.group.structs(_COLUMNS):
             meta = chunk.get(_CHUNK)
             if meta.get(_PATH)[1] == [RECORD_KEY.encode()]:
-                told = meta.get(_STATISTICS) or Struct()
-                exact = told.get(_MIN_EXACT, True) and told.get(_MAX_EXACT, True)
-                bounds += [told.get(_MIN), told.get(_MAX)] if exact else [None]
+                statistics = meta.get(_STATISTICS) or Struct()
+                exact = statistics.get(_MIN_EXACT, True) and statistics.get(_MAX_EXACT, True)
+                bounds += [statistics.get(_MIN), statistics.get(_MAX)] if exact else [None]
     known = [bound for bound in bounds if bound is not None]
     return (min(known), max(known)) if known and len(known) == len(bounds) else None
 

@@ -73,11 +73,11 @@ def check_slice(context: CheckContext, attempt: Attempt, task: CheckTask) -> Che
     base = task.file_slice.base
     if base is not None:
         check = _BaseCheck(context, task, base)
-        findings += _told(check.findings(), base.path, "file.readable")
+        findings += _findings(check.findings(), base.path, "file.readable")
         rows, has_bloom = check.rows, check.has_bloom
     for log in task.file_slice.logs:
         tally = _Count()
-        findings += _told(_check_log(context, log, tally), log.path, "log.readable")
+        findings += _findings(_check_log(context, log, tally), log.path, "log.readable")
         rows += tally.rows
     return Checked(findings=tuple(dict.fromkeys(findings)), rows=rows, has_bloom=has_bloom)
 
@@ -87,14 +87,14 @@ class _Count:
     rows: int = 0
 
 
-def _told(found: Iterator[Finding], path: str, unreadable: str) -> list[Finding]:
+def _findings(found: Iterator[Finding], path: str, unreadable: str) -> list[Finding]:
     """Return findings; the last one says why the file could not be read further."""
     findings: list[Finding] = []
     try:
         for finding in found:
             findings.append(finding)
     except NotFoundError:
-        findings.append(Finding(invariant="file.present", problem="the file is not there", path=path))
+        findings.append(Finding(invariant="file.present", problem="the file is missing", path=path))
     except (CorruptTableError, UnsupportedError) as error:
         kind = unreadable if isinstance(error, CorruptTableError) else "unchecked"
         if isinstance(error.__cause__, pa.ArrowNotImplementedError):
@@ -106,7 +106,7 @@ def _told(found: Iterator[Finding], path: str, unreadable: str) -> list[Finding]
 
 def check_changes(storage: Storage, attempt: Attempt, log: LogFile) -> tuple[Finding, ...]:
     """Read a change log to the end and return the findings."""
-    return tuple(_told(_read_changes(storage, log), log.path, "log.readable"))
+    return tuple(_findings(_read_changes(storage, log), log.path, "log.readable"))
 
 
 class _BaseCheck:
@@ -223,7 +223,7 @@ class _BaseCheck:
         if stated[0] is None or stated[1] is None:
             yield self._finding("file.key_range", f"the footer lacks {' or '.join(_KEY_RANGE)}")
         elif _below(self._low, stated[0]) or _below(stated[1], self._high):
-            problem = f"keys go from {self._low!r} to {self._high!r}, the footer says {stated[0]!r} to {stated[1]!r}"
+            problem = f"keys range from {self._low!r} to {self._high!r}, the footer says {stated[0]!r} to {stated[1]!r}"
             yield self._finding("file.key_range", problem)
 
     def _finding(self, invariant: str, problem: str) -> Finding:
@@ -267,11 +267,11 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
     with context.read.storage.open_input(log.path) as source:
         blocks = scan_blocks(source)
     if not blocks and context.layout != LAYOUT_V6:
-        problem = "the log has no blocks, and its commit completed"
+        problem = "the log has no blocks, although its commit completed"
         yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
     placed = [(0, block) for block in blocks]
     for _, block in lost_blocks(placed, context.read.visible.shows, appended=context.layout == LAYOUT_V6):
-        problem = f"the block at byte {block.offset} is broken or cut off, and its commit completed"
+        problem = f"the block at byte {block.offset} is damaged or truncated, although its commit completed"
         yield Finding(invariant="log.readable", problem=problem, path=log.path, instant=log.instant)
     for block in blocks:
         if context.layout != LAYOUT_V6 and block.instant not in ("", log.instant):
@@ -307,7 +307,7 @@ def _check_log(context: CheckContext, log: LogFile, tally: _Count) -> Iterator[F
 def _mismatches(values: KeyValues, file: BaseFile | LogFile) -> Iterator[Finding]:
     for count, what in ((values.keys, "record key"), (values.paths, "partition path")):
         if count:
-            problem = f"{count} rows have a {what} that their columns do not make: {values.example}"
+            problem = f"{count} rows have a {what} that their columns do not produce: {values.example}"
             yield Finding(invariant="file.key_values", problem=problem, path=file.path, instant=file.instant)
 
 

@@ -54,7 +54,7 @@ class KeyValues:
         differs = np.logical_and.reduce([np.asarray(pc.not_equal(stored, one).fill_null(True)) for one in made])
         if differs.any() and not self.example:
             first = int(np.flatnonzero(differs)[0])
-            self.example = f"{stored[first].as_py()!r} is stored, the columns make {made[0][first].as_py()!r}"
+            self.example = f"{stored[first].as_py()!r} is stored, the columns produce {made[0][first].as_py()!r}"
         return int(differs.sum())
 
     def _made(self, rows: pa.Table, name: str) -> list[pa.ChunkedArray]:

@@ -207,8 +207,8 @@ def _read(
         source = context.storage.open_input(file.path)
     except NotFoundError as error:
         raise CorruptTableError(
-            f"{context.storage.root}/{file.path} is missing: it remembers deletes that late rows must not undo. "
-            "Restore it, or write with lakehouse.delete_retention= (empty) until its deletes are forgotten",
+            f"{context.storage.root}/{file.path} is missing: it records deletes that late rows must not undo. "
+            "Restore it, or write with lakehouse.delete_retention= (empty) until its deletes expire",
             path=file.path,
         ) from error
     with ExitStack() as stack:

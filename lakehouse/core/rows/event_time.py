@@ -32,7 +32,7 @@ def check_event_time(schema: pa.Schema, name: str) -> None:
         hint = nearest(top, schema.names)
         raise UserError(
             f"the event time column {name!r} ({_OPTION}) is not among the columns of the batch.{hint} "
-            "Bring it, or set hoodie.write.track.event.time.watermark=false",
+            "Provide it, or set hoodie.write.track.event.time.watermark=false",
             column=name,
         )
     kind = schema.field(top).type
@@ -42,8 +42,8 @@ def check_event_time(schema: pa.Schema, name: str) -> None:
         kind = kind.field(part).type
     if not _may_be_a_time(kind):
         raise UserError(
-            f"column {name!r} ({_OPTION}) has type {kind}, which is no event time; a timestamp, a date, an integer "
-            "since 1970 or ISO 8601 text is",
+            f"column {name!r} ({_OPTION}) has type {kind}, which cannot contain event times; use a "
+            "timestamp, a date, an integer since 1970 or ISO 8601 text",
             column=name,
         )
 
@@ -134,6 +134,6 @@ def _parsed(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         naive = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
     except pa.ArrowInvalid as error:
         raise UserError(
-            f"column {name!r} ({_OPTION}) holds a text that is no ISO 8601 time: {error}", column=name
+            f"column {name!r} ({_OPTION}) has a text that is not an ISO 8601 time: {error}", column=name
         ) from None
     return pc.coalesce(aware, naive)

@@ -76,7 +76,7 @@ def refuse_long_keys(keys: Column, limit_bytes: int) -> None:
     first = flat(keys)[pc.index(flat(lengths), pa.scalar(longest, lengths.type)).as_py()].as_py()
     raise UserError(
         f"{count} of {len(keys)} rows have a record key of more than {limit_bytes:,} bytes; the longest has "
-        f"{longest:,} and begins with {first[:40]!r}. Every key is hashed and stored many times over, so such writes "
+        f"{longest:,} and begins with {first[:40]!r}. Each key is hashed and stored many times, so such writes "
         "take seconds a row. Use a shorter column, or a digest of this one, such as sha2(column, 256); or raise "
         "lakehouse.record_key.max.bytes (0 = any length)",
         rows=count,
@@ -108,8 +108,8 @@ def _refuse_ambiguous(data: Rows, config: KeyConfig, name: str, mask: Column) ->
     key = _short(flat(record_keys(data.slice(first, 1), config))[0].as_py())
     raise UserError(
         f"{count} of {data.num_rows} rows have a value in key column {name!r} that makes the record key ambiguous; "
-        f"first is row {first}: {row}. Its key {key!r} is that of other values, too, and one of two such rows "
-        "would be lost. Create the table with lakehouse.record_key.encoding=escaped, or, where such rows cannot meet, "
+        f"first is row {first}: {row}. Other values have the same key {key!r}, and one of two such rows "
+        "would be lost. Create the table with lakehouse.record_key.encoding=escaped. If no two such rows exist, "
         "write with lakehouse.record_key.encoding=hudi",
         column=name,
         rows=count,
@@ -144,7 +144,7 @@ def partition_paths(data: Rows, config: KeyConfig) -> pa.Array:
         bad = _without_value(segments)
         if bad is not None:
             field, why = config.partition_fields[index], _path_help(index, config)
-            _refuse(data, config, bad, f"a value in {field!r} that makes no partition path: {why}")
+            _refuse(data, config, bad, f"a value in {field!r} that cannot form a partition path: {why}")
     joined = reduce(_join, encoded)
     return joined.dictionary.take(joined.indices)
 
@@ -260,7 +260,7 @@ def _path_help(index: int, config: KeyConfig) -> str:
     if is_timestamp_field(index, config):
         timestamp = config.timestamp or TimestampFormat()
         formats = f", formats {', '.join(timestamp.input_formats)}" if timestamp.input_formats else ""
-        return f"it is no time between years 1 and 9999 (timestamp type {timestamp.type}{formats})"
+        return f"it is not a time between years 1 and 9999 (timestamp type {timestamp.type}{formats})"
     if config.url_encode:
         return "a directory cannot be named '.' or '..'"
     return "every level between '/' needs a name, not '.', '..' or '.hoodie'; url-encoding would escape the '/'"

@@ -21,7 +21,7 @@ from lakehouse.model.merge import MergeMode, MergeRule, PartialMode
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The replaceable values of one column: `missing` if the row does not provide it; `open` for these and all others."""
+    """The replaceable values of one column: `missing` if the row does not provide it; `open` for all of them."""
 
     missing: np.ndarray
     open: np.ndarray
@@ -40,9 +40,9 @@ def gaps(rows: pa.Table, columns: np.ndarray, rule: MergeRule, sets: ColumnSets)
             continue
         lacking = np.array([brought is not None and name not in brought for brought in sets.sets])
         missing = lacking[columns] if lacking.any() else none
-        given_way = missing | _yields(rows.column(name), rule)
-        if given_way.any():
-            found[name] = Gaps(missing, given_way)
+        replaceable = missing | _yields(rows.column(name), rule)
+        if replaceable.any():
+            found[name] = Gaps(missing, replaceable)
     return found
 
 

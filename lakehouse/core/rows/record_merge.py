@@ -27,13 +27,13 @@ def delete_flags(rows: pa.Table | pa.RecordBatch) -> np.ndarray | None:
 
 
 def check_delete_column(schema: pa.Schema) -> None:
-    """Raise UserError if the column `_hoodie_is_deleted` of a batch is not boolean, because its deletes would be rows."""
+    """Raise UserError if the column `_hoodie_is_deleted` of a batch is not boolean: its deletes would be rows."""
     kind = schema.field(DELETED_COLUMN).type if DELETED_COLUMN in schema.names else pa.bool_()
     stored = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (_is_boolean(stored) or pa.types.is_null(stored)):
         raise UserError(
-            f"column {DELETED_COLUMN!r} is {kind}, and must be boolean: engines take a row for a delete only where it "
-            "is the boolean true, so text and numbers would leave the rows in the table. Cast it, in a spec by "
+            f"column {DELETED_COLUMN!r} is {kind}, and must be boolean: engines treat a row as a delete only if it "
+            "is the boolean true, so rows with text or numbers would stay in the table. Cast it, in a spec by "
             f"`ingest.select: ['* except ({DELETED_COLUMN})', 'boolean({DELETED_COLUMN}) as {DELETED_COLUMN}']`, or "
             "rename it",
             column=DELETED_COLUMN,

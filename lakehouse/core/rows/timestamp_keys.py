@@ -150,11 +150,13 @@ def _whole_numbers(values: pa.Array, name: str) -> pa.Array:
     elif types.is_integer(kind) or types.is_null(kind):
         numbers = values
     else:
-        raise UserError(f"column {name!r} of type {kind} holds no time; use numbers, dates, timestamps or strings")
+        raise UserError(
+            f"column {name!r} of type {kind} cannot contain times; use numbers, dates, timestamps or strings"
+        )
     try:
         return pc.fill_null(numbers.cast(pa.int64()), 1)
     except pa.ArrowInvalid as error:
-        raise UserError(f"column {name!r} holds numbers beyond 64 bits, which are no times", column=name) from error
+        raise UserError(f"column {name!r} holds numbers beyond 64 bits, which are not times", column=name) from error
 
 
 def _millis(numbers: pa.Array, unit: str) -> Millis:

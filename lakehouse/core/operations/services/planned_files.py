@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from lakehouse.core.files.log_reader import GO_ON
+from lakehouse.core.files.log_reader import RECOVERY_ADVICE
 from lakehouse.core.format.file_names import parse_log_file
 from lakehouse.core.operations.load.table import LoadedTable
 from lakehouse.core.operations.services.plan_executor import ClaimedPlan, UnusablePlanError, check_executor
@@ -71,7 +71,7 @@ def planned_files_exist(
             raise UnusablePlanError(f"{path} is missing") from error
         raise CorruptTableError(
             f"{now.env.storage.root}: {path} is missing, and the pending {instant.action} {instant.requested} names "
-            f"it: rows that were committed are lost. {GO_ON}, which also drops the plan",
+            f"it: rows that were committed are lost. {RECOVERY_ADVICE}, which also drops the plan",
             path=path,
             instant=instant.requested,
         ) from error

@@ -1,4 +1,4 @@
-"""The bloom filter of a file being written: bounded memory, no key missed, one row unless there are too many keys."""
+"""The bloom filter of a file being written: bounded memory, all keys found, one row unless there are too many keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def finished(bloom: FileBloom) -> BloomFilter:
 
 
 @pytest.mark.parametrize("hold_bytes", [1 << 30, 20_000])
-def test_every_key_is_found_however_few_may_be_held(hold_bytes: int) -> None:
+def test_filter_finds_each_key_with_any_memory_limit(hold_bytes: int) -> None:
     bloom = FileBloom(FPP, hold_bytes)
     for start in range(0, 10_000, 500):
         bloom.add(keys(start, start + 500), known=False)
@@ -35,14 +35,14 @@ def test_every_key_is_found_however_few_may_be_held(hold_bytes: int) -> None:
     assert np.count_nonzero(written.might_contain(keys(10_000, 60_000))) <= 5
 
 
-def test_a_file_whose_keys_may_be_held_gets_one_row_with_room_for_a_quarter_more() -> None:
+def test_filter_has_one_row_with_capacity_for_a_quarter_more_if_keys_fit_into_memory() -> None:
     bloom = FileBloom(FPP, 1 << 30)
     bloom.add(keys(0, 4_000), known=False)
     written = finished(bloom)
     assert (len(written.rows), written.entries, written.remaining) == (1, 5_000, 96_000)
 
 
-def test_a_file_with_more_keys_than_may_be_held_gets_more_rows() -> None:
+def test_filter_has_several_rows_if_keys_exceed_memory() -> None:
     bloom = FileBloom(FPP, 20_000)
     for start in range(0, 10_000, 500):
         bloom.add(keys(start, start + 500), known=False)
@@ -51,7 +51,7 @@ def test_a_file_with_more_keys_than_may_be_held_gets_more_rows() -> None:
     assert len(written.rows) > 1
 
 
-def test_keys_the_previous_version_held_are_not_hashed_again() -> None:
+def test_keys_of_the_previous_version_are_not_hashed_again() -> None:
     first = FileBloom(FPP, 1 << 30)
     first.add(keys(0, 4_000), known=False)
     second = FileBloom(FPP, 1 << 30)
@@ -63,7 +63,7 @@ def test_keys_the_previous_version_held_are_not_hashed_again() -> None:
     assert written.might_contain(keys(0, 4_500)).all()
 
 
-def test_a_filter_without_room_is_built_again_from_all_keys() -> None:
+def test_filter_without_capacity_is_built_again_from_all_keys() -> None:
     first = FileBloom(FPP, 20_000)
     for start in range(0, 150_000, 10_000):
         first.add(keys(start, start + 10_000), known=False)
@@ -75,8 +75,8 @@ def test_a_filter_without_room_is_built_again_from_all_keys() -> None:
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
-def test_a_table_may_do_without_filters(index: str) -> None:
-    """Files say nothing of a filter, and every index finds its keys all the same."""
+def test_upsert_finds_keys_in_a_table_without_filters(index: str) -> None:
+    """The files have no filter, and each index finds its keys all the same."""
     env = make_env()
     table = make_table(Shape(index=index, options={"hoodie.parquet.bloom.filter.enabled": "false"}), env=env)
     table.upsert(batch([row("a", v="1"), row("b", v="1")]))

@@ -1,4 +1,4 @@
-"""A footer value that goes to the file piece by piece is read as if Arrow had written it."""
+"""A footer value that is written in pieces is read as if Arrow had written it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS = pa.table({"id": ["a", "b"], "n": [1, 2]})
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3_000_000])
-def test_the_value_stands_where_the_token_stood(size: int) -> None:
+def test_footer_value_replaces_the_token(size: int) -> None:
     storage, value = MemoryStorage(), b"x" * size
     with storage.open_output("f.parquet") as sink:
         tail = FooterSink(sink)

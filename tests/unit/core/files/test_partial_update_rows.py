@@ -1,4 +1,4 @@
-"""Partial updates in logs: rows that other readers could not complete are written whole."""
+"""Partial updates in logs: rows that other readers could not complete are written with all columns."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def part(*rows: dict[str, Any]) -> pa.Table:
     return batch(rows).select(BROUGHT)
 
 
-def test_a_stored_row_is_changed_by_a_partial_one() -> None:
+def test_partial_row_changes_a_stored_row() -> None:
     table = create(WITHOUT_FLAG)
     table.upsert(batch([row("a", ts=1, amount=1.5)], WITHOUT_FLAG))
     table.upsert(part(row("a", ts=2, v="new")), options=PARTIAL)
@@ -63,7 +63,7 @@ def test_a_stored_row_is_changed_by_a_partial_one() -> None:
 
 
 @pytest.mark.parametrize("begin", ["base", "log"])
-def test_a_bucket_logs_new_rows_whole_and_stored_ones_partially(begin: str) -> None:
+def test_bucket_logs_new_rows_completely_and_stored_rows_partially(begin: str) -> None:
     table = create(WITHOUT_FLAG, **BUCKETS, **{"lakehouse.bucket.inserts": begin})
     table.upsert(batch([row("a", ts=1, amount=1.5), row("b", ts=1, amount=2.5)], WITHOUT_FLAG))
     table.delete(["b"])
@@ -84,7 +84,7 @@ def test_a_bucket_logs_new_rows_whole_and_stored_ones_partially(begin: str) -> N
 
 
 @pytest.mark.parametrize("index", [{}, BUCKETS])
-def test_rows_are_completed_where_a_column_marks_deletes(index: dict[str, str]) -> None:
+def test_rows_are_completed_if_a_column_marks_deletes(index: dict[str, str]) -> None:
     table = create(SCHEMA, **index)
     table.upsert(batch([row("a", ts=1, amount=1.5), row("b", ts=5, amount=2.5)]))
     table.upsert(batch([row("a", ts=2, amount=3.5, v="logged")]))

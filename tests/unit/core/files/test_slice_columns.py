@@ -1,4 +1,4 @@
-"""Reading a part of the columns of slices with logs gives just that part of the whole."""
+"""Reading some columns of slices with logs returns the same values as reading all columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.tables import DELETED, SCHEMA, batch, make_env, row
 
 @pytest.mark.parametrize("mode", [MergeMode.COMMIT_TIME_ORDERING, MergeMode.EVENT_TIME_ORDERING])
 @pytest.mark.parametrize("columns", [["v"], ["amount", "v"], ["ts"], ["_hoodie_record_key"]])
-def test_columns_are_read_alone_as_with_all_others(mode: MergeMode, columns: list[str]) -> None:
+def test_columns_read_alone_equal_those_of_the_whole_row(mode: MergeMode, columns: list[str]) -> None:
     env = make_env()
     table = Table.create(
         env.storage.root,
@@ -31,6 +31,6 @@ def test_columns_are_read_alone_as_with_all_others(mode: MergeMode, columns: lis
     part = table.scan(columns).to_arrow()
     assert sorted(part.to_pylist(), key=repr) == sorted(whole.select(columns).to_pylist(), key=repr)
     table.upsert(batch([row("k2", ts=1, v="back")]))
-    # By event time the row is older than the delete of its key; by commit time it comes after it.
+    # By event time the row is older than the delete of its key; by commit time it is newer.
     back = ["k2"] if mode is MergeMode.COMMIT_TIME_ORDERING else []
     assert sorted(r["id"] for r in table.scan(["id"]).to_arrow().to_pylist()) == ["k0", "k1", *back, "k4"]

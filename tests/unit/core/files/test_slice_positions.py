@@ -1,4 +1,4 @@
-"""Log blocks may name rows of the base file by position: of rows that share a key, those are meant (as Hudi does)."""
+"""Log blocks may name base rows by position: of rows with the same key, the named ones are matched, as in Hudi."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.tables import batch, make_env, row
 
 
 def twice(**options: str) -> Table:
-    """Return a table whose one base file holds key a in rows 0 and 2 and key b in row 1."""
+    """Return a table whose one base file has key a in rows 0 and 2 and key b in row 1."""
     env = make_env()
     table = Table.create(
         env.storage.root,
@@ -34,7 +34,7 @@ def twice(**options: str) -> Table:
 
 
 def name_rows(table: Table, positions: list[int], base_instant: str = "") -> Table:
-    """Say in the newest log which rows of the base file it is about; return the table, opened again."""
+    """Add row positions of the base file to the newest log; return the table, opened again."""
     storage, file_slice = table.refresh().env.storage, slice_of(table)
     log, base = file_slice.logs[-1], file_slice.base
     assert base is not None
@@ -64,7 +64,7 @@ def values(table: Table) -> list[tuple[Any, ...]]:
     return sorted((r["id"], r["v"]) for r in rows.to_pylist())
 
 
-def test_rows_of_one_key_are_updated_where_the_log_names_them() -> None:
+def test_rows_with_one_key_are_updated_at_the_named_positions() -> None:
     table = twice()
     table.upsert(batch([row("a", ts=5, v="new")]))
     assert values(table) == [("a", "new"), ("a", "two"), ("b", "b")]
@@ -74,7 +74,7 @@ def test_rows_of_one_key_are_updated_where_the_log_names_them() -> None:
     assert values(table) == [("a", "new"), ("a", "one"), ("b", "b")]
 
 
-def test_each_row_of_a_key_is_compared_by_itself() -> None:
+def test_each_row_of_a_key_is_compared_separately() -> None:
     table = twice()
     table.upsert(batch([row("a", ts=3, v="between")]))
     table = name_rows(table, [0, 2])
@@ -89,7 +89,7 @@ def test_deletes_that_name_rows_remove_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("other", ["of another base file", "a log that names none"])
-def test_positions_count_only_if_all_logs_name_rows_of_this_base_file(other: str) -> None:
+def test_positions_are_used_only_if_all_logs_name_rows_of_this_base_file(other: str) -> None:
     table = twice()
     table.upsert(batch([row("a", ts=6, v="new")]))
     if other == "of another base file":
@@ -100,7 +100,7 @@ def test_positions_count_only_if_all_logs_name_rows_of_this_base_file(other: str
     assert ("a", "two") in values(table) and ("a", "new") in values(table)
 
 
-def test_a_compaction_keeps_what_readers_saw_and_tells_its_blocks() -> None:
+def test_compaction_keeps_visible_rows_and_counts_log_blocks() -> None:
     table = twice()
     table.upsert(batch([row("a", ts=6, v="new")]))
     table = name_rows(table, [0, 2])

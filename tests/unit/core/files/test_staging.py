@@ -32,7 +32,7 @@ ATTEMPT = Attempt(partition=3, stage=4, number=5)
 
 
 def context(**changes: Any) -> WriteContext:
-    """What a task is told."""
+    """Return the settings of a write."""
     values = {
         "storage": MemoryStorage(),
         "instant": "20260101000000000",
@@ -48,22 +48,22 @@ def context(**changes: Any) -> WriteContext:
 
 
 def batches(rows: Sequence[tuple], size: int = 1_000) -> list[pa.RecordBatch]:
-    """Rows of SCHEMA."""
+    """Return rows of SCHEMA in batches."""
     columns = zip(*rows, strict=True) if rows else [[] for _ in SCHEMA]
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
     return table.to_batches(max_chunksize=size)
 
 
-def staged(told: WriteContext, rows: Sequence[tuple], size: int = 1_000) -> list[StagedRun]:
+def staged(settings: WriteContext, rows: Sequence[tuple], size: int = 1_000) -> list[StagedRun]:
     """Stage one shard."""
-    return list(stage_shard(told, ATTEMPT, iter(batches(rows, size))))
+    return list(stage_shard(settings, ATTEMPT, iter(batches(rows, size))))
 
 
-def contents(told: WriteContext, runs: list[StagedRun]) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """Rows by partition and bucket, as their entries tell."""
+def contents(settings: WriteContext, runs: list[StagedRun]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Return the rows by partition and bucket, according to the entries."""
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for run in runs:
-        with StagedReader(told, run.path) as reader:
+        with StagedReader(settings, run.path) as reader:
             for entry in run.entries:
                 rows = reader.slice(entry.offset, entry.rows).to_pylist()
                 deletes = [bool(row.get("_hoodie_is_deleted")) for row in rows]
@@ -75,10 +75,10 @@ def contents(told: WriteContext, runs: list[StagedRun]) -> dict[tuple[str, int],
 ROWS = [("a", "x", 1, None), ("b", "y", 1, True), ("a", "x", 3, None), ("a", "x", 2, True), ("c", None, 1, False)]
 
 
-def test_a_run_holds_partitions_one_after_the_other_deletes_last() -> None:
-    told = context()
-    (run,) = staged(told, ROWS)
-    found = contents(told, [run])
+def test_run_groups_rows_by_partition_with_deletes_last() -> None:
+    settings = context()
+    (run,) = staged(settings, ROWS)
+    found = contents(settings, [run])
     assert {where: [row["id"] for row in rows] for where, rows in found.items()} == {
         ("x", -1): ["a"],
         ("y", -1): ["b"],
@@ -88,82 +88,82 @@ def test_a_run_holds_partitions_one_after_the_other_deletes_last() -> None:
     assert run.rows == 3 and run.path == ".hoodie/.staging/20260101000000000/3-4-5-0.arrow"
 
 
-def test_an_insert_keeps_its_duplicates() -> None:
-    told = context(combine=False)
-    found = contents(told, staged(told, ROWS))
+def test_insert_keeps_duplicates() -> None:
+    settings = context(combine=False)
+    found = contents(settings, staged(settings, ROWS))
     assert sorted(row["ts"] for row in found[("x", -1)]) == [1, 2, 3]
 
 
-def test_no_rows_make_no_run() -> None:
-    told = context()
-    assert staged(told, []) == []
-    assert told.storage.list("") == []
+def test_empty_batch_makes_no_run() -> None:
+    settings = context()
+    assert staged(settings, []) == []
+    assert settings.storage.list("") == []
 
 
 @pytest.mark.parametrize("budget", [200, 5_000, 1 << 30])
-def test_little_memory_changes_runs_but_not_rows(budget: int) -> None:
+def test_small_memory_budget_changes_runs_but_not_rows(budget: int) -> None:
     rng = np.random.default_rng(1)
     rows = [(f"k{k}", "xy"[k % 2], int(ts), None) for k, ts in zip(rng.integers(0, 50, 400), range(400), strict=True)]
-    told = context(policy=WritePolicy(memory_budget_bytes=budget))
-    runs = staged(told, rows, size=16)
+    settings = context(policy=WritePolicy(memory_budget_bytes=budget))
+    runs = staged(settings, rows, size=16)
     assert (len(runs) > 1) == (budget < 1 << 30)
-    found = [row for part in contents(told, runs).values() for row in part]
+    found = [row for part in contents(settings, runs).values() for row in part]
     newest = {key: ts for key, _, ts, _ in rows}
     assert {row[KEY]: row["ts"] for row in found} == newest
     assert len(found) == len(newest)
 
 
-def test_rows_go_to_the_bucket_of_their_key_whatever_run_they_are_in() -> None:
+def test_rows_go_to_the_bucket_of_their_key_in_each_run() -> None:
     rows = [(f"k{n}", "x", n, None) for n in range(60)]
     homes = []
     for budget in (200, 1 << 30):
-        told = context(buckets=BucketRules(4), policy=WritePolicy(memory_budget_bytes=budget))
-        found = contents(told, staged(told, rows, size=7))
+        settings = context(buckets=BucketRules(4), policy=WritePolicy(memory_budget_bytes=budget))
+        found = contents(settings, staged(settings, rows, size=7))
         homes.append({row[KEY]: bucket for (_, bucket), part in found.items() for row in part})
     assert homes[0] == homes[1]
     assert set(homes[0].values()) == {0, 1, 2, 3}
 
 
-def test_rows_are_taken_by_position_over_batches() -> None:
-    told = context(combine=False)
+def test_staged_reader_takes_rows_by_position_across_batches() -> None:
+    settings = context(combine=False)
     count = 65_536 * 2 + 10
     rows = pa.table(
         {"id": pa.array(np.arange(count)).cast(pa.string()), "p": ["x"] * count, "ts": np.arange(count)}
     ).append_column("_hoodie_is_deleted", pa.nulls(count, pa.bool_()))
-    (run,) = list(stage_shard(told, ATTEMPT, iter(rows.to_batches(max_chunksize=50_000))))
-    with StagedReader(told, run.path) as reader:
+    (run,) = list(stage_shard(settings, ATTEMPT, iter(rows.to_batches(max_chunksize=50_000))))
+    with StagedReader(settings, run.path) as reader:
         wanted = np.array([131_075, 0, 65_536, 65_535, 0])
         assert reader.take(wanted, ["ts"]).column(0).to_pylist() == wanted.tolist()
         assert reader.slice(65_530, 12, ["ts"]).column(0).to_pylist() == list(range(65_530, 65_542))
         assert reader.slice(5, 0).num_rows == 0
 
 
-def test_a_delete_is_staged_as_keys_alone() -> None:
-    told = context(deletes_only=True)
-    found = contents(told, [replace(run, entries=()) for run in staged(told, ROWS)])
+def test_delete_is_staged_as_keys_only() -> None:
+    settings = context(deletes_only=True)
+    found = contents(settings, [replace(run, entries=()) for run in staged(settings, ROWS)])
     assert found == {}
-    (run,) = staged(told, ROWS)
+    (run,) = staged(settings, ROWS)
     assert all(entry.deletes == entry.rows for entry in run.entries)
-    with StagedReader(told, run.path) as reader:
+    with StagedReader(settings, run.path) as reader:
         assert reader.slice(0, run.rows).column_names == [KEY]
 
 
-def test_a_delete_by_key_alone_is_staged_without_partition() -> None:
-    told = context(deletes_only=True, global_keys=True)
+def test_delete_by_key_alone_is_staged_without_partition() -> None:
+    settings = context(deletes_only=True, global_keys=True)
     keys = pa.record_batch({KEY: ["a", "b", "a"]})
-    (run,) = list(stage_shard(told, ATTEMPT, iter([keys])))
+    (run,) = list(stage_shard(settings, ATTEMPT, iter([keys])))
     assert [(entry.partition, entry.rows) for entry in run.entries] == [("", 2)]
 
 
 @pytest.mark.parametrize("bad", [(None, "x", 1, None), ("", "x", 1, None), ("a", "..", 1, None)])
-def test_rows_without_usable_key_or_partition_stop_before_anything_is_staged(bad: tuple) -> None:
-    told = context()
+def test_rows_without_valid_key_or_partition_are_refused_before_staging(bad: tuple) -> None:
+    settings = context()
     with pytest.raises(UserError, match="1 of 6 rows"):
-        staged(told, [*ROWS, bad])
-    assert told.storage.list("") == []
+        staged(settings, [*ROWS, bad])
+    assert settings.storage.list("") == []
 
 
-def test_a_part_that_is_still_too_large_is_split_again_and_no_key_is_staged_twice() -> None:
+def test_part_that_is_still_too_large_is_split_again_and_each_key_is_staged_once() -> None:
     count = 400_000
     number = np.arange(count) % (count * 3 // 4)
     rows = pa.table(
@@ -174,14 +174,14 @@ def test_a_part_that_is_still_too_large_is_split_again_and_no_key_is_staged_twic
             "_hoodie_is_deleted": pa.nulls(count, pa.bool_()),
         }
     )
-    # A 32nd of these rows is more than the megabyte below which nothing is split again.
+    # A 32nd of these rows exceeds the megabyte below which parts are not split again.
     padded = rows.set_column(1, "p", pa.repeat("x" * 100, count))
-    told = context(policy=WritePolicy(memory_budget_bytes=1 << 20))
-    runs = list(stage_shard(told, ATTEMPT, iter(padded.to_batches(max_chunksize=20_000))))
+    settings = context(policy=WritePolicy(memory_budget_bytes=1 << 20))
+    runs = list(stage_shard(settings, ATTEMPT, iter(padded.to_batches(max_chunksize=20_000))))
     assert len(runs) > 32
     keys, newest = [], []
     for run in runs:
-        with StagedReader(told, run.path) as reader:
+        with StagedReader(settings, run.path) as reader:
             staged = reader.slice(0, run.rows, [KEY, "ts"])
         keys.append(staged.column(KEY))
         newest.append(staged.column("ts"))
@@ -191,9 +191,9 @@ def test_a_part_that_is_still_too_large_is_split_again_and_no_key_is_staged_twic
     assert sum(found.column("ts").to_pylist()) == sum(range(count // 4, count))
 
 
-def test_an_insert_is_staged_in_runs_without_being_set_aside() -> None:
-    told = context(combine=False, policy=WritePolicy(memory_budget_bytes=5_000))
+def test_insert_is_staged_without_spilling() -> None:
+    settings = context(combine=False, policy=WritePolicy(memory_budget_bytes=5_000))
     rows = [(f"k{n % 7}", "xy"[n % 2], n, None) for n in range(500)]
-    runs = staged(told, rows, size=16)
+    runs = staged(settings, rows, size=16)
     assert len(runs) > 1
-    assert sorted(row["ts"] for part in contents(told, runs).values() for row in part) == list(range(500))
+    assert sorted(row["ts"] for part in contents(settings, runs).values() for row in part) == list(range(500))

@@ -257,7 +257,7 @@ def test_a_broken_change_log_is_no_empty_one() -> None:
     storage = table.refresh().env.storage
     (log,) = table.commits()[1][1].stats[0].cdc_files
     storage.put(log, storage.get(log)[:-9])
-    with pytest.raises(CorruptTableError, match="no whole block"):
+    with pytest.raises(CorruptTableError, match="not a complete change block"):
         told(table)
 
 

@@ -162,5 +162,5 @@ def test_validation_compares_stored_keys_with_the_columns_that_make_them(
     floats = pa.table({"order_id": [1.0, 2.0], "p": [7.0, 8.0]})
     table.upsert(floats, options={"lakehouse.schema.type.change": "any"})
     found = [f for f in table.validate(deep=True).findings if f.invariant == "file.key_values"]
-    assert any("'1' is stored, the columns make '1.0'" in finding.problem for finding in found)
+    assert any("'1' is stored, the columns produce '1.0'" in finding.problem for finding in found)
     assert any("partition path" in finding.problem for finding in found)

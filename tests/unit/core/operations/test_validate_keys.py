@@ -98,7 +98,7 @@ def test_lost_file_is_reported_and_not_taken_for_clean(tmp_path: Path) -> None:
     table.upsert(rows_of(2, ["b"]))
     (file,) = (tmp_path / "t" / "2").glob("*.parquet")
     file.write_bytes(b"PAR1 is cut off")
-    assert [f.problem for f in global_findings(table)] == ["keys were not compared: a file is gone, or cannot be read"]
+    assert [f.problem for f in global_findings(table)] == ["keys were not compared: a file is missing or unreadable"]
 
 
 def test_unknown_scope_is_refused_with_the_nearest_one() -> None:

@@ -1,4 +1,4 @@
-"""Batches whose rows bring different columns: stored rows keep what their row does not bring."""
+"""Batches whose rows provide different columns: stored rows keep their values of absent columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ sets = st.lists(st.frozensets(st.sampled_from("abcdef")), min_size=1, max_size=6
 
 @examples(60)
 @given(lacking=sets)
-def test_groups_give_back_the_columns_that_rows_lack(lacking: list[frozenset[str]]) -> None:
+def test_grouped_returns_the_columns_that_rows_lack(lacking: list[frozenset[str]]) -> None:
     groups, bits = grouped(lacking)
     assert [lacking_columns(groups, number) for number in bits] == lacking
     names = frozenset("abcdef")
@@ -29,13 +29,13 @@ def test_groups_give_back_the_columns_that_rows_lack(lacking: list[frozenset[str
 
 
 def batch(*rows: dict[str, Any]) -> tuple[pa.Table, BatchColumns]:
-    """Return rows that bring what stands in them."""
+    """Return rows that have only the columns of their values."""
     lacking = [frozenset(COLUMNS) - frozenset(row) for row in rows]
     groups, bits = grouped(lacking)
     made = pa.Table.from_pylist([dict.fromkeys(COLUMNS) | row for row in rows], pa.schema(list(COLUMNS.items())))
     counts = {name: sum(name in missing for missing in lacking) for name in COLUMNS}
-    told = BatchColumns(rows=len(rows), lacks=groups, lacking_rows={n: c for n, c in counts.items() if c})
-    return made.append_column(LACKS, pa.array(bits)), told
+    columns = BatchColumns(rows=len(rows), lacks=groups, lacking_rows={n: c for n, c in counts.items() if c})
+    return made.append_column(LACKS, pa.array(bits)), columns
 
 
 @pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
@@ -68,7 +68,7 @@ row_values = st.fixed_dictionaries({"id": st.sampled_from("pqrs")}, optional={"a
 @pytest.mark.parametrize("options", KINDS, ids=["simple", "spilling", "bucket"])
 @examples(12)
 @given(history=st.lists(st.lists(row_values, min_size=1, max_size=5), min_size=1, max_size=4))
-def test_rows_change_only_the_columns_that_they_bring(
+def test_upsert_changes_only_the_columns_that_each_row_provides(
     options: dict[str, str], history: list[list[dict[str, Any]]]
 ) -> None:
     for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
@@ -81,20 +81,20 @@ def test_rows_change_only_the_columns_that_they_bring(
                 clock += 1
                 timed.append({**row, "ts": clock})
                 model[row["id"]] = {**dict.fromkeys(COLUMNS), **model.get(row["id"], {}), **timed[-1]}
-            frame, told = batch(*timed)
-            table.upsert(frame, columns=told)
+            frame, columns = batch(*timed)
+            table.upsert(frame, columns=columns)
             assert data_rows(table) == sorted(model.values(), key=repr)
 
 
-def test_kept_and_nulled_values_are_counted_by_column(table_type: str) -> None:
+def test_commit_counts_kept_and_nulled_values_by_column(table_type: str) -> None:
     table = make(table_type, KINDS[0])
     table.upsert(batch({"id": "p", "ts": 1, "a": "1", "b": "1", "c": "1"})[0].drop_columns([LACKS]))
-    frame, told = batch(
+    frame, columns = batch(
         {"id": "p", "ts": 2, "a": "2"},
         {"id": "q", "ts": 2, "a": "2", "b": "2"},
         {"id": "r", "ts": 2, "b": "2", "c": "2"},
     )
-    outcome = table.upsert(frame, columns=told)
+    outcome = table.upsert(frame, columns=columns)
     assert isinstance(outcome, Committed)
     assert {(one.column, str(one.change), one.rows) for one in outcome.drift} == {
         ("a", "nulled", 1),
@@ -109,7 +109,7 @@ def test_kept_and_nulled_values_are_counted_by_column(table_type: str) -> None:
     ]
 
 
-def test_writers_that_read_nothing_log_rows_by_the_columns_that_they_bring() -> None:
+def test_non_blocking_writers_log_rows_by_the_columns_that_they_provide() -> None:
     options = {
         "hoodie.index.type": "BUCKET",
         "hoodie.bucket.index.num.buckets": "1",
@@ -118,6 +118,6 @@ def test_writers_that_read_nothing_log_rows_by_the_columns_that_they_bring() -> 
     table = make("MERGE_ON_READ", options)
     rows = [{"id": key, "ts": 1, "a": "1", "b": "1", "c": "1"} for key in "pq"]
     table.upsert(batch(*rows)[0].drop_columns([LACKS]))
-    frame, told = batch({"id": "p", "ts": 2, "a": "2"}, {"id": "q", "ts": 2, "b": "2", "c": "2"})
-    table.upsert(frame, columns=told)
+    frame, columns = batch({"id": "p", "ts": 2, "a": "2"}, {"id": "q", "ts": 2, "b": "2", "c": "2"})
+    table.upsert(frame, columns=columns)
     assert [(row["a"], row["b"], row["c"]) for row in data_rows(table)] == [("2", "1", "1"), ("1", "2", "2")]

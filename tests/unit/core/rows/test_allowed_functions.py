@@ -27,7 +27,7 @@ from lakehouse.spec.table import parse_spec
 ROOT = Path(__file__).resolve().parents[4]
 GOOD = "tests.support.mergers:add_up"
 ROWS = pa.table({"id": ["a", "b"], "n": [1, 2]})
-# Runs when it is imported, and says so in a file beside it.
+# Code that runs when it is imported, and writes a file beside it.
 CODE = """
 from pathlib import Path
 Path(__file__).with_suffix(".ran").touch()
@@ -37,7 +37,7 @@ def merge(older, newer):
 
 
 def foreign_table(location: Path, kind: str, merger: str = "planted:merge") -> Path:
-    """Make a table of two commits whose properties name `merger`, with a module `planted` inside it."""
+    """Create a table with two commits whose properties name `merger`, with a module `planted` inside it."""
     table = Table.create(str(location), name="t", record_key=["id"], table_type=kind, merger=GOOD)
     for _ in range(2):
         table.upsert(ROWS)
@@ -53,7 +53,7 @@ def rename_merger(location: Path, merger: str) -> None:
 
 @pytest.fixture
 def cwd_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory that is on sys.path in each way in which Python puts it there."""
+    """Put the working directory on sys.path in each way in which Python does it."""
     location = tmp_path / "foreign"
     location.mkdir()
     monkeypatch.chdir(location)
@@ -106,7 +106,7 @@ def test_allowed_function_is_never_loaded_from_the_working_directory(cwd_first: 
     assert not (cwd_first / "planted.ran").exists()
 
 
-def test_working_directory_counts_where_the_deployment_names_it(
+def test_working_directory_is_allowed_if_the_deployment_names_it(
     cwd_first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (cwd_first / "planted_here.py").write_text(CODE)
@@ -162,7 +162,7 @@ def test_worker_refuses_a_rule_whose_merger_was_not_allowed() -> None:
         merge_records(pa.table({"n": [1]}), pa.table({"n": [1]}), rule, ColumnSets())
 
 
-def test_patterns_cover_a_package_and_nothing_beside_it() -> None:
+def test_patterns_match_a_package_and_nothing_beside_it() -> None:
     allowed = deployment_functions({ALLOWED_FUNCTIONS: " a.b.*, c:run ,, .*, * "})
     covered = ["a.b:f", "a.b.c:f", "a.b.c.d:g", "c:run"]
     assert [name for name in [*covered, "a:f", "a.bc:f", "c:other", "c.d:run", "d:f"] if is_allowed(name, allowed)] == (

@@ -1,4 +1,4 @@
-"""Keys of several columns: values that make one key of different rows are refused, or escaped where declared."""
+"""Keys of several columns: values that give different rows one key are refused, or escaped if the table declares it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ESCAPED = {KEY_ENCODING: "escaped"}
 
 
 def config(encoding: KeyEncoding, fields: tuple[str, ...] = FIELDS) -> KeyConfig:
-    """Return a config of a composite key."""
+    """Return the config of a composite key."""
     return KeyConfig(generator=KeyGeneratorType.COMPLEX, record_key_fields=fields, encoding=encoding)
 
 
@@ -84,8 +84,8 @@ def test_escaped_keys_of_different_rows_differ(rows: list[tuple[str | None, ...]
         assert len(set(record_keys(rows_of(*kept), config(KeyEncoding.ESCAPED)).to_pylist())) == len(kept)
 
 
-def test_check_refuses_every_value_of_a_collision_and_no_other_of_these() -> None:
-    """All short texts of the characters that matter: the check is needed, and not wider than it needs to be."""
+def test_check_refuses_each_value_of_a_collision_and_no_other_value() -> None:
+    """Uses all short texts of the relevant characters: the check is necessary, and not wider than necessary."""
     alphabet = ["x", ",b:", ",", ":", "__null__"]
     texts = [None, *("".join(pieces) for n in (1, 2) for pieces in product(alphabet, repeat=n))]
     rows = [row for row in product(texts, repeat=2) if any(row)]
@@ -103,7 +103,7 @@ def test_check_refuses_every_value_of_a_collision_and_no_other_of_these() -> Non
 
 @pytest.mark.parametrize(("first", "second"), COLLISIONS)
 @pytest.mark.parametrize("verb", ["upsert", "insert", "bulk_insert"])
-def test_colliding_rows_are_refused_in_one_batch_and_one_after_the_other(
+def test_colliding_rows_are_refused_in_one_batch_and_in_two_batches(
     verb: str, first: tuple[str | None, ...], second: tuple[str | None, ...]
 ) -> None:
     table = table_of()
@@ -150,7 +150,7 @@ def test_write_with_another_encoding_than_the_table_is_refused() -> None:
         table_of({KEY_ENCODING: "escape"})
 
 
-def test_hudi_encoding_takes_such_rows_and_other_columns_are_not_asked() -> None:
+def test_hudi_encoding_accepts_such_rows_and_ignores_other_columns() -> None:
     table = table_of({KEY_ENCODING: "hudi"})
     table.upsert(rows_of(("x,b:y", "z")))
     assert stored(table) == {("x,b:y", "z", 1)}
@@ -165,7 +165,7 @@ def test_escaped_keys_and_bucket_index_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-def test_check_looks_into_every_kind_of_text(kind: pa.DataType) -> None:
+def test_check_covers_each_type_of_text(kind: pa.DataType) -> None:
     column = pa.array(["__null__"], pa.string()).cast(kind)
     assert is_refused(pa.table({"a": column, "b": ["v"], "c": ["w"]}))
     assert not is_refused(pa.table({"a": pa.array([1]), "b": ["v"], "c": ["w"]}))

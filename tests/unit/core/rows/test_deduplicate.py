@@ -15,7 +15,7 @@ PLAIN = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING)
 BY_TS = MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("ts",))
 
 
-def test_the_greatest_ordering_value_wins_and_null_is_lowest() -> None:
+def test_combine_keeps_the_greatest_ordering_value_and_null_is_lowest() -> None:
     rows = pa.table({"k": ["a", "b", "a", "b", "c"], "ts": [1, None, 2, 0, None], "v": ["x", "y", "z", "w", "u"]})
     assert combine(rows, keys=("k",), rule=BY_TS).to_pylist() == [
         {"k": "a", "ts": 2, "v": "z"},
@@ -24,7 +24,7 @@ def test_the_greatest_ordering_value_wins_and_null_is_lowest() -> None:
     ]
 
 
-def test_ties_are_broken_by_values_and_never_by_arrival() -> None:
+def test_combine_breaks_ties_by_values_and_not_by_arrival() -> None:
     rows = pa.table({"k": ["a", "a", "a"], "ts": [1, 1, 1], "v": [None, "x", "w"], "tags": [[1], [2], [3]]})
     winner = [{"k": "a", "ts": 1, "v": "x", "tags": [2]}]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
@@ -34,25 +34,25 @@ def test_ties_are_broken_by_values_and_never_by_arrival() -> None:
         assert combine(equal.take(order), keys=("k",), rule=PLAIN).column("tags").to_pylist() == [[2]]
 
 
-def test_a_key_is_all_of_its_columns() -> None:
+def test_combine_compares_all_key_columns() -> None:
     rows = pa.table({"k": ["a", "a", "a"], "p": ["x", "y", "x"], "v": [1, 2, 3]})
     assert combine(rows, keys=("k", "p"), rule=PLAIN).column("v").to_pylist() == [2, 3]
     assert combine(rows, keys=("k",), rule=replace(BY_TS, ordering=("v",))).column("v").to_pylist() == [3]
 
 
-def test_a_batch_without_duplicates_is_not_touched() -> None:
+def test_combine_returns_a_batch_without_duplicates_unchanged() -> None:
     rows = pa.table({"k": ["a", "b"], "v": [1, 2]})
     assert combine(rows, keys=("k",), rule=PLAIN) is rows
     assert combine(rows.slice(0, 0), keys=("k", "v"), rule=PLAIN).num_rows == 0
 
 
-def test_several_ordering_columns_are_compared_as_a_tuple() -> None:
+def test_combine_compares_several_ordering_columns_as_a_tuple() -> None:
     rows = pa.table({"k": ["a"] * 3, "ts": [1, 2, 2], "n": [9, None, 3], "v": ["x", "y", "z"]})
     assert combine(rows, keys=("k",), rule=replace(BY_TS, ordering=("ts", "n"))).column("v").to_pylist() == ["z"]
     assert combine(rows, keys=("k",), rule=replace(BY_TS, ordering=("n", "ts"))).column("v").to_pylist() == ["x"]
 
 
-def test_binlog_positions_are_compared_as_numbers() -> None:
+def test_combine_compares_binlog_positions_as_numbers() -> None:
     rows = pa.table({"k": ["a", "a"], "ts": ["9.5", "10.1"], "v": ["x", "y"]})
     assert combine(rows, keys=("k",), rule=BY_TS).column("v").to_pylist() == ["x"]
     assert combine(rows, keys=("k",), rule=replace(BY_TS, by_parts=True)).column("v").to_pylist() == ["y"]
@@ -61,7 +61,7 @@ def test_binlog_positions_are_compared_as_numbers() -> None:
 KEY = "_hoodie_record_key"
 
 
-def test_partial_rows_of_one_batch_are_folded_from_the_lowest_up() -> None:
+def test_combine_merges_partial_rows_beginning_with_the_lowest() -> None:
     rows = pa.table(
         {KEY: ["a", "b", "a", "a"], "ts": [3, 1, 1, 2], "v": [None, "b", "1", "2"], "w": [None, "b", "1", None]}
     )
@@ -71,20 +71,20 @@ def test_partial_rows_of_one_batch_are_folded_from_the_lowest_up() -> None:
         assert made.to_pylist() == [{KEY: "a", "ts": 3, "v": "2", "w": "1"}, {KEY: "b", "ts": 1, "v": "b", "w": "b"}]
 
 
-def test_a_value_that_was_not_available_comes_from_the_row_before() -> None:
+def test_combine_takes_an_unavailable_value_from_the_older_row() -> None:
     rows = pa.table({KEY: ["a", "a"], "ts": [1, 2], "v": ["text", UNAVAILABLE], "w": ["old", None]})
     rule = replace(BY_TS, partial=PartialMode.FILL_UNAVAILABLE)
     assert combine(rows, keys=(KEY,), rule=rule).to_pylist() == [{KEY: "a", "ts": 2, "v": "text", "w": None}]
 
 
-def test_a_delete_takes_nothing_along_and_a_row_after_it_begins_anew() -> None:
+def test_combine_takes_no_values_from_a_delete() -> None:
     rule = replace(BY_TS, partial=PartialMode.IGNORE_DEFAULTS, delete_field="op", delete_marker="d")
     rows = pa.table({KEY: ["a"] * 3, "ts": [1, 2, 3], "op": ["c", "d", "c"], "v": ["x", None, None]})
     assert combine(rows, keys=(KEY,), rule=rule).column("v").to_pylist() == [None]
     assert combine(rows.slice(0, 2), keys=(KEY,), rule=rule).column("op").to_pylist() == ["d"]
 
 
-def test_rows_of_one_key_in_two_partitions_are_two_records() -> None:
+def test_combine_keeps_rows_of_one_key_in_two_partitions() -> None:
     rule = replace(BY_TS, partial=PartialMode.IGNORE_DEFAULTS)
     rows = pa.table({KEY: ["a", "a", "a"], "p": ["x", "y", "x"], "ts": [1, 2, 3], "v": ["1", "2", None]})
     assert combine(rows, keys=(KEY, "p"), rule=rule).sort_by("p").column("v").to_pylist() == ["1", "2"]
@@ -93,12 +93,12 @@ def test_rows_of_one_key_in_two_partitions_are_two_records() -> None:
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.int32()), pa.struct([("a", pa.int32())]), pa.map_(pa.string(), pa.int32())]
 )
-def test_what_has_no_order_cannot_order(kind: pa.DataType) -> None:
+def test_check_orderable_refuses_a_type_without_order(kind: pa.DataType) -> None:
     with pytest.raises(UserError, match=r"'ts' has type .* no order"):
         check_orderable(pa.schema([("ts", kind)]), "ts")
 
 
-def test_an_ordering_column_must_be_there() -> None:
+def test_check_orderable_refuses_a_missing_ordering_column() -> None:
     with pytest.raises(UserError, match="'ts' is not in the data; columns: a, b"):
         check_orderable(pa.schema([("a", pa.int32()), ("b", pa.int32())]), "ts")
     check_orderable(pa.schema([("a", pa.string())]), "a")

@@ -1,4 +1,4 @@
-"""Delta merge, by example: which version of a record the logs leave (DATA-5.2, DATA-5.3)."""
+"""Delta merge by examples: which version of a record the logs result in (DATA-5.2, DATA-5.3)."""
 
 from __future__ import annotations
 
@@ -33,53 +33,55 @@ EVENT = MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("ts",))
 
 
 def put(key: str, ts: Any, v: Any = "", at: str = "1", schema: pa.Schema = SCHEMA, rule: MergeRule = EVENT) -> pa.Table:
-    """A record in a data block of its own."""
+    """Return a record in a separate data block."""
     row = {"_hoodie_commit_time": at, KEY: key, "ts": ts, "v": v}
     return record_entries(pa.Table.from_pylist([row], schema=schema), rule, table=schema)
 
 
 def drop(key: str, ts: Any = None, schema: pa.Schema = SCHEMA) -> pa.Table:
-    """An entry of a delete block; without `ts` a delete that carries no ordering value."""
+    """Return an entry of a delete block; without `ts` a delete without ordering value."""
     ordering = pa.array([ts], schema.field("ts").type)
     return delete_entries(pa.array([key]), [ordering], np.array([ts is None]), schema, EVENT)
 
 
-def left(*entries: pa.Table, rule: MergeRule = EVENT) -> list[tuple[int, bool, Any, Any]]:
-    """(kind, default, ts, v) of what is left of the one key."""
+def merged_entry(*entries: pa.Table, rule: MergeRule = EVENT) -> list[tuple[int, bool, Any, Any]]:
+    """Return (kind, default, ts, v) of the merged entry of the one key."""
     merged = merge_entries(pa.concat_tables(entries), rule, ColumnSets())
     return [tuple(row[name] for name in (KIND, DEFAULT, "ts", "v")) for row in merged.to_pylist()]
 
 
-def test_by_commit_time_the_last_entry_is_left() -> None:
-    assert left(put("a", 9, "old"), put("a", 1, "new"), rule=COMMIT) == [(RECORD, False, 1, "new")]
-    assert left(put("a", 9, "old"), drop("a"), rule=COMMIT) == [(DELETE, True, None, None)]
-    assert left(drop("a", 5), put("a", 1, "new"), rule=COMMIT) == [(RECORD, False, 1, "new")]
+def test_commit_time_ordering_keeps_the_last_entry() -> None:
+    assert merged_entry(put("a", 9, "old"), put("a", 1, "new"), rule=COMMIT) == [(RECORD, False, 1, "new")]
+    assert merged_entry(put("a", 9, "old"), drop("a"), rule=COMMIT) == [(DELETE, True, None, None)]
+    assert merged_entry(drop("a", 5), put("a", 1, "new"), rule=COMMIT) == [(RECORD, False, 1, "new")]
 
 
-def test_by_event_time_the_greatest_is_left_and_ties_go_to_the_newer() -> None:
-    assert left(put("a", 9, "old"), put("a", 1, "new")) == [(RECORD, False, 9, "old")]
-    assert left(put("a", 9, "old"), put("a", 9, "new")) == [(RECORD, False, 9, "new")]
-    assert left(put("a", None, "old"), put("a", -(2**63), "new")) == [(RECORD, False, -(2**63), "new")]
-    assert left(put("a", -(2**63), "old"), put("a", None, "new")) == [(RECORD, False, -(2**63), "old")]
+def test_event_time_ordering_keeps_the_greatest_entry_and_the_newer_of_equal_ones() -> None:
+    assert merged_entry(put("a", 9, "old"), put("a", 1, "new")) == [(RECORD, False, 9, "old")]
+    assert merged_entry(put("a", 9, "old"), put("a", 9, "new")) == [(RECORD, False, 9, "new")]
+    assert merged_entry(put("a", None, "old"), put("a", -(2**63), "new")) == [(RECORD, False, -(2**63), "new")]
+    assert merged_entry(put("a", -(2**63), "old"), put("a", None, "new")) == [(RECORD, False, -(2**63), "old")]
 
 
-def test_a_delete_with_an_ordering_value_is_compared_like_a_record() -> None:
-    assert left(put("a", 9, "old"), drop("a", 8)) == [(RECORD, False, 9, "old")]
-    assert left(put("a", 9, "old"), drop("a", 9)) == [(DELETE, False, 9, None)]
-    assert left(drop("a", 9), put("a", 8, "new")) == [(DELETE, False, 9, None)]
+def test_delete_with_an_ordering_value_is_compared_like_a_record() -> None:
+    assert merged_entry(put("a", 9, "old"), drop("a", 8)) == [(RECORD, False, 9, "old")]
+    assert merged_entry(put("a", 9, "old"), drop("a", 9)) == [(DELETE, False, 9, None)]
+    assert merged_entry(drop("a", 9), put("a", 8, "new")) == [(DELETE, False, 9, None)]
 
 
-def test_a_delete_without_ordering_value_wins_over_all_before_and_loses_to_any_record_after() -> None:
-    assert left(put("a", 9, "old"), drop("a")) == [(DELETE, True, None, None)]
-    assert left(put("a", 9, "old"), drop("a"), put("a", 5, "new")) == [(RECORD, False, 5, "new")]
-    assert left(put("a", 9, "old"), drop("a"), put("a", 5, "new"), put("a", 3, "late")) == [(RECORD, False, 5, "new")]
-    assert left(drop("a"), put("a", 5), drop("a"), put("a", 1, "last")) == [(RECORD, False, 1, "last")]
+def test_delete_without_ordering_value_wins_over_older_entries_and_loses_to_newer_records() -> None:
+    assert merged_entry(put("a", 9, "old"), drop("a")) == [(DELETE, True, None, None)]
+    assert merged_entry(put("a", 9, "old"), drop("a"), put("a", 5, "new")) == [(RECORD, False, 5, "new")]
+    assert merged_entry(put("a", 9, "old"), drop("a"), put("a", 5, "new"), put("a", 3, "late")) == [
+        (RECORD, False, 5, "new")
+    ]
+    assert merged_entry(drop("a"), put("a", 5), drop("a"), put("a", 1, "last")) == [(RECORD, False, 1, "last")]
 
 
-def test_the_entry_of_a_delete_block_does_not_take_the_place_of_a_delete_without_ordering_value() -> None:
-    assert left(drop("a"), drop("a", 7)) == [(DELETE, True, None, None)]
-    assert left(drop("a"), drop("a", 7), put("a", 5, "new")) == [(RECORD, False, 5, "new")]
-    assert left(drop("a"), put("a", 5, "new"), drop("a", 7)) == [(DELETE, False, 7, None)]
+def test_delete_block_entry_does_not_replace_a_delete_without_ordering_value() -> None:
+    assert merged_entry(drop("a"), drop("a", 7)) == [(DELETE, True, None, None)]
+    assert merged_entry(drop("a"), drop("a", 7), put("a", 5, "new")) == [(RECORD, False, 5, "new")]
+    assert merged_entry(drop("a"), put("a", 5, "new"), drop("a", 7)) == [(DELETE, False, 7, None)]
 
 
 @pytest.mark.parametrize("partial", [PartialMode.NONE, PartialMode.IGNORE_DEFAULTS])
@@ -92,8 +94,8 @@ def test_zero_in_an_int_column_is_no_ordering_value_of_a_delete(partial: Partial
     )
     assert entries.column(KIND).to_pylist() == [RECORD, DELETED_RECORD, RECORD]
     assert entries.column(DEFAULT).to_pylist() == [False, True, False]
-    assert left(entries, rule=rule) == [(RECORD, False, -4, "new")]
-    assert left(entries.slice(0, 2), rule=rule) == [(DELETED_RECORD, True, 0, None)]
+    assert merged_entry(entries, rule=rule) == [(RECORD, False, -4, "new")]
+    assert merged_entry(entries.slice(0, 2), rule=rule) == [(DELETED_RECORD, True, 0, None)]
 
 
 def test_rows_are_deletes_by_column_by_marker_and_by_operation() -> None:
@@ -113,11 +115,11 @@ def test_rows_are_deletes_by_column_by_marker_and_by_operation() -> None:
     rule = MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("ts",), delete_field="Op", delete_marker="D")
     assert record_entries(rows, rule, table=schema).column(KIND).to_pylist() == [1, 1, 1, 1, 0]
     assert record_entries(rows, rule, table=schema).column(DEFAULT).to_pylist() == [True, False, True, True, False]
-    # A column that only a block has is no column of the table.
+    # A column that only a block has is not a column of the table.
     assert record_entries(rows, EVENT, table=SCHEMA).column(KIND).to_pylist() == [0, 0, 1, 1, 0]
 
 
-def test_a_marker_is_compared_as_text() -> None:
+def test_delete_marker_is_compared_as_text() -> None:
     schema = SCHEMA.set(3, pa.field("v", pa.int32()))
     rows = pa.Table.from_pylist([{KEY: "a", "v": 1}, {KEY: "b", "v": 10}], schema=schema)
     rule = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING, delete_field="v", delete_marker="1")
@@ -144,24 +146,24 @@ def test_sequences_are_compared_part_by_part_as_numbers() -> None:
         (None, "0.0", True),
     ]:
         entries = [put("a", ts, v, schema=schema, rule=rule) for ts, v in ((older, "older"), (newer, "newer"))]
-        assert left(*entries, rule=rule)[0][3] == ("newer" if wins else "older")
+        assert merged_entry(*entries, rule=rule)[0][3] == ("newer" if wins else "older")
     bad = [put("a", ts, schema=schema, rule=rule) for ts in ("1.1", "one")]
     with pytest.raises(CorruptTableError, match="'ts': expected values <file>"):
-        left(*bad, rule=rule)
+        merged_entry(*bad, rule=rule)
 
 
-def test_an_ordering_column_that_has_no_order_is_refused() -> None:
+def test_ordering_column_without_order_is_refused() -> None:
     schema = SCHEMA.set(2, pa.field("ts", pa.list_(pa.int32())))
     with pytest.raises(UnsupportedError, match="'ts' has type list"):
-        left(*(put("a", [1], schema=schema) for _ in range(2)))
+        merged_entry(*(put("a", [1], schema=schema) for _ in range(2)))
 
 
-def test_an_ordering_column_that_rows_lack_counts_as_null() -> None:
+def test_ordering_column_that_rows_lack_counts_as_null() -> None:
     rule = MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("gone",))
-    assert left(put("a", 9, "old", rule=rule), put("a", 1, "new", rule=rule), rule=rule)[0][3] == "new"
+    assert merged_entry(put("a", 9, "old", rule=rule), put("a", 1, "new", rule=rule), rule=rule)[0][3] == "new"
 
 
-def test_keys_that_do_not_repeat_are_returned_as_they_came() -> None:
+def test_distinct_keys_are_returned_unchanged() -> None:
     entries = pa.concat_tables([put("a", 1), put("b", 2), drop("c")])
     assert merge_entries(entries, EVENT, ColumnSets()) is entries
     empty = entries.slice(0, 0)
@@ -170,13 +172,13 @@ def test_keys_that_do_not_repeat_are_returned_as_they_came() -> None:
 
 def test_keys_may_be_dictionary_encoded() -> None:
     entries = pa.concat_tables([put("a", 1, "x"), put("a", 2, "y"), put("b", 1, "z")])
-    # The dictionary holds a value that no row has, so its size says nothing.
+    # The dictionary has a value that no row has, so its size is not the number of keys.
     codes = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1], pa.int32()), pa.array(["a", "b", "c"]))
     encoded = entries.set_column(1, KEY, codes)
     assert sorted(merge_entries(encoded, EVENT, ColumnSets()).column("v").to_pylist()) == ["y", "z"]
 
 
-def test_delete_entries_bring_key_and_ordering_alone() -> None:
+def test_delete_entries_have_key_and_ordering_columns_only() -> None:
     made = delete_entries(pa.array(["a", "b"]), [pa.array([3, None])], np.array([False, True]), SCHEMA, EVENT)
     assert made.schema == pa.schema([*SCHEMA, *CONTROL])
     assert made.to_pylist()[0] == {
@@ -187,13 +189,13 @@ def test_delete_entries_bring_key_and_ordering_alone() -> None:
 
 
 def partly(key: str, sets: ColumnSets, rule: MergeRule, at: str = "2", **values: Any) -> pa.Table:
-    """A row of a block that brings these columns only."""
+    """Return a row of a block that provides only these columns."""
     row = {"_hoodie_commit_time": at, KEY: key, **values}
     brings = sets.number(frozenset(row))
     return record_entries(pa.Table.from_pylist([row], schema=SCHEMA), rule, brings, table=SCHEMA)
 
 
-def test_a_partial_row_takes_the_columns_it_lacks_from_the_older_one() -> None:
+def test_partial_row_takes_absent_columns_from_the_older_row() -> None:
     sets = ColumnSets()
     entries = pa.concat_tables(
         [put("a", 1, "kept", at="1"), partly("a", sets, EVENT, ts=2), partly("b", sets, EVENT, v="x")]
@@ -204,7 +206,7 @@ def test_a_partial_row_takes_the_columns_it_lacks_from_the_older_one() -> None:
     assert sets.sets[rows["b"][COLUMNS]] == {"_hoodie_commit_time", KEY, "v"}
 
 
-def test_two_partial_rows_bring_the_union_of_their_columns_and_the_lower_one_fills_too() -> None:
+def test_two_partial_rows_provide_the_union_of_their_columns() -> None:
     sets = ColumnSets()
     low = pa.concat_tables([partly("a", sets, EVENT, ts=5, at="1"), partly("a", sets, EVENT, ts=3, v="late", at="2")])
     (row,) = merge_entries(low, EVENT, sets).to_pylist()
@@ -212,15 +214,15 @@ def test_two_partial_rows_bring_the_union_of_their_columns_and_the_lower_one_fil
     assert sets.sets[row[COLUMNS]] == {"_hoodie_commit_time", KEY, "ts", "v"}
 
 
-def test_defaults_are_filled_from_the_other_side_whichever_survives() -> None:
+def test_defaults_are_filled_from_the_other_version() -> None:
     rule = MergeRule(mode=MergeMode.EVENT_TIME_ORDERING, ordering=("ts",), partial=PartialMode.IGNORE_DEFAULTS)
-    assert left(put("a", 1, "old"), put("a", 2, None), rule=rule) == [(RECORD, False, 2, "old")]
-    assert left(put("a", 2, None), put("a", 1, "late"), rule=rule) == [(RECORD, False, 2, "late")]
-    assert left(put("a", 1, "old"), drop("a"), put("a", 2, None), rule=rule) == [(RECORD, False, 2, None)]
-    assert left(drop("a"), drop("a", 4), put("a", 2, None), rule=rule) == [(RECORD, False, 2, None)]
+    assert merged_entry(put("a", 1, "old"), put("a", 2, None), rule=rule) == [(RECORD, False, 2, "old")]
+    assert merged_entry(put("a", 2, None), put("a", 1, "late"), rule=rule) == [(RECORD, False, 2, "late")]
+    assert merged_entry(put("a", 1, "old"), drop("a"), put("a", 2, None), rule=rule) == [(RECORD, False, 2, None)]
+    assert merged_entry(drop("a"), drop("a", 4), put("a", 2, None), rule=rule) == [(RECORD, False, 2, None)]
 
 
-def test_values_that_were_not_available_are_filled_in_strings_and_bytes() -> None:
+def test_unavailable_values_are_filled_in_strings_and_bytes() -> None:
     schema = pa.schema([(KEY, pa.string()), ("s", pa.string()), ("b", pa.binary()), ("n", pa.list_(pa.string()))])
     rule = MergeRule(mode=MergeMode.COMMIT_TIME_ORDERING, partial=PartialMode.FILL_UNAVAILABLE, unavailable="?")
     rows = [{KEY: "a", "s": "old", "b": b"old", "n": ["old"]}, {KEY: "a", "s": "?", "b": b"?", "n": ["?"]}]
@@ -235,10 +237,10 @@ def test_values_that_were_not_available_are_filled_in_strings_and_bytes() -> Non
     )
 
 
-def test_a_rule_that_cannot_be_run_is_refused_by_name() -> None:
+def test_unsupported_rule_is_refused_by_name() -> None:
     rule = MergeRule(mode=MergeMode.CUSTOM, foreign="payload class com.example.Own")
     with pytest.raises(UnsupportedError, match=r"payload class com\.example\.Own.*lakehouse\.merger=package"):
-        left(put("a", 1), rule=rule)
+        merged_entry(put("a", 1), rule=rule)
 
 
 def longest(older: pa.Table, newer: pa.Table) -> pa.Table:
@@ -252,7 +254,7 @@ def longest(older: pa.Table, newer: pa.Table) -> pa.Table:
 
 
 def fewer(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Lose a row."""
+    """Drop a row."""
     return newer.slice(1)
 
 
@@ -262,7 +264,7 @@ def renamed(older: pa.Table, newer: pa.Table) -> pa.Table:
 
 
 def retyped(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Change a column's type."""
+    """Change the type of a column."""
     return newer.set_column(newer.column_names.index("v"), "v", pa.nulls(newer.num_rows))
 
 
@@ -272,12 +274,12 @@ def rekeyed(older: pa.Table, newer: pa.Table) -> pa.Table:
 
 
 def broken(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Fail."""
+    """Raise an error."""
     raise KeyError("no such thing")
 
 
 def listing(older: pa.Table, newer: pa.Table) -> Any:
-    """Return no table."""
+    """Return a list instead of a table."""
     return newer.to_pylist()
 
 
@@ -285,20 +287,20 @@ NOT_CALLABLE = 1
 
 
 def custom(name: str) -> MergeRule:
-    """The rule of a merger of this module."""
+    """Return the rule of a merger of this module."""
     return MergeRule(mode=MergeMode.CUSTOM, ordering=("ts",), merger=f"{__name__}:{name}", merger_allowed=True)
 
 
-def test_a_merger_of_ones_own_merges_version_by_version() -> None:
+def test_custom_merger_merges_version_by_version() -> None:
     entries = [put("a", 1, "long"), put("a", 2, "b"), put("a", 3, "cc"), put("b", 1, "x")]
     merged = merge_entries(pa.concat_tables(entries), custom("longest"), ColumnSets()).to_pylist()
     assert sorted((row[KEY], row["ts"], row["v"]) for row in merged) == [("a", 3, "long"), ("b", 1, "x")]
 
 
-def test_deletes_are_settled_by_event_time_before_a_merger_is_asked() -> None:
+def test_deletes_are_decided_by_event_time_before_a_custom_merger_runs() -> None:
     rule = custom("broken")
-    assert left(put("a", 9, "old"), drop("a", 8), rule=rule) == [(RECORD, False, 9, "old")]
-    assert left(put("a", 9, "old"), drop("a"), put("a", 1, "new"), rule=rule) == [(RECORD, False, 1, "new")]
+    assert merged_entry(put("a", 9, "old"), drop("a", 8), rule=rule) == [(RECORD, False, 9, "old")]
+    assert merged_entry(put("a", 9, "old"), drop("a"), put("a", 1, "new"), rule=rule) == [(RECORD, False, 1, "new")]
 
 
 @pytest.mark.parametrize(
@@ -312,9 +314,9 @@ def test_deletes_are_settled_by_event_time_before_a_merger_is_asked() -> None:
         ("listing", "must return a pyarrow.Table, not list"),
     ],
 )
-def test_a_merger_that_does_not_do_its_work_is_named(name: str, fault: str) -> None:
+def test_invalid_result_of_a_custom_merger_is_refused_by_name(name: str, fault: str) -> None:
     with pytest.raises(UserError, match=rf"test_delta_merge:{name}' {fault}"):
-        left(put("a", 1), put("a", 2), rule=custom(name))
+        merged_entry(put("a", 1), put("a", 2), rule=custom(name))
 
 
 @pytest.mark.parametrize(
@@ -328,6 +330,6 @@ def test_a_merger_that_does_not_do_its_work_is_named(name: str, fault: str) -> N
         (f"{__name__}:NOT_CALLABLE", "is not a function but of type int"),
     ],
 )
-def test_a_merger_that_is_not_there_is_named(name: str, fault: str) -> None:
+def test_missing_custom_merger_is_refused_by_name(name: str, fault: str) -> None:
     with pytest.raises(UserError, match=fault):
         load_merger(name)

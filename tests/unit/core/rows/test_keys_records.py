@@ -1,4 +1,4 @@
-"""Record keys of whole batches, and what makes a row unusable."""
+"""Record keys of whole batches, and rows that have no valid key."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def text(values: list[object], kind: pa.DataType, *, consistent: bool = False) -
     return value_text(pa.array(values, kind), name="x", consistent_timestamps=consistent).to_pylist()
 
 
-def test_a_simple_key_is_the_bare_value() -> None:
+def test_simple_key_is_the_value_alone() -> None:
     data = pa.record_batch({"id": pa.array([7, -1, 9223372036854775807])})
     assert record_keys(data, simple()).to_pylist() == ["7", "-1", "9223372036854775807"]
 
 
-def test_a_table_gives_a_chunked_array_and_a_batch_an_array() -> None:
+def test_record_keys_are_chunked_for_a_table_and_an_array_for_a_batch() -> None:
     batch = pa.record_batch({"id": ["a"]})
     assert isinstance(record_keys(batch, simple()), pa.StringArray)
     assert record_keys(pa.Table.from_batches([batch, batch]), simple()).num_chunks == 2
 
 
-def test_a_complex_key_names_its_fields_and_writes_placeholders() -> None:
+def test_complex_key_names_its_fields_and_has_placeholders() -> None:
     data = pa.table({"id": [1, None, 3], "name": ["Alice", "", None]})
     with pytest.raises(UserError, match=r"1 of 3 rows have a null or empty record key \(id, name\); first is row 1"):
         record_keys(data, complex_key("id", "name"))
@@ -48,7 +48,7 @@ def test_a_complex_key_names_its_fields_and_writes_placeholders() -> None:
 
 
 @pytest.mark.parametrize(("field_prefix", "key"), [(True, "id:5"), (False, "5"), (None, "id:5")])
-def test_a_complex_key_of_one_field_follows_the_tables_encoding(field_prefix: bool | None, key: str) -> None:
+def test_complex_key_of_one_field_follows_the_encoding_of_the_table(field_prefix: bool | None, key: str) -> None:
     data = pa.table({"id": [5]})
     assert record_keys(data, complex_key("id", field_prefix=field_prefix)).to_pylist() == [key]
 
@@ -58,7 +58,7 @@ def test_several_key_fields_of_an_unpartitioned_table_are_written_with_names() -
     assert record_keys(pa.table({"a": [1], "b": [True]}), config).to_pylist() == ["a:1,b:true"]
 
 
-def test_a_simple_generator_refuses_several_key_fields() -> None:
+def test_simple_generator_refuses_several_key_fields() -> None:
     config = KeyConfig(generator=KeyGeneratorType.SIMPLE, record_key_fields=("a", "b"))
     with pytest.raises(UserError, match="SIMPLE takes one record key field"):
         record_keys(pa.table({"a": [1], "b": [2]}), config)
@@ -71,7 +71,7 @@ def test_null_and_empty_simple_keys_are_refused_with_their_number_and_the_first_
     assert caught.value.facts["rows"] == 2
 
 
-def test_the_mask_of_bad_rows_covers_keys_and_paths() -> None:
+def test_bad_key_mask_includes_invalid_keys_and_paths() -> None:
     config = KeyConfig(
         generator=KeyGeneratorType.SIMPLE,
         record_key_fields=("id",),
@@ -84,12 +84,12 @@ def test_the_mask_of_bad_rows_covers_keys_and_paths() -> None:
     assert bad_key_mask(data.slice(0, 0), config).to_pylist() == []
 
 
-def test_a_missing_column_is_named_with_the_nearest_one() -> None:
+def test_missing_column_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UserError, match=r"no column 'oder_id' in the data. Did you mean 'order_id'\?"):
         record_keys(pa.table({"order_id": [1]}), simple("oder_id"))
 
 
-def test_nested_fields_are_reached_by_dotted_path_also_below_a_null() -> None:
+def test_nested_fields_are_read_by_dotted_path_also_in_a_null_struct() -> None:
     data = pa.table({"a": pa.array([{"b": {"c": 1}}, {"b": None}, None])})
     assert column(data, "a.b.c").to_pylist() == [1, None, None]
     assert record_keys(data.slice(0, 1), simple("a.b.c")).to_pylist() == ["1"]
@@ -111,12 +111,12 @@ def test_types_without_a_text_are_refused_by_name(values: pa.Array) -> None:
         record_keys(pa.table({"id": values}), simple())
 
 
-def test_a_table_without_record_key_fields_is_refused() -> None:
+def test_table_without_record_key_fields_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="no record key field"):
         record_keys(pa.table({"id": [1]}), KeyConfig(generator=KeyGeneratorType.NON_PARTITION, record_key_fields=()))
 
 
-def test_required_columns_are_top_level_and_each_named_once() -> None:
+def test_required_columns_are_top_level_and_unique() -> None:
     config = KeyConfig(
         generator=KeyGeneratorType.COMPLEX, record_key_fields=("a.b", "c"), partition_fields=("a.d", "c", "e")
     )
@@ -134,7 +134,7 @@ def test_whole_values_print_as_in_java() -> None:
     assert text([None], pa.null()) == [None]
 
 
-def test_timestamps_print_as_epoch_numbers_in_hudis_own_unit() -> None:
+def test_timestamps_print_as_epoch_numbers_in_the_unit_of_hudi() -> None:
     noon = datetime(2023, 4, 1, 12, 1, tzinfo=UTC)
     assert text([noon], pa.timestamp("us", "UTC")) == ["1680350460000000"]
     assert text([noon], pa.timestamp("ns", "UTC")) == ["1680350460000000"]
