@@ -88,7 +88,9 @@ def open_publication(name: str, options: dict[str, str], *, spec: TableSpec | No
         table=table,
         policies=policies,
         spec=declared,
-        metastore=open_metastore(policies.sync, what=f"services.publish of {declared.target}", also=declared.metastore),
+        metastore=open_metastore(
+            policies.sync, purpose=f"services.publish of {declared.target}", override=declared.metastore
+        ),
         place=open_storage(_place(declared, table)),
     )
 

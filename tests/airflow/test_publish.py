@@ -243,7 +243,7 @@ def test_bad_input_fails_without_a_retry_and_says_what_to_do(in_shop: Shop, monk
     with pytest.raises(AirflowFailException, match="give both, or none"):
         half.execute(context(half, params={"interval_start": "2026-03-01T00:00:00Z"}))
     monkeypatch.delenv("LAKEHOUSE_METASTORE")
-    with pytest.raises(AirflowFailException, match="no metastore is named"):
+    with pytest.raises(AirflowFailException, match="no metastore is configured"):
         half.execute(context(half))
 
 

@@ -48,8 +48,6 @@ PENDING: tuple[str, ...] = (
     "lakehouse/core/table",
     "lakehouse/model",
     "lakehouse/platform/ingest",
-    "lakehouse/platform/metastore",
-    "lakehouse/platform/publish",
     "lakehouse/platform/services",
     "lakehouse/platform/sources",
     "lakehouse/spec",

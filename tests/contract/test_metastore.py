@@ -1,4 +1,4 @@
-"""One suite over both metastores: a Hive Metastore over Thrift, and the one in memory."""
+"""Contract of metastores, for a Hive Metastore over Thrift and the in-memory one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(params=["memory", "hive"])
 def metastore(request: pytest.FixtureRequest) -> Iterator[Metastore]:
-    """Either metastore, with pages of three partitions."""
+    """Each metastore, with pages of three partitions."""
     made: Metastore
     if request.param == "memory":
         made = MemoryMetastore(page=3)
@@ -44,7 +44,7 @@ def metastore(request: pytest.FixtureRequest) -> Iterator[Metastore]:
 
 @pytest.fixture
 def table(metastore: Metastore, tmp_path: Path) -> HiveTable:
-    """A table of days and hours, in a database of its own."""
+    """A table that is partitioned by day and hour, in a new database."""
     wanted = HiveTable(
         database=f"sales_{next(_numbers)}",
         name="orders",
@@ -60,7 +60,7 @@ def table(metastore: Metastore, tmp_path: Path) -> HiveTable:
 
 
 def part(table: HiveTable, *values: str, columns: tuple[Column, ...] = COLUMNS) -> HivePartition:
-    """Return a partition at the place that its name says."""
+    """Return a partition at the location of its name."""
     names = [column.name for column in table.partition_columns]
     return HivePartition(
         values=values,
@@ -71,13 +71,13 @@ def part(table: HiveTable, *values: str, columns: tuple[Column, ...] = COLUMNS) 
     )
 
 
-def test_a_database_is_created_once(metastore: Metastore) -> None:
+def test_create_database_returns_false_if_it_exists(metastore: Metastore) -> None:
     name = f"once_{next(_numbers)}"
     assert metastore.create_database(name)
     assert not metastore.create_database(name)
 
 
-def test_a_table_is_read_back_as_it_was_created(metastore: Metastore, table: HiveTable) -> None:
+def test_created_table_round_trips(metastore: Metastore, table: HiveTable) -> None:
     found = metastore.table(table.database, table.name)
     assert found is not None
     assert (found.columns, found.partition_columns, found.format) == (COLUMNS, DAY_HOUR, PARQUET)
@@ -85,29 +85,29 @@ def test_a_table_is_read_back_as_it_was_created(metastore: Metastore, table: Hiv
     assert {"made.by": "us", "EXTERNAL": "TRUE"}.items() <= found.parameters.items()
 
 
-def test_names_of_tables_have_no_case(metastore: Metastore, table: HiveTable) -> None:
+def test_table_names_are_case_insensitive(metastore: Metastore, table: HiveTable) -> None:
     found = metastore.table(table.database.upper(), "Orders")
     assert found is not None and found.name == "orders"
     assert not metastore.create_table(replace(table, name="ORDERS"))
 
 
-def test_a_table_that_is_there_is_not_created_again(metastore: Metastore, table: HiveTable) -> None:
+def test_create_table_does_not_change_an_existing_table(metastore: Metastore, table: HiveTable) -> None:
     assert not metastore.create_table(replace(table, columns=COLUMNS[:1]))
     found = metastore.table(table.database, table.name)
     assert found is not None and found.columns == COLUMNS
 
 
-def test_what_is_not_there_is_none(metastore: Metastore, table: HiveTable) -> None:
+def test_missing_table_is_none(metastore: Metastore, table: HiveTable) -> None:
     assert metastore.table(table.database, "other") is None
     assert metastore.table("nowhere", "orders") is None
 
 
-def test_a_table_needs_its_database(metastore: Metastore, table: HiveTable) -> None:
+def test_create_table_without_its_database_raises_user_error(metastore: Metastore, table: HiveTable) -> None:
     with pytest.raises(UserError, match=r"nowhere\.orders cannot be created"):
         metastore.create_table(replace(table, database="nowhere"))
 
 
-def test_calls_on_a_table_that_is_not_there_name_it(metastore: Metastore, table: HiveTable) -> None:
+def test_calls_on_a_missing_table_raise_user_error_with_its_name(metastore: Metastore, table: HiveTable) -> None:
     place = (table.database, "other")
     for call in (
         lambda: metastore.partition_names(*place),
@@ -121,7 +121,7 @@ def test_calls_on_a_table_that_is_not_there_name_it(metastore: Metastore, table:
             call()
 
 
-def test_new_columns_reach_the_partitions(metastore: Metastore, table: HiveTable) -> None:
+def test_alter_table_cascades_new_columns_to_partitions(metastore: Metastore, table: HiveTable) -> None:
     metastore.add_partitions(table.database, table.name, [part(table, "1", "2")])
     wider = (*COLUMNS, Column(name="price", type="decimal(10,2)"))
     metastore.alter_table(replace(table, columns=wider, parameters={"seen": "yes"}))
@@ -132,7 +132,7 @@ def test_new_columns_reach_the_partitions(metastore: Metastore, table: HiveTable
     assert partition.columns == wider
 
 
-def test_a_dropped_table_leaves_its_files(metastore: Metastore, table: HiveTable) -> None:
+def test_drop_table_keeps_files(metastore: Metastore, table: HiveTable) -> None:
     kept = Path(table.location) / "kept"
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text("rows")
@@ -142,13 +142,13 @@ def test_a_dropped_table_leaves_its_files(metastore: Metastore, table: HiveTable
     assert kept.read_text() == "rows"
 
 
-def test_partitions_are_read_back_by_name_in_the_order_asked(metastore: Metastore, table: HiveTable) -> None:
+def test_partitions_are_returned_in_the_requested_order(metastore: Metastore, table: HiveTable) -> None:
     wanted = [part(table, f"2025-03-0{day}", "07") for day in range(1, 9)]
     metastore.add_partitions(table.database, table.name, wanted)
     names = metastore.partition_names(table.database, table.name)
     assert names == tuple(f"dt=2025-03-0{day}/hour=07" for day in range(1, 9))
-    asked = [*reversed(names), "dt=2026-01-01/hour=00"]
-    found = metastore.partitions(table.database, table.name, asked)
+    requested = [*reversed(names), "dt=2026-01-01/hour=00"]
+    found = metastore.partitions(table.database, table.name, requested)
     assert [partition.values for partition in found] == [one.values for one in reversed(wanted)]
     assert found[-1].columns == COLUMNS and found[-1].format == PARQUET
     assert same_location(found[-1].location, wanted[0].location)
@@ -156,7 +156,7 @@ def test_partitions_are_read_back_by_name_in_the_order_asked(metastore: Metastor
 
 
 @pytest.mark.parametrize("value", ODD)
-def test_reserved_characters_round_trip(metastore: Metastore, table: HiveTable, value: str) -> None:
+def test_reserved_characters_in_values_round_trip(metastore: Metastore, table: HiveTable, value: str) -> None:
     metastore.add_partitions(table.database, table.name, [part(table, value, "0")])
     (name,) = metastore.partition_names(table.database, table.name)
     assert name == partition_name(["dt", "hour"], [value, "0"])
@@ -167,13 +167,13 @@ def test_reserved_characters_round_trip(metastore: Metastore, table: HiveTable, 
     assert metastore.partition_names(table.database, table.name) == ()
 
 
-def test_an_empty_value_is_the_default_partition(metastore: Metastore, table: HiveTable) -> None:
+def test_empty_value_becomes_the_default_partition(metastore: Metastore, table: HiveTable) -> None:
     name = partition_name(["dt", "hour"], ["", "0"])
     metastore.add_partitions(table.database, table.name, [part(table, "__HIVE_DEFAULT_PARTITION__", "0")])
     assert metastore.partition_names(table.database, table.name) == (name,)
 
 
-def test_partitions_that_are_there_are_left_as_they_are(metastore: Metastore, table: HiveTable) -> None:
+def test_add_partitions_does_not_change_existing_partitions(metastore: Metastore, table: HiveTable) -> None:
     one, two = part(table, "1", "0"), part(table, "2", "0")
     metastore.add_partitions(table.database, table.name, [one])
     elsewhere = replace(one, location=f"{table.location}/elsewhere")
@@ -182,7 +182,7 @@ def test_partitions_that_are_there_are_left_as_they_are(metastore: Metastore, ta
     assert len(found) == 2 and same_location(found[0].location, one.location)
 
 
-def test_partitions_are_altered(metastore: Metastore, table: HiveTable) -> None:
+def test_alter_partitions_replaces_location_and_parameters(metastore: Metastore, table: HiveTable) -> None:
     wanted = [part(table, str(day), "0") for day in range(5)]
     metastore.add_partitions(table.database, table.name, wanted)
     moved = [replace(one, location=f"{one.location}_2", parameters={"ready": "again"}) for one in wanted]
@@ -192,17 +192,17 @@ def test_partitions_are_altered(metastore: Metastore, table: HiveTable) -> None:
     assert {one.parameters["ready"] for one in found} == {"again"}
 
 
-def test_who_alters_what_is_gone_tries_again_and_the_batch_is_left(metastore: Metastore, table: HiveTable) -> None:
+def test_alter_of_a_missing_partition_is_retryable_and_changes_nothing(metastore: Metastore, table: HiveTable) -> None:
     one = part(table, "1", "0")
     metastore.add_partitions(table.database, table.name, [one])
     moved = replace(one, location=f"{one.location}_2")
-    with pytest.raises(RetryableError, match="dt=2/hour=0 is gone"):
+    with pytest.raises(RetryableError, match="dt=2/hour=0 does not exist any more"):
         metastore.alter_partitions(table.database, table.name, [moved, part(table, "2", "0")])
     (found,) = metastore.partitions(table.database, table.name, ["dt=1/hour=0"])
     assert same_location(found.location, one.location)
 
 
-def test_what_is_gone_counts_as_dropped_and_files_stay(metastore: Metastore, table: HiveTable) -> None:
+def test_drop_partitions_ignores_missing_ones_and_keeps_files(metastore: Metastore, table: HiveTable) -> None:
     wanted = [part(table, str(day), "0") for day in range(5)]
     metastore.add_partitions(table.database, table.name, wanted)
     kept = Path(wanted[0].location) / "kept"
@@ -214,27 +214,25 @@ def test_what_is_gone_counts_as_dropped_and_files_stay(metastore: Metastore, tab
     assert kept.read_text() == "rows"
 
 
-def test_a_partition_needs_all_its_values(metastore: Metastore, table: HiveTable) -> None:
+def test_add_of_a_partition_with_too_few_values_raises_user_error(metastore: Metastore, table: HiveTable) -> None:
     short = replace(part(table, "1", "2"), values=("1",))
     with pytest.raises(UserError, match="cannot be added"):
         metastore.add_partitions(table.database, table.name, [short])
 
 
-def test_a_metastore_that_is_down_is_worth_another_try() -> None:
+def test_unreachable_metastore_raises_retryable_error() -> None:
     with pytest.raises(RetryableError, match=r"thrift://127\.0\.0\.1:1"):
         HiveMetastore("thrift://127.0.0.1:1").table("sales", "orders")
 
 
-def test_a_metastore_that_is_slow_is_worth_another_try() -> None:
+def test_slow_metastore_raises_retryable_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"thrift://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(RetryableError, match=uri):
             HiveMetastore(uri, timeout_s=0.2).partition_names("sales", "orders")
 
 
-def test_a_lost_reply_is_worth_another_try_which_ends_right(
-    hive_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retry_after_a_lost_reply_succeeds(hive_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metastore = HiveMetastore(hive_uri, timeout_s=30)
     database = f"lossy_{next(_numbers)}"
     wanted = HiveTable(
@@ -262,12 +260,12 @@ def test_a_lost_reply_is_worth_another_try_which_ends_right(
     metastore.close()
 
 
-def test_the_next_server_is_asked_when_the_first_is_down(hive_uri: str) -> None:
+def test_second_server_is_used_if_the_first_is_unreachable(hive_uri: str) -> None:
     metastore = HiveMetastore(f"thrift://127.0.0.1:1, {hive_uri}", timeout_s=30)
     assert metastore.table("nowhere", "orders") is None
     metastore.close()
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_invalid_address_raises_user_error() -> None:
     with pytest.raises(UserError, match=r"hive_sync\.metastore\.uris"):
         HiveMetastore("http://one:9083")

@@ -169,7 +169,7 @@ def _again(job: PublishJob, model: Model, number: int) -> tuple[str, ...]:
         done = run(job, PublishRequest(names=(name,), force=True), engine=LocalEngine())
     except UserError as error:
         # The version of that event time is gone; what is shown stays.
-        assert "cleaned or undone before it was published" in str(error)
+        assert "cleaned or rolled back before it was published" in str(error)
         model.seen[name] = shown(job)[name]
         return ()
     return (*done.published, *done.archived)

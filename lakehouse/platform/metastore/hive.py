@@ -1,6 +1,6 @@
-"""A Hive Metastore over Thrift: its databases, external tables and partitions, asked for and changed in pages.
+"""Client of a Hive Metastore over Thrift: databases, external tables and partitions, in pages.
 
-What is done twice ends as done once: a reply may be lost, and the next run asks the same again.
+Every change is idempotent: if a reply is lost, the next run may send the same request again.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from pymetastore.hive_metastore.ttypes import (
 
 from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
 from lakehouse.errors import RetryableError, UserError
-from lakehouse.platform.metastore.hive_values import Said, of_partition, of_table, to_partition, to_table
+from lakehouse.platform.metastore.hive_values import ColumnFields, of_partition, of_table, to_partition, to_table
 from lakehouse.platform.metastore.names import partition_name, partition_values
 from lakehouse.platform.metastore.protocol import Column, HivePartition, HiveTable
 from lakehouse.spec.options.sync import METASTORE_URIS
 
 PAGE = 1000
 _ALL = -1
-# New columns go to the partitions too; sizes of files are not counted, which would list the table.
+# New columns cascade to partitions. Statistics are not updated, because the metastore would list the table.
 _CASCADE = {"CASCADE": "true", "DO_NOT_UPDATE_STATS": "true"}
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 T = TypeVar("T")
 
 
 class HiveMetastore:
-    """See `Metastore`. One connection, opened by the first question; not for several threads.
+    """Implement `Metastore` with one connection, opened by the first call; not thread-safe.
 
     Example: `HiveMetastore("thrift://localhost:9083").partition_names("sales", "orders")`.
     """
 
     def __init__(self, uris: str, *, timeout_s: float = 60, page: int = PAGE) -> None:
-        """`uris` are thrift://host:port, comma separated; an answer that takes longer than `timeout_s` is none."""
+        """Take comma separated `uris` (thrift://host:port) and the longest wait for a reply in seconds."""
         self._name, self._page = uris, page
         self._client = MetastoreClient(uris, option=METASTORE_URIS, timeout_s=timeout_s)
 
     @property
     def name(self) -> str:
-        """Return its addresses."""
+        """Return the addresses."""
         return self._name
 
     def create_database(self, database: str) -> bool:
@@ -65,7 +65,7 @@ class HiveMetastore:
         except AlreadyExistsException:
             return False
         except InvalidObjectException as error:
-            raise UserError(f"{self._name}: {database!r} is no name of a database: {error.message}") from error
+            raise UserError(f"{self._name}: {database!r} is no valid database name: {error.message}") from error
         return True
 
     def table(self, database: str, name: str) -> HiveTable | None:
@@ -124,8 +124,8 @@ class HiveMetastore:
     def partitions(self, database: str, name: str, names: Sequence[str]) -> tuple[HivePartition, ...]:
         """See `Metastore.partitions`."""
         self._require(database, name)
-        known: dict[Said, tuple[Column, ...]] = {}
-        found = {values: of_partition(there, known) for values, there in self._raw(database, name, names)}
+        shared: dict[ColumnFields, tuple[Column, ...]] = {}
+        found = {values: of_partition(there, shared) for values, there in self._raw(database, name, names)}
         return tuple(found[values] for values in map(partition_values, names) if values in found)
 
     def add_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:
@@ -205,8 +205,8 @@ class HiveMetastore:
         try:
             self._client.call(lambda c: c.add_partitions_req(request), AlreadyExistsException, InvalidObjectException)
         except AlreadyExistsException as error:
-            # Somebody else adds some of them at the same time.
-            raise RetryableError(f"{self._name}: {database}.{name}: {error.message}; run it again") from error
+            # Another program adds some of them at the same time.
+            raise RetryableError(f"{self._name}: {database}.{name}: {error.message}; run again") from error
         except InvalidObjectException as error:
             self._require(database, name)
             raise self._refused(database, name, error.message) from error
@@ -226,9 +226,9 @@ class HiveMetastore:
         try:
             self._client.call(lambda c: c.drop_partitions_req(request), NoSuchObjectException)
         except NoSuchObjectException as error:
-            # The table, or a partition that somebody else dropped in the meantime: the next run knows.
+            # Another program dropped the table or a partition; the next run sees the new state.
             self._require(database, name)
-            raise RetryableError(f"{self._name}: {database}.{name}: {error.message}; run it again") from error
+            raise RetryableError(f"{self._name}: {database}.{name}: {error.message}; run again") from error
 
     def _refused(self, database: str, name: str, why: str) -> UserError:
         return UserError(
@@ -239,8 +239,10 @@ class HiveMetastore:
         return UserError(f"{self._name}: there is no table {database}.{name}", table=f"{database}.{name}")
 
     def _gone(self, database: str, name: str, partition: str) -> RetryableError:
-        return RetryableError(f"{self._name}: {database}.{name}: partition {partition} is gone; run it again")
+        return RetryableError(
+            f"{self._name}: {database}.{name}: partition {partition} does not exist any more; run again"
+        )
 
 
-def _pages(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (things[start : start + size] for start in range(0, len(things), size))
+def _pages(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

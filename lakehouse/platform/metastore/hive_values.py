@@ -1,4 +1,4 @@
-"""Our values of a metastore as the structures that its Thrift interface wants, and back."""
+"""Convert values of the metastore protocol to Thrift structures and back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pymetastore.hive_metastore.ttypes import FieldSchema, Partition, SerDeInfo,
 from lakehouse.platform.metastore.protocol import Column, Format, HivePartition, HiveTable
 
 EXTERNAL = "EXTERNAL_TABLE"
-#: Columns as the metastore says them.
-Said = tuple[tuple[str, str, str | None], ...]
+#: Name, type and comment of each column of a partition.
+ColumnFields = tuple[tuple[str, str, str | None], ...]
 
 
 def to_table(table: HiveTable, into: Table | None = None) -> Table:
-    """Return an external table; of one that is there, `into`, all that `HiveTable` does not say is kept."""
+    """Return an external table; fields of the existing table `into` that `HiveTable` lacks are kept."""
     made = into or Table(dbName=table.database, tableName=table.name, owner=_user(), ownerType=None)
     made.partitionKeys = _fields(table.partition_columns)
     made.parameters = {"EXTERNAL": "TRUE", **table.parameters}
@@ -27,7 +27,7 @@ def to_table(table: HiveTable, into: Table | None = None) -> Table:
 
 
 def of_table(table: Table) -> HiveTable:
-    """Return what the metastore says of a table; a view has no location."""
+    """Return the value of a Thrift table; the location of a view is empty."""
     return HiveTable(
         database=table.dbName,
         name=table.tableName,
@@ -40,23 +40,23 @@ def of_table(table: Table) -> HiveTable:
 
 
 def to_partition(database: str, name: str, partition: HivePartition, into: Partition | None = None) -> Partition:
-    """Return a partition; of one that is there, `into`, all that `HivePartition` does not say is kept."""
+    """Return a partition; fields of the existing partition `into` that `HivePartition` lacks are kept."""
     made = into or Partition(values=list(partition.values), dbName=database, tableName=name)
     made.parameters = dict(partition.parameters)
     made.sd = _descriptor(partition.columns, partition.location, partition.format, made.sd)
     return made
 
 
-def of_partition(partition: Partition, known: dict[Said, tuple[Column, ...]]) -> HivePartition:
-    """Return what the metastore says of a partition; `known` holds columns that others of its table have, too."""
-    said = tuple((field.name, field.type, field.comment) for field in partition.sd.cols)
-    if said not in known:
-        known[said] = _columns(partition.sd.cols)
+def of_partition(partition: Partition, shared: dict[ColumnFields, tuple[Column, ...]]) -> HivePartition:
+    """Return the value of a Thrift partition; `shared` caches column tuples that partitions have in common."""
+    fields = tuple((field.name, field.type, field.comment) for field in partition.sd.cols)
+    if fields not in shared:
+        shared[fields] = _columns(partition.sd.cols)
     return HivePartition(
         values=tuple(partition.values),
         location=partition.sd.location or "",
         format=_format(partition.sd),
-        columns=known[said],
+        columns=shared[fields],
         parameters=dict(partition.parameters or {}),
     )
 
@@ -93,7 +93,7 @@ def _columns(fields: Sequence[FieldSchema]) -> tuple[Column, ...]:
 
 
 def _user() -> str:
-    """Return who we are: a table belongs to who made it."""
+    """Return the user name, which becomes the owner of a created table."""
     with suppress(KeyError, OSError, ImportError):
         return getpass.getuser()
     return ""

@@ -1,4 +1,4 @@
-"""A metastore in a dict, for tests and for trying things out: what a Hive Metastore answers, without the server."""
+"""In-memory metastore for tests and trials, with the behaviour of a Hive Metastore."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Hook = Callable[[str, int], None]
 
 
 class MemoryMetastore:
-    """See `Metastore`. Each page of partitions is a request of its own, and takes effect as a whole.
+    """Implement `Metastore`. Each page of partitions is one atomic request.
 
-    `before` and `after` are called around each request with its verb and its number, from 1: what they raise is a
-    request that never arrived, or whose reply was lost.
+    `before` and `after` are called around each request with its verb and its number, from 1. An exception from `before`
+    simulates a request that did not arrive, one from `after` a lost reply.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class MemoryMetastore:
 
     @property
     def name(self) -> str:
-        """Return what to call it in messages."""
+        """Return the name for messages."""
         return self._name
 
     def create_database(self, database: str) -> bool:
@@ -72,7 +72,7 @@ class MemoryMetastore:
 
         def alter() -> None:
             key = _key(table.database, table.name)
-            changed = self._known(*key).columns != table.columns
+            changed = self._require(*key).columns != table.columns
             self._tables[key] = _stored(table)
             if changed:
                 there = self._partitions[key]
@@ -91,12 +91,12 @@ class MemoryMetastore:
 
     def partition_names(self, database: str, name: str) -> tuple[str, ...]:
         """See `Metastore.partition_names`."""
-        self._known(database, name)
+        self._require(database, name)
         return self._request("partition_names", lambda: tuple(sorted(self._partitions[_key(database, name)])))
 
     def partitions(self, database: str, name: str, names: Sequence[str]) -> tuple[HivePartition, ...]:
         """See `Metastore.partitions`."""
-        self._known(database, name)
+        self._require(database, name)
         there = self._partitions[_key(database, name)]
         found: list[HivePartition] = []
         for page in self._pages(names):
@@ -109,7 +109,7 @@ class MemoryMetastore:
 
     def add_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:
         """See `Metastore.add_partitions`."""
-        table = self._known(database, name)
+        table = self._require(database, name)
         for page in self._pages(partitions):
             named = self._named(table, page)
 
@@ -121,21 +121,23 @@ class MemoryMetastore:
 
     def alter_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:
         """See `Metastore.alter_partitions`."""
-        table = self._known(database, name)
+        table = self._require(database, name)
         for page in self._pages(partitions):
             named = self._named(table, page)
 
             def alter(named: dict[str, HivePartition] = named) -> None:
                 there = self._partitions[_key(database, name)]
                 for gone in named.keys() - there.keys():
-                    raise RetryableError(f"{self._name}: {database}.{name}: partition {gone} is gone; run it again")
+                    raise RetryableError(
+                        f"{self._name}: {database}.{name}: partition {gone} does not exist any more; run again"
+                    )
                 there.update(named)
 
             self._request("alter_partitions", alter)
 
     def drop_partitions(self, database: str, name: str, names: Sequence[str]) -> None:
         """See `Metastore.drop_partitions`."""
-        self._known(database, name)
+        self._require(database, name)
         for page in self._pages(names):
 
             def drop(page: Sequence[str] = page) -> None:
@@ -145,13 +147,13 @@ class MemoryMetastore:
             self._request("drop_partitions", drop)
 
     def close(self) -> None:
-        """Do nothing: there is no connection."""
+        """Do nothing, because there is no connection."""
 
-    def _known(self, database: str, name: str) -> HiveTable:
-        known = self._tables.get(_key(database, name))
-        if known is None:
+    def _require(self, database: str, name: str) -> HiveTable:
+        table = self._tables.get(_key(database, name))
+        if table is None:
             raise UserError(f"{self._name}: there is no table {database}.{name}", table=f"{database}.{name}")
-        return known
+        return table
 
     def _named(self, table: HiveTable, partitions: Sequence[HivePartition]) -> dict[str, HivePartition]:
         columns = [column.name for column in table.partition_columns]
@@ -161,15 +163,15 @@ class MemoryMetastore:
                     f"{self._name}: partitions of {table.database}.{table.name} cannot be added: {partition.values} "
                     f"are not values of {columns}"
                 )
-        # What is empty is null, and kept as the name says it.
+        # An empty value means null and is stored as the default partition.
         kept = [
             replace(deepcopy(partition), values=tuple(value or DEFAULT_PARTITION for value in partition.values))
             for partition in partitions
         ]
         return {partition_name(columns, partition.values): partition for partition in kept}
 
-    def _pages(self, things: Sequence[T]) -> list[Sequence[T]]:
-        return [things[start : start + self._page] for start in range(0, len(things), self._page)]
+    def _pages(self, items: Sequence[T]) -> list[Sequence[T]]:
+        return [items[start : start + self._page] for start in range(0, len(items), self._page)]
 
     def _request(self, verb: str, answer: Callable[[], T]) -> T:
         self.requests.append(verb)

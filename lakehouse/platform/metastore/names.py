@@ -1,4 +1,4 @@
-"""Names of partitions as a Hive Metastore makes them (`FileUtils.makePartName`), and locations that mean the same."""
+"""Partition names as in Hive (`FileUtils.makePartName`), and comparison of locations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def partition_name(columns: Sequence[str], values: Sequence[str]) -> str:
 
 
 def partition_values(name: str) -> tuple[str, ...]:
-    """Return the values of a partition's name, in order and not escaped.
+    """Return the unescaped values of a partition name, in order.
 
     partition_values(partition_name(columns, values)) == values, unless one is empty.
     """
@@ -25,12 +25,12 @@ def partition_values(name: str) -> tuple[str, ...]:
 
 
 def same_location(one: str, other: str) -> bool:
-    """Return whether two locations mean the same place: `/a`, `file:/a` and `file:///a/` do, so do s3 and s3a."""
+    """Return whether two locations are equal: `/a`, `file:/a` and `file:///a/` are, and s3 equals s3a."""
     return plain_location(one) == plain_location(other)
 
 
 def plain_location(location: str) -> str:
-    """Return a location in one way of the many to write it."""
+    """Return a location in its normal form."""
     scheme, rest = "", location
     if found := re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?=/)", location):
         scheme, rest = found[1].lower(), location[found.end() :]

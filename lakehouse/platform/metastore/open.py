@@ -1,4 +1,4 @@
-"""From what a policy, or the environment, says of a metastore to its client, which is an extra package."""
+"""Open the metastore that a policy or the environment names; its client is an extra package."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ from lakehouse.platform.metastore.protocol import Metastore
 from lakehouse.spec.options.sync import METASTORE_URIS, METASTORE_VARIABLE, SyncPolicy
 
 
-def open_metastore(policy: SyncPolicy, *, what: str = "metastore sync", also: str = "") -> Metastore:
-    """Return the metastore of `also`, else of the policy, else of the environment; nothing is asked of it yet.
+def open_metastore(policy: SyncPolicy, *, purpose: str = "metastore sync", override: str = "") -> Metastore:
+    """Return a client of the metastore of `override`, of the policy or of the environment; does not connect yet.
 
-    Raises UserError, saying for `what`, if none of them names one, or its client is not installed.
+    Args:
+        policy: the policy of metastore sync.
+        purpose: what the metastore is needed for, for error messages.
+        override: addresses that precede those of the policy.
+
+    Raises:
+        UserError: no address is configured, or the client is not installed.
     """
-    uris = also or policy.uris or os.environ.get(METASTORE_VARIABLE, "")
+    uris = override or policy.uris or os.environ.get(METASTORE_VARIABLE, "")
     if not uris:
         raise UserError(
-            f"{what}: no metastore is named; set the option {METASTORE_URIS} or the variable {METASTORE_VARIABLE}, "
-            "such as thrift://host:9083",
+            f"{purpose}: no metastore is configured; set the option {METASTORE_URIS} or the variable "
+            f"{METASTORE_VARIABLE}, such as thrift://host:9083",
             option=METASTORE_URIS,
         )
     try:
-        # Here, and not above: who asks no metastore needs no client of one.
+        # Imported here because the client is needed only if a metastore is used.
         hive = import_module("lakehouse.platform.metastore.hive")
     except ModuleNotFoundError as error:
         raise UserError(
-            f"{what} needs a package that is not installed: {error.name}; pip install 'lakehouse[hive]'"
+            f"{purpose} needs a package that is not installed: {error.name}; pip install 'lakehouse[hive]'"
         ) from error
     opened: Metastore = hive.HiveMetastore(uris, timeout_s=policy.timeout_s)
     return opened

@@ -1,6 +1,6 @@
-"""What publication asks of a metastore; `hive.py` asks a Hive Metastore over Thrift, `memory.py` keeps all in a dict.
+"""Protocol of metastore clients. `hive.py` implements it over Thrift, `memory.py` in memory.
 
-Names of partitions are Hive's: `dt=2025-03-01/hour=07`, values escaped (`partition_name` and `partition_values`).
+Partition names are those of Hive, with escaped values: `dt=2025-03-01/hour=07` (see `partition_name`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """How files are read: Java class names, and properties of the SerDe."""
+    """Format of files: Java class names, and properties of the SerDe."""
 
     input_format: str
     output_format: str
@@ -31,7 +31,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiveTable:
-    """An external table of a metastore; `parameters` are those of the table."""
+    """An external table of a metastore."""
 
     database: str
     name: str
@@ -44,7 +44,7 @@ class HiveTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HivePartition:
-    """A partition; `values` are as the partition columns of its table, in order and not escaped."""
+    """A partition; `values` are unescaped, in the order of the table's partition columns."""
 
     values: tuple[str, ...]
     location: str
@@ -54,57 +54,57 @@ class HivePartition:
 
 
 class Metastore(Protocol):
-    """Databases, tables, partitions. A call raises RetryableError if no server answers, or too late.
+    """Client of a metastore. A call raises RetryableError if no server answers in time.
 
-    Calls on a table that is not there raise UserError naming it, unless they say otherwise.
+    Calls on a missing table raise UserError with its name, unless their docstring says otherwise.
     """
 
     @property
     def name(self) -> str:
-        """Return what to call it in messages: its addresses."""
+        """Return the name for messages: the addresses."""
         ...
 
     def create_database(self, database: str) -> bool:
-        """Create a database where the server keeps them; False if it is there already."""
+        """Create a database at the server's default location; return False if it exists."""
         ...
 
     def table(self, database: str, name: str) -> HiveTable | None:
-        """Return a table, None if there is none, or no such database."""
+        """Return a table, or None if the table or its database does not exist."""
         ...
 
     def create_table(self, table: HiveTable) -> bool:
-        """Create an external table; False if one of this name is there. Raises UserError without the database."""
+        """Create an external table; return False if it exists. Raises UserError if the database does not exist."""
         ...
 
     def alter_table(self, table: HiveTable) -> None:
-        """Replace columns, format, location and parameters of a table, its partitions too where columns changed."""
+        """Replace columns, format, location and parameters of a table; changed columns cascade to its partitions."""
         ...
 
     def drop_table(self, database: str, name: str) -> bool:
-        """Drop a table, never its files; False if there is none."""
+        """Drop a table without its files; return False if it does not exist."""
         ...
 
     def partition_names(self, database: str, name: str) -> tuple[str, ...]:
-        """Return the names of all partitions, as Hive escapes them, in order."""
+        """Return the escaped names of all partitions, sorted."""
         ...
 
     def partitions(self, database: str, name: str, names: Sequence[str]) -> tuple[HivePartition, ...]:
-        """Return those of the named partitions that are there, in the order of `names`; asked for in pages."""
+        """Return the existing ones of the named partitions, in the order of `names`; reads in pages."""
         ...
 
     def add_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:
-        """Add partitions, in batches, each atomic; those that are there already are left as they are."""
+        """Add partitions in atomic batches; existing partitions are not changed."""
         ...
 
     def alter_partitions(self, database: str, name: str, partitions: Sequence[HivePartition]) -> None:
-        """Replace location, format and parameters of partitions, in batches, each atomic.
+        """Replace location, format and parameters of partitions in atomic batches.
 
-        Raises RetryableError if one is not there any more.
+        Raises RetryableError if a partition does not exist any more.
         """
         ...
 
     def drop_partitions(self, database: str, name: str, names: Sequence[str]) -> None:
-        """Drop partitions, never their files; those that are gone already count as dropped."""
+        """Drop partitions without their files; missing partitions are ignored."""
         ...
 
     def close(self) -> None:

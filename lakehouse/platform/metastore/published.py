@@ -1,4 +1,4 @@
-"""A published table as the metastore tells of it: which partitions there are, and which files each of them shows."""
+"""Read the partitions of a published table, and their files, from the metastore."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_OPTIONS: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownPartition:
-    """A partition; `values` are those of its columns, `files` URLs. A copy is all that is in `location`."""
+    """A partition with its column values. A pointer has the URLs of its `files`; a copy is the folder `location`."""
 
     values: Mapping[str, str]
     location: str
@@ -33,15 +33,13 @@ class ShownPartition:
 
 
 def published_table(metastore: Metastore, name: str) -> HiveTable:
-    """Return the table `database.table`; raise UserError if there is none, or it is not a publication."""
+    """Return the table `database.table`; raise UserError if it does not exist or is no publication."""
     database, _, table = name.rpartition(".")
     found = metastore.table(database or "default", table)
     if found is None:
         raise UserError(f"{metastore.name}: there is no table {name}", table=name)
     if TABLE not in found.parameters:
-        raise UserError(
-            f"{metastore.name}: {name} is not published by lakehouse; read it as any table of Hive's", table=name
-        )
+        raise UserError(f"{metastore.name}: {name} is not published by lakehouse; read it as a Hive table", table=name)
     return found
 
 
@@ -52,9 +50,9 @@ def shown_partitions(
     *,
     list_copies: bool = False,
 ) -> tuple[ShownPartition, ...]:
-    """Return what some partitions show; manifests are read (and copies listed, if asked for), a few at a time.
+    """Return partitions with their files; reads manifests, and with `list_copies` lists copies, concurrently.
 
-    Raises UserError for a partition that somebody else made.
+    Raises UserError for a partition that another program created.
     """
     columns = [column.name for column in table.partition_columns]
 
@@ -62,8 +60,8 @@ def shown_partitions(
         state, location = partition.parameters.get(STATE), partition.location
         if state not in (POINTER, COPY):
             raise UserError(
-                f"{table.database}.{table.name}: partition {'/'.join(partition.values)} at {location} was made by "
-                "somebody else; drop it, or publish it",
+                f"{table.database}.{table.name}: partition {'/'.join(partition.values)} at {location} is not "
+                "published by lakehouse; drop it, or publish it",
                 partition=partition.values,
             )
         files: tuple[str, ...] = ()

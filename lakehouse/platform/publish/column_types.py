@@ -1,7 +1,7 @@
-"""A table's columns as Hive declares them, and as Spark reads them from a metastore's properties; both as Hudi's sync.
+"""Convert Arrow schemas to Hive column types and to Spark's schema JSON, as Hudi's metastore sync does.
 
-Hive knows no case, so names are in lower case there, in structs too; Spark's JSON keeps them as they are. Hudi declares
-timestamps as `bigint` unless it is told otherwise (`hoodie.datasource.hive_sync.support_timestamp`).
+Hive is case-insensitive, so its names are in lower case, also in structs; Spark's JSON keeps the case. Timestamps
+become `bigint` unless `hoodie.datasource.hive_sync.support_timestamp` is set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SPARK = {
     pa.time32("ms"): "integer",
     pa.time64("us"): "long",
 }
-#: What a column may become, as a table's own columns do; Hudi's sync follows int, float and structs alone.
+#: Allowed changes of a column type: those of a table's own columns. Hudi's sync only changes int, float and structs.
 _WIDENINGS = {
     "int": ("bigint", "float", "double", "string"),
     "bigint": ("float", "double", "string"),
@@ -53,13 +53,13 @@ _WIDENINGS = {
 
 
 def hive_columns(schema: pa.Schema, *, timestamps: bool = False) -> tuple[Column, ...]:
-    """Return the columns in order; raise UserError for a type that Hive lacks, and for names that differ in case."""
+    """Return the columns in order; raise UserError for an unsupported type and for names that differ only in case."""
     columns: dict[str, Column] = {}
     for field in schema:
         name = field.name.lower()
         if name in columns:
             raise UserError(
-                f"column {field.name!r}: Hive knows no case, and has {name!r} already; rename one of them",
+                f"column {field.name!r}: Hive ignores case and already has {name!r}; rename one of them",
                 column=field.name,
             )
         columns[name] = Column(name=name, type=hive_type(field.type, field.name, timestamps=timestamps))
@@ -67,7 +67,7 @@ def hive_columns(schema: pa.Schema, *, timestamps: bool = False) -> tuple[Column
 
 
 def hive_type(kind: pa.DataType, column: str, *, timestamps: bool = False) -> str:
-    """Return the Hive type of a column; `timestamps` declares them as such."""
+    """Return the Hive type of a column; with `timestamps` a timestamp is no `bigint`."""
     if kind in _HIVE:
         return _HIVE[kind]
     if pat.is_dictionary(kind):
@@ -92,12 +92,12 @@ def hive_type(kind: pa.DataType, column: str, *, timestamps: bool = False) -> st
 
 
 def spark_json(schema: pa.Schema) -> str:
-    """Return the schema as Spark keeps it in a metastore, spelt as Hudi's sync spells it."""
+    """Return the schema as the JSON that Spark stores in a metastore, formatted as by Hudi's sync."""
     return _spark_struct(list(schema), "")
 
 
 def is_widening(before: str, after: str) -> bool:
-    """Return whether a column of Hive type `before` may become `after`; what is inside of structs is not looked at."""
+    """Return whether a column of Hive type `before` may become `after`; fields of structs are not compared."""
     one, other = before.replace(" ", "").lower(), after.replace(" ", "").lower()
     if one == other or other in _WIDENINGS.get(one, ()) or (_is_nested(one) and _is_nested(other)):
         return True
@@ -126,12 +126,12 @@ def _spark_type(kind: pa.DataType, column: str) -> str:
         return _spark_struct(list(kind), f"{column}.")
     if pat.is_list(kind) or pat.is_large_list(kind):
         element = kind.value_field
-        told = f'"elementType":{_spark_type(element.type, column)},"containsNull":{_flag(element.nullable)}'
-        return f'{{"type":"array", {told}}}'
+        content = f'"elementType":{_spark_type(element.type, column)},"containsNull":{_flag(element.nullable)}'
+        return f'{{"type":"array", {content}}}'
     if pat.is_map(kind):
         key, item = _spark_type(kind.key_type, column), kind.item_field
-        told = f'"valueType":{_spark_type(item.type, column)},"valueContainsNull":{_flag(item.nullable)}'
-        return f'{{"type":"map", "keyType":{key},{told}}}'
+        content = f'"valueType":{_spark_type(item.type, column)},"valueContainsNull":{_flag(item.nullable)}'
+        return f'{{"type":"map", "keyType":{key},{content}}}'
     return f'"{_spark_name(kind, column)}"'
 
 

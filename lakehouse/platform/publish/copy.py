@@ -1,4 +1,4 @@
-"""Partitions with files of their own: the rows of a pinned version, written once, outside of the table."""
+"""Copy the rows of a pinned version into Parquet files outside of the table."""
 
 from __future__ import annotations
 
@@ -25,15 +25,23 @@ _TASK_FILES = 2
 def copy_partition(
     job: PublishJob, loaded: LoadedTable, engine: Engine, name: str, partition: PublishedPartition
 ) -> PublishedPartition:
-    """Write the rows of the version into the folder `partition.copy`, and return the partition that shows it.
+    """Copy the rows of a partition's version into the folder `partition.copy`; return the changed partition.
 
-    Raises CorruptTableError if the manifest, or a file that it pins, is gone.
+    Args:
+        job: the publication.
+        loaded: the table.
+        engine: runs the copy tasks.
+        name: name of the partition.
+        partition: the stored partition with its manifest.
+
+    Raises:
+        CorruptTableError: the manifest, or a file that it pins, is missing.
     """
     schema = table_schema(loaded, up_to=partition.version.instant)
     paths = read_manifest(loaded.env, partition.manifest)
     if paths is None or schema is None:
         raise CorruptTableError(
-            f"{job.target}: {name} cannot be archived: its manifest {partition.manifest} is gone; publish it again",
+            f"{job.target}: {name} cannot be archived: its manifest {partition.manifest} is missing; publish it again",
             path=partition.manifest,
         )
     budget = job.policies.write.memory_budget_bytes
@@ -61,7 +69,7 @@ def copy_partition(
 
 
 def slices_of_files(loaded: LoadedTable, paths: tuple[str, ...]) -> tuple[FileSlice, ...]:
-    """Return the slices that the files of a manifest make up; those of a slice stand beside each other, base first."""
+    """Return the file slices of a manifest, which lists the files of a slice together, base file first."""
     sizes = {
         file.path: file.size_bytes
         for partition in _partitions(paths)
@@ -75,7 +83,7 @@ def slices_of_files(loaded: LoadedTable, paths: tuple[str, ...]) -> tuple[FileSl
         )
         if file is None or path not in sizes:
             raise CorruptTableError(
-                f"{loaded.env.storage.root}: {path}, which a published version needs, is gone", path=path
+                f"{loaded.env.storage.root}: {path}, which a published version needs, is missing", path=path
             )
         groups.setdefault((partition, file.file_id), []).append(file)
     found = []
@@ -92,6 +100,6 @@ def _partitions(paths: tuple[str, ...]) -> list[str]:
 
 
 def _key_columns(loaded: LoadedTable, names: list[str]) -> tuple[str, ...]:
-    """Return the record key columns; nested ones sort by the whole key."""
+    """Return the record key columns; empty if one is nested, so that rows are sorted by the whole key."""
     keys = loaded.config.keys.record_key_fields
     return tuple(keys) if keys and all(key in names for key in keys) else ()

@@ -1,4 +1,4 @@
-"""What publication works with, what is known of the table, and partitions as the metastore is told of them."""
+"""Inputs of a publication: the table, the facts for its plan, and the metastore's form of table and partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POINTER_FORMAT = Format(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishJob:
-    """A table, what is declared of its publication, the metastore, and where archived partitions lie."""
+    """A table, the spec of its publication, the metastore, and the storage of archived partitions."""
 
     table: Table
     policies: Policies
@@ -51,20 +51,20 @@ class PublishJob:
 
     @property
     def target(self) -> str:
-        """The metastore's table as `database.table`."""
+        """Return the name of the metastore's table, `database.table`."""
         return self.spec.target
 
 
-def facts_of(job: PublishJob, loaded: LoadedTable, known: EventSpan) -> PublicationFacts:
-    """Return what is known of the table now; one listing where its partitions are what is published.
+def facts_of(job: PublishJob, loaded: LoadedTable, stored: EventSpan) -> PublicationFacts:
+    """Return the current facts of the table; lists it once if the publication shows the table's partitions.
 
-    `known` is the range of events that the publication stored: archived commits that it covers are not read.
+    `stored` is the event range that the publication stored. Archived commits that it covers are not read.
     """
     writes = loaded.timeline.writes().by_completion()
     newest = writes[-1] if writes else None
     mark = watermark(loaded, job.policies.event_time)
-    # Only periods need it: the partitions of the table are listed.
-    span = event_span(loaded, known) if job.spec.partitions == "date" else known
+    # Only publications by date need the event range.
+    span = event_span(loaded, stored) if job.spec.partitions == "date" else stored
     return PublicationFacts(
         now_ms=loaded.env.clock.now_ms(),
         newest=None if newest is None else Version(instant=newest.requested, completion=newest.completion),
@@ -75,12 +75,12 @@ def facts_of(job: PublishJob, loaded: LoadedTable, known: EventSpan) -> Publicat
 
 
 def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[PublicationCandidate, ...]:
-    """Return the table's own partitions as candidates, with the span that their path names."""
+    """Return the table's partitions as candidates, with the period that their path names."""
     keys = loaded.config.keys
     if not keys.partition_fields:
         raise UserError(
-            f"{job.target}: {loaded.env.storage.root} has no partitions to publish; say `partitions: date` in "
-            "services.publish to show the whole table once a day",
+            f"{job.target}: {loaded.env.storage.root} has no partitions to publish; set `partitions: date` in "
+            "services.publish to publish the whole table once a day",
             setting="partitions",
         )
     columns, found = partition_columns(job, loaded), []
@@ -99,7 +99,7 @@ def table_partitions(job: PublishJob, loaded: LoadedTable) -> tuple[PublicationC
 
 
 def versions_of(loaded: LoadedTable) -> Callable[[int], Version | None]:
-    """Return the function that tells the version of an event time in UTC milliseconds; it reads when it is called."""
+    """Return a function from an event time in UTC milliseconds to its version; it reads commits when it is called."""
     found: list[EventVersions] = []
 
     def version_at(event_time_ms: int) -> Version | None:
@@ -112,27 +112,27 @@ def versions_of(loaded: LoadedTable) -> Callable[[int], Version | None]:
 
 
 def partition_columns(job: PublishJob, loaded: LoadedTable) -> tuple[str, ...]:
-    """Return the names of the partition columns, in lower case as Hive has them."""
+    """Return the names of the partition columns in lower case, as in Hive."""
     if job.spec.partitions == "date":
         return (job.spec.column.lower(),)
     return tuple(name.rpartition(".")[2].lower() for name in loaded.config.keys.partition_fields)
 
 
 def data_schema(job: PublishJob, loaded: LoadedTable, schema: pa.Schema) -> pa.Schema:
-    """Return the columns that are shown: without those that are partition columns."""
+    """Return the data columns of the published table: all columns but the partition columns."""
     hidden = set(partition_columns(job, loaded))
     clash = [field.name for field in schema if field.name.lower() in hidden]
     if clash and job.spec.partitions == "date":
         raise UserError(
-            f"{job.target}: the table has a column {clash[0]!r}, as services.publish.column calls its partitions; give "
-            "that another name",
+            f"{job.target}: the table has a column {clash[0]!r}, which is also the partition column; set "
+            "services.publish.column to another name",
             setting="column",
         )
     return pa.schema([field for field in schema if field.name.lower() not in hidden])
 
 
 def hive_table(job: PublishJob, loaded: LoadedTable, schema: pa.Schema) -> HiveTable:
-    """Return the table as the metastore is told of it."""
+    """Return the metastore's form of the published table."""
     return HiveTable(
         database=job.spec.database,
         name=job.spec.table,
@@ -147,7 +147,7 @@ def hive_table(job: PublishJob, loaded: LoadedTable, schema: pa.Schema) -> HiveT
 def hive_partition(
     job: PublishJob, loaded: LoadedTable, columns: tuple[Column, ...], name: str, shown: PublishedPartition
 ) -> HivePartition:
-    """Return a partition as the metastore is told of it: a folder with a manifest, or with files of its own."""
+    """Return the metastore's form of a partition: a folder with a manifest (pointer) or with data files (copy)."""
     parameters = {
         STATE: POINTER if shown.manifest else COPY,
         INSTANT: shown.version.instant,

@@ -1,4 +1,4 @@
-"""What the metastore shows: made to agree with what is written down, one call per batch of partitions."""
+"""Apply the stored state of a publication to the metastore, with one call per batch of partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def ensure_table(job: PublishJob, loaded: LoadedTable) -> None:
-    """Make database and table, or bring the columns of ours up to date; refuse a table that is not ours."""
+    """Create database and table, or update the columns; refuse a table that is not of this publication."""
     schema = table_schema(loaded)
     if schema is None:
         raise UserError(f"{job.target}: {loaded.env.storage.root} has no columns yet; write to it first")
@@ -34,16 +34,16 @@ def ensure_table(job: PublishJob, loaded: LoadedTable) -> None:
             return
         found = metastore.table(wanted.database, wanted.name)
     if found is None or found.parameters.get(TABLE) != loaded.env.storage.root:
-        owner = "gone again" if found is None else found.parameters.get(TABLE) or "not of lakehouse"
+        owner = "dropped again" if found is None else found.parameters.get(TABLE) or "not of lakehouse"
         raise UserError(
-            f"{metastore.name}: {job.target} is there already and is {owner}, not a publication of "
-            f"{loaded.env.storage.root}; choose another services.publish.table, or drop that one",
+            f"{metastore.name}: {job.target} exists and is {owner}, not a publication of "
+            f"{loaded.env.storage.root}; choose another services.publish.table, or drop the existing table",
             table=job.target,
         )
     if found.partition_columns != wanted.partition_columns:
         raise UserError(
-            f"{metastore.name}: {job.target} is partitioned by {_listed(found)}, and services.publish makes it "
-            f"{_listed(wanted)}; drop it, or take another name",
+            f"{metastore.name}: {job.target} is partitioned by {_listed(found)}, but services.publish partitions it by "
+            f"{_listed(wanted)}; drop the existing table, or choose another name",
             table=job.target,
         )
     if found.columns != wanted.columns:
@@ -54,12 +54,12 @@ def _listed(table: HiveTable) -> str:
     return ", ".join(column.name for column in table.partition_columns)
 
 
-def show(job: PublishJob, loaded: LoadedTable, wanted: Mapping[str, PublishedPartition]) -> tuple[str, ...]:
-    """Make the metastore show these partitions as they are written down; return those that it showed otherwise."""
+def apply_partitions(job: PublishJob, loaded: LoadedTable, wanted: Mapping[str, PublishedPartition]) -> tuple[str, ...]:
+    """Add or alter partitions in the metastore to match their stored state; return the names that it changed."""
     if not wanted:
         return ()
     schema = table_schema(loaded)
-    assert schema is not None, "the table was made with its columns"
+    assert schema is not None, "ensure_table checked the columns"
     table = hive_table(job, loaded, schema)
     spec, metastore = job.spec, job.metastore
     names = _there(job, sorted(wanted))
@@ -67,14 +67,16 @@ def show(job: PublishJob, loaded: LoadedTable, wanted: Mapping[str, PublishedPar
         partition_name([column.name for column in table.partition_columns], found.values): found
         for found in metastore.partitions(spec.database, spec.table, names)
     }
-    told = {name: hive_partition(job, loaded, table.columns, name, partition) for name, partition in wanted.items()}
-    changed = [name for name in sorted(there) if not _shows(there[name], told[name])]
-    kept = {name: {**there[name].parameters, **told[name].parameters} for name in changed}
+    expected = {name: hive_partition(job, loaded, table.columns, name, partition) for name, partition in wanted.items()}
+    changed = [name for name in sorted(there) if not _matches(there[name], expected[name])]
+    kept = {name: {**there[name].parameters, **expected[name].parameters} for name in changed}
     if changed:
-        metastore.alter_partitions(spec.database, spec.table, [replace(told[n], parameters=kept[n]) for n in changed])
+        metastore.alter_partitions(
+            spec.database, spec.table, [replace(expected[n], parameters=kept[n]) for n in changed]
+        )
     missing = [name for name in sorted(wanted) if name not in there]
     if missing:
-        metastore.add_partitions(spec.database, spec.table, [told[name] for name in missing])
+        metastore.add_partitions(spec.database, spec.table, [expected[name] for name in missing])
     return (*changed, *missing)
 
 
@@ -83,25 +85,25 @@ def _there(job: PublishJob, wanted: Sequence[str]) -> list[str]:
     return [name for name in wanted if name in known]
 
 
-def _shows(there: HivePartition, told: HivePartition) -> bool:
-    """Whether the metastore shows what it was told: place, way of reading, version."""
+def _matches(there: HivePartition, expected: HivePartition) -> bool:
+    """Return whether a partition of the metastore has the expected location, format and parameters."""
     return (
-        same_location(there.location, told.location)
-        and there.format.input_format == told.format.input_format
-        and all(there.parameters.get(key) == value for key, value in told.parameters.items())
+        same_location(there.location, expected.location)
+        and there.format.input_format == expected.format.input_format
+        and all(there.parameters.get(key) == value for key, value in expected.parameters.items())
     )
 
 
 def _put_success(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition) -> None:
-    """Leave a `_SUCCESS` beside what is shown; engines do not read files whose names begin so."""
+    """Write a `_SUCCESS` file into the folder of a partition; engines skip names that begin with an underscore."""
     if partition.manifest:
         loaded.env.storage.put(f"{partition.manifest.rpartition('/')[0]}/{SUCCESS}", b"")
     else:
         job.place.put(f"{partition.copy}/{SUCCESS}", b"")
 
 
-def settle(job: PublishJob, loaded: LoadedTable, shown: Mapping[str, PublishedPartition]) -> None:
-    """Write down that these partitions are shown, and retire what was shown before."""
+def record_published(job: PublishJob, loaded: LoadedTable, shown: Mapping[str, PublishedPartition]) -> None:
+    """Store that the metastore shows these partitions, and retire their previous manifests and copies."""
     if not shown:
         return
     now_ms = loaded.env.clock.now_ms()
@@ -109,7 +111,7 @@ def settle(job: PublishJob, loaded: LoadedTable, shown: Mapping[str, PublishedPa
         for partition in shown.values():
             _put_success(job, loaded, partition)
 
-    def told(publication: Publication) -> Publication:
+    def change(publication: Publication) -> Publication:
         for name, partition in shown.items():
             if publication.partitions.get(name) != partition:
                 continue
@@ -123,26 +125,26 @@ def settle(job: PublishJob, loaded: LoadedTable, shown: Mapping[str, PublishedPa
             logger.info("%s: %s %s at %s: %s", job.target, stage, name, partition.version.instant, partition.reason)
         return publication
 
-    change_publication(loaded.env, job.target, told)
+    change_publication(loaded.env, job.target, change)
 
 
-def repair(job: PublishJob, loaded: LoadedTable, *, known: Collection[str]) -> tuple[str, ...]:
-    """Put right what others changed in the metastore since it was told, a run that was late among them."""
+def repair(job: PublishJob, loaded: LoadedTable, *, skip: Collection[str]) -> tuple[str, ...]:
+    """Restore partitions that another program, or a stale run, changed in the metastore; skip those in `skip`."""
     publication = read_publications(loaded.env)[job.target]
     _hide(job, [name for name, p in publication.partitions.items() if p.stage is Stage.WITHDRAWN])
     settled = {
         name: p
         for name, p in publication.partitions.items()
-        if p.stage in (Stage.PUBLISHED, Stage.ARCHIVED) and name not in known
+        if p.stage in (Stage.PUBLISHED, Stage.ARCHIVED) and name not in skip
     }
-    repaired = show(job, loaded, settled)
+    repaired = apply_partitions(job, loaded, settled)
     for name in repaired:
-        logger.warning("%s: %s was not shown as published, and is again", job.target, name)
+        logger.warning("%s: another program changed %s in the metastore; it is restored", job.target, name)
     return repaired
 
 
 def _hide(job: PublishJob, withdrawn: Sequence[str]) -> None:
-    """Drop what is shown although it was withdrawn: by a run that had begun to publish it before."""
+    """Drop withdrawn partitions that a concurrent run published again."""
     there = _there(job, withdrawn) if withdrawn else []
     spec, metastore = job.spec, job.metastore
     ours = [
@@ -151,5 +153,5 @@ def _hide(job: PublishJob, withdrawn: Sequence[str]) -> None:
         if STATE in found.parameters
     ]
     if ours:
-        logger.warning("%s: %s was shown although it is withdrawn", job.target, ", ".join(ours))
+        logger.warning("%s: %s was withdrawn but still in the metastore; it is dropped", job.target, ", ".join(ours))
         metastore.drop_partitions(spec.database, spec.table, ours)

@@ -1,12 +1,12 @@
-"""Publication: due, run, withdraw, signal. Each may die at any line; the next run ends what it finds begun.
+"""Publication runs: due, run, withdraw, signal. After a crash at any line the next run completes the work.
 
-    state: publishing    which version, which manifest: from here on its files are pinned, as soon as it is there
-    manifest             the files of the version; then, under the lock, that no clean has taken them
-    metastore            the partition appears, or moves to the new version, in one call: this is what readers see
-    state: published     what was shown before is retired, and deleted when nobody can be reading it any more
+    state: publishing    version and name of the manifest; its files are pinned as soon as the manifest exists
+    manifest             the files of the version; then a check under the lock that no clean deleted them
+    metastore            the partition appears, or moves to the new version, in one call; readers see it from here on
+    state: published     the previous manifest or copy is retired, and deleted after services.publish.retain
 
-What is withdrawn goes the other way: state, metastore, state. A partition that somebody else changed or dropped in the
-metastore is put right by the next run.
+A withdrawal has the order state, metastore, state. The next run restores a partition that another program changed or
+dropped in the metastore.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lakehouse.model.publication import Publication, PublishedPartition, Stage
 from lakehouse.model.texts import text_list
 from lakehouse.platform.publish.copy import copy_partition
 from lakehouse.platform.publish.job import PublishJob, facts_of, partition_columns, table_partitions, versions_of
-from lakehouse.platform.publish.metastore_partitions import ensure_table, repair, settle, show
+from lakehouse.platform.publish.metastore_partitions import apply_partitions, ensure_table, record_published, repair
 from lakehouse.platform.publish.publication_plan import PublishPlan, PublishRequest, period, plan_publication
 from lakehouse.platform.publish.version_pins import begin, pin, store_event_span
 
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReport:
-    """What a run did, by names of partitions; `repaired` had been changed in the metastore by another program.
+    """Outcome of a run, by names of partitions; another program had changed the `repaired` ones in the metastore.
 
-    `lost` are all that are not published because their versions were cleaned before, of earlier runs, too; `expired`
-    counts those that are older than `max_age`.
+    `lost` are all partitions whose versions were cleaned before they were published, also in earlier runs. `expired`
+    counts partitions older than `max_age`.
     """
 
     published: tuple[str, ...] = ()
@@ -48,48 +48,54 @@ class PublishReport:
 
     @property
     def did_something(self) -> bool:
-        """Whether anything changed."""
+        """Return whether the run changed a partition."""
         return bool(self.published or self.archived or self.withdrawn or self.repaired)
 
 
-def due(job: PublishJob, asked: PublishRequest | None = None) -> PublishPlan:
-    """Return what a run would do now; writes nothing, and asks the metastore nothing."""
+def due(job: PublishJob, request: PublishRequest | None = None) -> PublishPlan:
+    """Return the plan of a run now; neither writes nor calls the metastore."""
     loaded = job.table.refresh()
-    return _planned(job, loaded, _named(job, loaded, asked or PublishRequest()))
+    return _planned(job, loaded, _named(job, loaded, request or PublishRequest()))
 
 
 def signal(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
-    """Say that partitions are ready, by their names or, of dates, by their values; return the names.
+    """Record that partitions are ready; return their full names.
 
-    A partition that is published already is published again, at the version of the next run.
+    The next run publishes them, also those that are already published. Dates may be given by their value alone.
     """
     if "signal" not in job.spec.ready:
         raise UserError(
             f"{job.target}: services.publish.ready is {', '.join(job.spec.ready)}, so a signal changes nothing; add "
-            "`signal` to it",
+            "`signal` to services.publish.ready",
             setting="ready",
         )
     loaded = job.table.refresh()
     found = _named(job, loaded, PublishRequest(names=text_list(names, "names"))).names
     now_ms = loaded.env.clock.now_ms()
 
-    def told(publication: Publication) -> Publication:
+    def change(publication: Publication) -> Publication:
         return replace(publication, signals={**publication.signals, **dict.fromkeys(found, now_ms)})
 
-    change_publication(loaded.env, job.target, told)
+    change_publication(loaded.env, job.target, change)
     return found
 
 
-def run(job: PublishJob, asked: PublishRequest | None = None, *, engine: Engine | None = None) -> PublishReport:
-    """Publish what is ready, archive what is old enough, go on with what was begun, and put right what was changed.
+def run(job: PublishJob, request: PublishRequest | None = None, *, engine: Engine | None = None) -> PublishReport:
+    """Publish ready partitions, archive old ones, complete unfinished ones, and restore changed ones.
 
-    Files are copied on `engine`; without one, what has to be copied is left for a run that has one. Raises
-    RetryableError where the metastore does not answer, UserError where another table has the name of this publication's
-    or the version of a partition was cleaned or undone before it was published.
+    Args:
+        job: the publication.
+        request: restricts the run; None for all due partitions.
+        engine: runs the copy tasks; without it partitions that need a copy wait for a run with an engine.
+
+    Raises:
+        RetryableError: the metastore does not answer.
+        UserError: another table has the name of this publication's table, or the version of a partition was cleaned or
+            rolled back before it was published.
     """
     loaded = job.table.refresh()
-    asked = _named(job, loaded, asked or PublishRequest())
-    plan = _planned(job, loaded, asked)
+    request = _named(job, loaded, request or PublishRequest())
+    plan = _planned(job, loaded, request)
     if plan.is_empty and not read_publications(loaded.env).get(job.target, Publication()).partitions:
         store_event_span(job, loaded, plan)
         return _reported(plan, PublishReport())
@@ -100,20 +106,20 @@ def run(job: PublishJob, asked: PublishRequest | None = None, *, engine: Engine 
     publication = read_publications(loaded.env)[job.target]
     mine = sorted(name for name, p in publication.partitions.items() if p.stage is Stage.PUBLISHING)
     plain = [name for name in mine if not publication.partitions[name].needs_copy]
-    show(job, loaded, {name: publication.partitions[name] for name in plain})
-    settle(job, loaded, {name: publication.partitions[name] for name in plain})
+    apply_partitions(job, loaded, {name: publication.partitions[name] for name in plain})
+    record_published(job, loaded, {name: publication.partitions[name] for name in plain})
     archived: tuple[str, ...] = ()
     if engine is not None:
         copied = [name for name, p in publication.partitions.items() if p.needs_copy or p.stage is Stage.ARCHIVING]
         archived = _archive(job, loaded, sorted({*plan.archive, *copied}), engine)
-    repaired = repair(job, loaded, known=frozenset(plain) | frozenset(archived))
-    _sweep(job, loaded)
+    repaired = repair(job, loaded, skip=frozenset(plain) | frozenset(archived))
+    _delete_retired(job, loaded)
     if taken:
         names = ", ".join(sorted(taken))
         raise UserError(
-            f"{job.target}: the version of {names} was cleaned or undone before it was published; publish with "
-            "--newest to show the newest one, or withdraw it, and keep more versions (hoodie.clean.commits.retained). "
-            "What was cleaned is lost: later runs report it and go on",
+            f"{job.target}: the version of {names} was cleaned or rolled back before it was published; publish with "
+            "--newest to show the newest version, or withdraw it, and retain more versions "
+            "(hoodie.clean.commits.retained). Later runs report the partition as lost and continue",
             taken=sorted(taken),
         )
     done = PublishReport(published=tuple(plain), archived=archived, withdrawn=withdrawn, repaired=repaired)
@@ -121,15 +127,15 @@ def run(job: PublishJob, asked: PublishRequest | None = None, *, engine: Engine 
 
 
 def _reported(plan: PublishPlan, done: PublishReport) -> PublishReport:
-    """Return the report of a run with what its plan left."""
+    """Return the report of a run, completed by the partitions that its plan skipped."""
     expired = len(plan.missed) - len(plan.lost)
     return replace(done, waiting=len(plan.waiting), lost=plan.lost, expired=expired)
 
 
 def withdraw(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
-    """Take partitions out of the metastore and let go of their versions; return the names of those that were there.
+    """Remove partitions from the metastore and release their versions; return the names of the removed ones.
 
-    They stay away until they are signalled again or asked for by force.
+    They are published again only after a signal or a forced request.
     """
     loaded = job.table.refresh()
     found = _named(job, loaded, PublishRequest(names=text_list(names, "names"))).names
@@ -138,40 +144,40 @@ def withdraw(job: PublishJob, names: str | Sequence[str]) -> tuple[str, ...]:
     if unknown:
         raise UserError(f"{job.target}: {unknown[0]} is not published, so it cannot be withdrawn", name=unknown[0])
 
-    def told(publication: Publication) -> Publication:
+    def change(publication: Publication) -> Publication:
         for name in found:
             partition = publication.partitions.get(name)
             if partition is not None and partition.stage is not Stage.WITHDRAWN:
                 publication = publication.put(name, replace(partition, stage=Stage.WITHDRAWING))
         return publication
 
-    return _withdraw_begun(job, loaded, change_publication(loaded.env, job.target, told))
+    return _withdraw_begun(job, loaded, change_publication(loaded.env, job.target, change))
 
 
-def _planned(job: PublishJob, loaded: LoadedTable, asked: PublishRequest) -> PublishPlan:
+def _planned(job: PublishJob, loaded: LoadedTable, request: PublishRequest) -> PublishPlan:
     publication = read_publications(loaded.env).get(job.target, Publication())
     facts = facts_of(job, loaded, publication.span)
-    return plan_publication(job.spec, publication, facts, asked, versions_of(loaded))
+    return plan_publication(job.spec, publication, facts, request, versions_of(loaded))
 
 
-def _named(job: PublishJob, loaded: LoadedTable, asked: PublishRequest) -> PublishRequest:
-    """Return what is asked for with whole names of partitions: a date alone, or a path of the table, is one as well."""
-    if not asked.names:
-        return asked
+def _named(job: PublishJob, loaded: LoadedTable, request: PublishRequest) -> PublishRequest:
+    """Return the request with full partition names; a date alone and a path of the table are also accepted."""
+    if not request.names:
+        return request
     if job.spec.partitions == "date":
-        return replace(asked, names=tuple(period(job.spec, name).name for name in asked.names))
+        return replace(request, names=tuple(period(job.spec, name).name for name in request.names))
     paths = {path: c.name for c in table_partitions(job, loaded) for path in c.paths or ()}
-    names = tuple(paths.get(name.strip("/"), name) for name in asked.names)
+    names = tuple(paths.get(name.strip("/"), name) for name in request.names)
     columns = partition_columns(job, loaded)
     for name in names:
         if tuple(level.partition("=")[0] for level in name.split("/")) != columns:
             expected = "/".join(f"{column}=..." for column in columns)
             raise UserError(f"{name!r} names no partition of {job.target}; write one like {expected}", name=name)
-    return replace(asked, names=names)
+    return replace(request, names=names)
 
 
 def _archive(job: PublishJob, loaded: LoadedTable, names: Sequence[str], engine: Engine) -> tuple[str, ...]:
-    """Give partitions files of their own, one after the other; each is shown as it was until it is shown anew."""
+    """Copy partitions one after the other; readers see the previous state of each until its copy is complete."""
     done = []
     for name in names:
         folder = f"{name}/{{}}-{loaded.env.ids.uuid()[:8]}"
@@ -184,7 +190,7 @@ def _archive(job: PublishJob, loaded: LoadedTable, names: Sequence[str], engine:
             if before is None or not (before.stage in (Stage.PUBLISHED, Stage.ARCHIVING) or before.needs_copy):
                 return publication
             if before.copy:
-                # Of a run that died, or is thought to have.
+                # An earlier run, which may still be active, began this copy.
                 publication = publication.retire("", before.copy, now_ms)
             shown = before.before if before.stage is not Stage.PUBLISHED else before
             started = replace(before, stage=Stage.ARCHIVING, copy=folder.format(before.version.instant), before=shown)
@@ -207,10 +213,10 @@ def _archive(job: PublishJob, loaded: LoadedTable, names: Sequence[str], engine:
                 )
             return publication.put(name, copied)
 
-        # From here on the copy is what is to be shown: whoever finds it so, shows it.
+        # From here on any run that loads this state publishes the copy.
         shown = {name: change_publication(loaded.env, job.target, complete).partitions[name]}
-        show(job, loaded, shown)
-        settle(job, loaded, shown)
+        apply_partitions(job, loaded, shown)
+        record_published(job, loaded, shown)
         done.append(name)
     return tuple(done)
 
@@ -222,7 +228,7 @@ def _withdraw_begun(job: PublishJob, loaded: LoadedTable, publication: Publicati
     job.metastore.drop_partitions(job.spec.database, job.spec.table, names)
     now_ms = loaded.env.clock.now_ms()
 
-    def told(now: Publication) -> Publication:
+    def change(now: Publication) -> Publication:
         for name in names:
             partition = now.partitions.get(name)
             if partition is None or partition.stage is not Stage.WITHDRAWING:
@@ -235,12 +241,12 @@ def _withdraw_begun(job: PublishJob, loaded: LoadedTable, publication: Publicati
             )
         return now
 
-    change_publication(loaded.env, job.target, told)
+    change_publication(loaded.env, job.target, change)
     return tuple(names)
 
 
-def _sweep(job: PublishJob, loaded: LoadedTable) -> None:
-    """Delete what was retired long enough ago; what is left of it by a crash, the next run deletes."""
+def _delete_retired(job: PublishJob, loaded: LoadedTable) -> None:
+    """Delete manifests and copies that were retired long enough ago; after a crash the next run deletes the rest."""
     publication = read_publications(loaded.env)[job.target]
     until_ms = loaded.env.clock.now_ms() - job.spec.retain_s * 1000
     old = [retired for retired in publication.retired if retired.at_ms <= until_ms]
@@ -253,12 +259,16 @@ def _sweep(job: PublishJob, loaded: LoadedTable) -> None:
                 delete_manifest(loaded.env, job.target, retired.manifest)
             left = delete_copy(job.place, retired.copy) if retired.copy and retired.copy not in used else ()
             if left:
-                logger.warning("%s: %d files in %s are not of the copy, and stay", job.target, len(left), retired.copy)
+                logger.warning(
+                    "%s: %d files in %s are not part of the copy and are kept", job.target, len(left), retired.copy
+                )
     except LakehouseError as error:
-        logger.warning("%s: what is not shown any more was not deleted yet: %s", job.target, error)
+        logger.warning(
+            "%s: retired manifests or copies were not deleted; the next run tries again: %s", job.target, error
+        )
         return
 
-    def told(now: Publication) -> Publication:
+    def change(now: Publication) -> Publication:
         return replace(now, retired=tuple(retired for retired in now.retired if retired not in old))
 
-    change_publication(loaded.env, job.target, told)
+    change_publication(loaded.env, job.target, change)

@@ -67,7 +67,7 @@ def _published(options: Mapping[str, str]) -> Iterator[tuple[Metastore, HiveTabl
     """Open the metastore that the options name, and yield it with the published table."""
     lower_case = {key.lower(): value for key, value in options.items()}
     uris = lower_case.get(METASTORE_URIS, "")
-    metastore = open_metastore(SyncPolicy(), what=f'option "{OPTION}"', also=uris)
+    metastore = open_metastore(SyncPolicy(), purpose=f'option "{OPTION}"', override=uris)
     try:
         yield metastore, published_table(metastore, lower_case[OPTION])
     finally:

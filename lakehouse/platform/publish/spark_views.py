@@ -1,12 +1,12 @@
-"""A published table as one DataFrame: pointers through the files of their version, archived partitions as they are.
+"""Read a published table as one DataFrame: pointers by the files of their version, copies by their folders.
 
     sales.orders_daily      dt=2025-03-01   copy      s3://lake/orders_published/dt=2025-03-01/...
                             ...                                 one scan for all copies
                             dt=2025-03-30   pointer   manifest ─► files of the table's version        one scan each
                             dt=2025-03-31   pointer   manifest ─► ...
 
-A condition on partition columns spares whole branches: they are literals there. What each partition is, its parameters
-in the metastore tell; the table itself is not asked.
+Spark prunes whole branches by conditions on partition columns, which are literals there. The kind of each partition is
+a parameter in the metastore; the table itself is not read.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def published(spark: Any, metastore: Metastore, name: str, *, storage_options: M
     frames = []
     copies = [_native(partition.location) for partition in shown if partition.is_copy]
     if copies:
-        # Spark finds the values of partition columns in the paths below the base.
+        # Spark derives the values of partition columns from the paths below the base.
         reader = spark.read.schema(whole).option("basePath", _native(table.location.rstrip("/")))
         frames.append(reader.parquet(*copies).selectExpr(*selected, *(f"`{column}`" for column in columns)))
     for partition in shown:
         # A version without files has no rows.
         if partition.files:
-            # A directory of the table is not something to guess partition columns from.
+            # Spark must not derive partition columns from directories of the table.
             reader = spark.read.schema(data).option("recursiveFileLookup", "true")
             literals = [f"{_quoted(partition.values[column])} AS `{column}`" for column in columns]
             frames.append(reader.parquet(*map(_native, partition.files)).selectExpr(*selected, *literals))
@@ -51,9 +51,9 @@ def published(spark: Any, metastore: Metastore, name: str, *, storage_options: M
 def create_view(
     spark: Any, metastore: Metastore, name: str, view: str = "", *, storage_options: Mapping[str, str] = NO_OPTIONS
 ) -> str:
-    """Make a published table a temporary view of the session, and return the view's name.
+    """Create a temporary view of a published table in the session, and return its name.
 
-    It shows the partitions there are now; make it again to see later ones.
+    The view has the partitions that exist now; create it again to see later ones.
     """
     view = view or name.rpartition(".")[2]
     published(spark, metastore, name, storage_options=storage_options).createOrReplaceTempView(view)

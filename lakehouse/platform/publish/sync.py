@@ -1,12 +1,12 @@
-"""Metastore sync: a Hive Metastore is told of a table, so that engines which know Hudi find it by name.
+"""Metastore sync: declare a Hudi table in a Hive Metastore, so that engines with Hudi support find it by name.
 
-    load       the table: columns, partitions that hold data, newest write
-    look       database, tables, names and details of all partitions in the metastore, in pages
-    plan       both compared; a table of the name that is not this one ends the run before anything is touched
-    apply      database, tables, partitions added, moved, dropped; last the commit that they are as of
+    load       the table: columns, partitions with data, newest write
+    read       database, tables, names and details of all partitions in the metastore, in pages
+    plan       compare both; another table of the same name ends the run before any change
+    apply      database, tables, then partitions added, moved and dropped; last the commit that was synced
 
-It may die at any line, and run beside others: the next run compares anew, and does what is left. A failed sync is never
-a failed commit, and no later one depends on it.
+A sync may crash at any line and may run concurrently: the next one compares again and does the rest. A failed sync
+never fails a commit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakehouse.platform.publish.sync_plan import Present, SyncFacts, SyncPlan, T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncedTable:
-    """What a sync did to one table of the metastore, by numbers of partitions."""
+    """Changes of a sync to one table of the metastore, as numbers of partitions."""
 
     table: str
     created: bool = False
@@ -39,48 +39,48 @@ class SyncedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """What a sync did; `skipped` are partitions that cannot be told of, and why."""
+    """Outcome of a sync; `skipped` maps partitions that Hive cannot represent to the reason."""
 
     tables: tuple[SyncedTable, ...]
     skipped: Mapping[str, str]
 
     @property
     def did_something(self) -> bool:
-        """Whether the metastore was told anything but the newest commit."""
+        """Return whether the sync changed more than the synced commit."""
         return any(t.created or t.changes or t.added or t.altered or t.dropped for t in self.tables)
 
 
 def plan(table: Table, metastore: Metastore, *, force: bool = False) -> SyncPlan:
-    """Return what a sync would do now, and write nothing.
+    """Return the plan of a sync now, without a write.
 
-    With `force` the table is listed, whatever is known of its partitions. Raises UserError if the metastore has another
-    table of the name, RetryableError if it does not answer.
+    With `force` the table is listed instead of using its stored partition statistics. Raises UserError if the metastore
+    has another table of the name, RetryableError if it does not answer.
     """
     return _planned(table, metastore, force=force, save=False)
 
 
 def sync(table: Table, metastore: Metastore, *, force: bool = False) -> SyncReport:
-    """Tell the metastore all it lacks of the table; errors as for `plan`. Run again it does what is left."""
+    """Update the metastore to the state of the table; raises the errors of `plan`. A repeated call does the rest."""
     planned = _planned(table, metastore, force=force, save=True)
     if any(t.create for t in planned.tables):
         metastore.create_database(planned.database)
-    for told in planned.tables:
-        _apply(told, metastore)
+    for table_plan in planned.tables:
+        _apply(table_plan, metastore)
     return report_of(planned)
 
 
 def report_of(planned: SyncPlan) -> SyncReport:
-    """Return a plan as numbers."""
+    """Return the report of an applied plan."""
     tables = tuple(
         SyncedTable(
-            table=f"{told.wanted.database}.{told.wanted.name}",
-            created=told.create,
-            changes=told.changes,
-            added=len(told.add),
-            altered=len(told.alter),
-            dropped=len(told.drop),
+            table=f"{table_plan.wanted.database}.{table_plan.wanted.name}",
+            created=table_plan.create,
+            changes=table_plan.changes,
+            added=len(table_plan.add),
+            altered=len(table_plan.alter),
+            dropped=len(table_plan.drop),
         )
-        for told in planned.tables
+        for table_plan in planned.tables
     )
     return SyncReport(tables=tables, skipped=planned.skipped)
 
@@ -99,7 +99,9 @@ def _planned(table: Table, metastore: Metastore, *, force: bool, save: bool) -> 
 def _facts(table: LoadedTable, *, force: bool, save: bool) -> SyncFacts:
     schema = table_schema(table)
     if schema is None:
-        raise UserError(f"{table.env.storage.root}: the table has no columns yet, so a metastore cannot be told of it")
+        raise UserError(
+            f"{table.env.storage.root}: the table has no columns yet and cannot be synced; write to it first"
+        )
     writes = table.timeline.writes().by_completion()
     newest = writes[-1] if writes else None
     partitions = _partitions(table, force=force, save=save)
@@ -117,13 +119,13 @@ def _facts(table: LoadedTable, *, force: bool, save: bool) -> SyncFacts:
 
 
 def _partitions(table: LoadedTable, *, force: bool, save: bool) -> dict[str, tuple[int, ...]]:
-    """Return the partitions that hold data, with the numbers of their files and bytes where those are known."""
+    """Return the partitions with data, with the number of their files and bytes if they are known."""
     if not table.config.is_partitioned:
         return {}
     if table.config.layout == 1:
         return dict.fromkeys(sorted({file_slice.partition for file_slice in load_slices(table)}), ())
-    known = load_statistics(table, save=save, rebuild=force)
-    return {one.partition: (one.files, one.size_bytes) for one in partition_statistics(known)}
+    statistics = load_statistics(table, save=save, rebuild=force)
+    return {one.partition: (one.files, one.size_bytes) for one in partition_statistics(statistics)}
 
 
 def _present(metastore: Metastore, database: str, name: str) -> Present | None:
@@ -134,20 +136,20 @@ def _present(metastore: Metastore, database: str, name: str) -> Present | None:
     return Present(table=found, names=names, partitions=metastore.partitions(database, name, names))
 
 
-def _apply(told: TablePlan, metastore: Metastore) -> None:
-    table = told.wanted
-    if told.create:
+def _apply(plan: TablePlan, metastore: Metastore) -> None:
+    table = plan.wanted
+    if plan.create:
         if not metastore.create_table(table):
             raise RetryableError(
-                f"{metastore.name}: somebody else made {table.database}.{table.name} at the same time; run it again"
+                f"{metastore.name}: another program created {table.database}.{table.name} at the same time; run again"
             )
-    elif told.changes:
+    elif plan.changes:
         metastore.alter_table(table)
-    if told.add:
-        metastore.add_partitions(table.database, table.name, told.add)
-    if told.alter:
-        metastore.alter_partitions(table.database, table.name, told.alter)
-    if told.drop:
-        metastore.drop_partitions(table.database, table.name, told.drop)
-    if told.stamp:
-        metastore.alter_table(replace(table, parameters={**table.parameters, **told.stamp}))
+    if plan.add:
+        metastore.add_partitions(table.database, table.name, plan.add)
+    if plan.alter:
+        metastore.alter_partitions(table.database, table.name, plan.alter)
+    if plan.drop:
+        metastore.drop_partitions(table.database, table.name, plan.drop)
+    if plan.stamp:
+        metastore.alter_table(replace(table, parameters={**table.parameters, **plan.stamp}))

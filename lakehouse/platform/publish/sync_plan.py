@@ -1,12 +1,13 @@
-"""What a Hive Metastore lacks of a table, decided from both sides' values alone; declared as Hudi's own sync does.
+"""Plan a metastore sync by comparing a table with the metastore; pure. Declarations are those of Hudi's own sync.
 
     copy on write                t
     merge on read, ALL           t_ro (base files), t_rt (all rows), and t (all rows)
     merge on read, RO or RT      t, of one kind or the other
 
-The truth is the table: every plan compares all its partitions with all those of the metastore, so what one sync missed
-the next one finds. A partition there that the table does not have is dropped, one at another place is moved, whoever
-made it. Where two paths have one name in Hive, or a path does not fit the partition columns, it is left out and told.
+The table is authoritative. Every plan compares all its partitions with all partitions of the metastore, so a later sync
+repairs what an earlier one missed. Partitions that the table lacks are dropped, and partitions at another location are
+moved, whatever created them. A path is skipped with a reason if it does not fit the partition columns, or if another
+path has the same name in Hive.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from lakehouse.platform.metastore.protocol import Column, Format, HivePartition,
 from lakehouse.platform.publish.column_types import hive_columns, is_widening, spark_json
 from lakehouse.spec.options.sync import ALL, RO, SyncPolicy
 
-#: Hudi's sync goes on from here, so they are written when all partitions are there.
+#: Hudi's sync continues from these, so they are written after all partitions.
 LAST_COMMIT = "last_commit_time_sync"
 LAST_COMPLETION = "last_commit_completion_time_sync"
 _PROVIDER, _SPARK_SCHEMA = "spark.sql.sources.provider", "spark.sql.sources.schema."
 _HUDI = "org.apache.hudi."
 _FORMATS = {False: "HoodieParquetInputFormat", True: "realtime.HoodieParquetRealtimeInputFormat"}
 _PARQUET = "org.apache.hadoop.hive.ql.io.parquet."
-#: Longest piece of a schema that every database behind a metastore holds.
+#: Longest parameter value that the databases of metastores can store.
 _PIECE = 4000
 _DAY = re.compile(r"\d{4}/\d\d/\d\d(/\d\d)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncFacts:
-    """A table as it is: data columns, paths of the partitions that hold data, and its newest write.
+    """State of the table: data columns, paths of the partitions with data, and its newest write.
 
-    `sizes` are numbers of files and bytes of partitions, where they are known.
+    `sizes` maps partitions to their number of files and bytes, if these are known.
     """
 
     name: str
@@ -58,7 +59,7 @@ class SyncFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """A table as the metastore has it: names of all partitions, and those that it tells of by these names."""
+    """A table in the metastore, with the names and the details of its partitions."""
 
     table: HiveTable
     names: tuple[str, ...] = ()
@@ -67,9 +68,9 @@ class Present:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """What is to be done to one table; `wanted` is how it will be, `changes` say why it is altered.
+    """Plan for one table of the metastore.
 
-    `stamp` are the parameters that are written last.
+    `wanted` is its future state, `changes` name what is altered, and `stamp` are the parameters that are written last.
     """
 
     wanted: HiveTable
@@ -82,13 +83,13 @@ class TablePlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be done."""
+        """Return whether there is nothing to do."""
         return not (self.create or self.changes or self.add or self.alter or self.drop or self.stamp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPlan:
-    """What a metastore is to be told; `skipped` are partitions that it cannot be told of, and why."""
+    """Plan of a sync; `skipped` maps partitions that Hive cannot represent to the reason."""
 
     database: str
     tables: tuple[TablePlan, ...]
@@ -96,12 +97,12 @@ class SyncPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the metastore knows it all."""
+        """Return whether the metastore is up to date."""
         return all(table.is_empty for table in self.tables)
 
 
 def wanted_tables(facts: SyncFacts, policy: SyncPolicy) -> tuple[HiveTable, ...]:
-    """Return the tables that show this one, by the policy's strategy."""
+    """Return the metastore tables that represent this table under the policy's strategy."""
     name = (policy.table or re.sub(r"[^A-Za-z0-9_]", "_", facts.name.rpartition(".")[2])).lower()
     if not facts.is_merge_on_read:
         return (_table(facts, policy, name, realtime=False, base_only=False),)
@@ -118,10 +119,10 @@ def wanted_tables(facts: SyncFacts, policy: SyncPolicy) -> tuple[HiveTable, ...]
 
 
 def plan_sync(facts: SyncFacts, policy: SyncPolicy, present: Mapping[str, Present]) -> SyncPlan:
-    """Return what is to be done where `present` has the tables that are there, by name.
+    """Return the plan, given the existing tables of the metastore by name.
 
-    Raises UserError, before anything is touched, for a table of the name that shows something else, and for columns
-    that cannot become what they are.
+    Raises UserError before any change if a table of the name refers to other data, or if a column type cannot be
+    changed in the metastore.
     """
     named, skipped = named_partitions(facts)
     tables = tuple(
@@ -131,7 +132,7 @@ def plan_sync(facts: SyncFacts, policy: SyncPolicy, present: Mapping[str, Presen
 
 
 def named_partitions(facts: SyncFacts) -> tuple[dict[str, tuple[tuple[str, ...], str]], dict[str, str]]:
-    """Return name -> (values, path) of the partitions, and path -> why of those that cannot be told."""
+    """Return (values, path) of each partition by Hive name, and the reason by path for skipped ones."""
     columns = [name.lower() for name in facts.keys.partition_fields]
     named: dict[str, tuple[tuple[str, ...], str]] = {}
     skipped: dict[str, str] = {}
@@ -145,7 +146,7 @@ def named_partitions(facts: SyncFacts) -> tuple[dict[str, tuple[tuple[str, ...],
             continue
         name = partition_name(columns, values)
         if name in named:
-            skipped[path] = f"it is called {name} in Hive, as {named[name][1]!r} is"
+            skipped[path] = f"its name in Hive would be {name}, which is the name of {named[name][1]!r}"
         else:
             named[name] = (values, path)
     return named, skipped
@@ -154,7 +155,7 @@ def named_partitions(facts: SyncFacts) -> tuple[dict[str, tuple[tuple[str, ...],
 def _hive_value(value: str | None) -> str:
     if not value:
         return DEFAULT_PARTITION
-    # Days that make levels of directories are days in Hive.
+    # A day whose parts are levels of directories is one value in Hive.
     return value.replace("/", "-") if _DAY.fullmatch(value) else value
 
 
@@ -184,11 +185,11 @@ def _table(facts: SyncFacts, policy: SyncPolicy, name: str, *, realtime: bool, b
 
 
 def _spark_parameters(schema: pa.Schema, fields: Sequence[str]) -> dict[str, str]:
-    """Return what makes Spark read the table by Hudi: partition columns come last in its schema."""
+    """Return the parameters by which Spark reads the table with Hudi; partition columns are last in its schema."""
     data = [f for f in schema if f.name not in fields]
     missing = [pa.field(name, pa.string()) for name in fields if name not in schema.names]
-    known = {f.name: f for f in (*schema, *missing)}
-    text = spark_json(pa.schema([*data, *(known[name] for name in fields)]))
+    by_name = {f.name: f for f in (*schema, *missing)}
+    text = spark_json(pa.schema([*data, *(by_name[name] for name in fields)]))
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     parameters = {_PROVIDER: "hudi", f"{_SPARK_SCHEMA}numParts": str(len(pieces))}
     parameters.update({f"{_SPARK_SCHEMA}part.{number}": piece for number, piece in enumerate(pieces)})
@@ -211,15 +212,15 @@ def _plan_table(
         return TablePlan(wanted=wanted, create=True, add=tuple(partitions.values()), stamp=stamp)
     _require_ours(wanted, present.table)
     merged, changes = _merged(wanted, present.table)
-    known = set(present.names)
+    existing = set(present.names)
     details = dict(zip(_names(wanted, present.partitions), present.partitions, strict=True))
-    # Many share their columns. Where those of the table change, theirs change with them.
+    # Partitions share column tuples, so each tuple is compared once. A change of the table's columns cascades to them.
     shared = {id(there.columns): there.columns for there in present.partitions if "columns" not in changes}
     outdated = {key for key, columns in shared.items() if _types(columns) != _types(wanted.columns)}
     return TablePlan(
         wanted=merged,
         changes=changes,
-        add=tuple(partition for name, partition in partitions.items() if name not in known),
+        add=tuple(partition for name, partition in partitions.items() if name not in existing),
         alter=tuple(
             replace(partitions[name], parameters=there.parameters)
             for name, there in details.items()
@@ -231,14 +232,14 @@ def _plan_table(
 
 
 def _partition(table: HiveTable, facts: SyncFacts, values: tuple[str, ...], path: str) -> HivePartition:
-    # Of a partition that is added without these, the metastore would list the files.
-    told = zip(("numFiles", "totalSize"), facts.sizes.get(path, ()), strict=False)
+    # Without these parameters the metastore would list the files of an added partition.
+    sizes = zip(("numFiles", "totalSize"), facts.sizes.get(path, ()), strict=False)
     return HivePartition(
         values=values,
         location=f"{table.location}/{path}",
         format=table.format,
         columns=table.columns,
-        parameters={key: str(number) for key, number in told},
+        parameters={key: str(number) for key, number in sizes},
     )
 
 
@@ -253,8 +254,8 @@ def _differs(wanted: HivePartition, there: HivePartition) -> bool:
 
 def _format_differs(wanted: Format, there: Format) -> bool:
     one = (wanted.input_format, wanted.output_format, wanted.serde)
-    told = {key: there.serde_properties.get(key) for key in wanted.serde_properties}
-    return one != (there.input_format, there.output_format, there.serde) or told != dict(wanted.serde_properties)
+    properties = {key: there.serde_properties.get(key) for key in wanted.serde_properties}
+    return one != (there.input_format, there.output_format, there.serde) or properties != dict(wanted.serde_properties)
 
 
 def _types(columns: Iterable[Column]) -> dict[str, str]:
@@ -267,31 +268,31 @@ def _require_ours(wanted: HiveTable, there: HiveTable) -> None:
     if not is_hudis or not same_location(wanted.location, there.location):
         kind = "a Hudi table" if is_hudis else "no Hudi table"
         raise UserError(
-            f"the metastore has a table {name}, {kind} at {there.location or '(nowhere)'}, which is not that at "
+            f"the metastore's table {name} is {kind} at {there.location or '(no location)'}, not the table at "
             f"{wanted.location}: set hoodie.datasource.hive_sync.table or .database to another name; nothing was "
             "changed",
             table=name,
             location=there.location,
         )
     if [c.name for c in wanted.partition_columns] != [c.name for c in there.partition_columns]:
-        told = ", ".join(column.name for column in there.partition_columns) or "nothing"
+        theirs = ", ".join(column.name for column in there.partition_columns) or "nothing"
         ours = ", ".join(column.name for column in wanted.partition_columns) or "nothing"
         raise UserError(
-            f"the metastore's table {name} is partitioned by {told}, the table by {ours}, which no metastore can "
-            "change: drop it there (its files stay) and sync again; nothing was changed",
+            f"the metastore's table {name} is partitioned by {theirs}, but the table by {ours}, and a metastore cannot "
+            "change that: drop the metastore's table (files are kept) and sync again; nothing was changed",
             table=name,
         )
 
 
 def _merged(wanted: HiveTable, there: HiveTable) -> tuple[HiveTable, tuple[str, ...]]:
-    """Return the table as it will be, what others wrote of it kept, and what of it changes."""
+    """Return the future state of a table, which keeps parameters of other programs, and the names of its changes."""
     before, after = _types(there.columns), _types(wanted.columns)
     for name in before.keys() & after.keys():
         if not is_widening(before[name], after[name]):
             raise UserError(
                 f"column {name!r} of {there.database}.{there.name} is {before[name]} in the metastore and "
-                f"{after[name]} in the table, which no metastore lets it become: drop the table there (its files "
-                "stay) and sync again; nothing was changed",
+                f"{after[name]} in the table, and a metastore refuses this change: drop the metastore's table (files "
+                "are kept) and sync again; nothing was changed",
                 column=name,
             )
     comments = {column.name: column.comment for column in there.columns}

@@ -1,4 +1,4 @@
-"""The versions that are to be published: written down, and their files pinned by manifests."""
+"""Record the versions to publish, and pin their files by manifests."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from lakehouse.platform.publish.job import PublishJob, versions_of
 from lakehouse.platform.publish.publication_plan import PlannedPartition, PublishPlan
 
 _CLEANED = (
-    "a clean removed files of its version before it was published; publish it with --newest, or withdraw it, and keep "
-    "more versions (hoodie.clean.*)"
+    "a clean removed files of its version before it was published; publish it with --newest or withdraw it, and "
+    "retain more versions (hoodie.clean.*)"
 )
 
 
 def begin(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> Publication:
-    """Write down what is to be published, and which manifests pin it."""
+    """Record the planned partitions as being published, with the manifests that will pin them."""
 
-    def told(publication: Publication) -> Publication:
+    def change(publication: Publication) -> Publication:
         for planned in plan.publish:
             before = publication.partitions.get(planned.name)
             if before is None or before.stage in (Stage.PUBLISHED, Stage.ARCHIVED, Stage.WITHDRAWN, Stage.LOST):
                 publication = publication.put(planned.name, _begun(job, planned, before))
         return replace(publication, span=_kept_span(loaded, plan, publication, force=bool(plan.publish)))
 
-    return change_publication(loaded.env, job.target, told)
+    return change_publication(loaded.env, job.target, change)
 
 
 def store_event_span(job: PublishJob, loaded: LoadedTable, plan: PublishPlan) -> None:
-    """Store the range of events that the plan found, if commits of it may be archived; else write nothing."""
+    """Store the event range of a plan if commits in it may be archived; otherwise write nothing."""
 
-    def told(publication: Publication) -> Publication:
+    def change(publication: Publication) -> Publication:
         return replace(publication, span=_kept_span(loaded, plan, publication, force=False))
 
-    change_publication(loaded.env, job.target, told)
+    change_publication(loaded.env, job.target, change)
 
 
 def _kept_span(loaded: LoadedTable, plan: PublishPlan, publication: Publication, *, force: bool) -> EventSpan:
-    """Return the span to store: a newer one only where the stored one ends before the timeline begins, or by `force`.
+    """Return the event range to store: the plan's, if the stored one ends before the timeline begins or by `force`.
 
-    So runs that find nothing to do write the state once per archive, not once per commit.
+    Runs without work therefore write the state once per archive, not once per commit.
     """
     stored, oldest = publication.span, min((i.completion for i in loaded.timeline.writes()), default="")
     if plan.span.up_to <= stored.up_to or not (force or stored.up_to < oldest):
@@ -73,14 +73,14 @@ def _begun(job: PublishJob, planned: PlannedPartition, before: PublishedPartitio
 
 
 def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> frozenset[str]:
-    """Write the manifests of what is being published; return the names whose version is gone, and write that down.
+    """Write the manifests of partitions that are being published; record and return those whose version was cleaned.
 
-    What a clean took is lost, unless the next run would choose another version or an earlier one is shown still.
+    Such a partition is lost, unless the next run would choose another version or a previous version is still shown.
     """
     mine = {n: p for n, p in publication.partitions.items() if p.stage is Stage.PUBLISHING and p.manifest}
     if not mine:
         return frozenset()
-    # Files of the state as it is loaded here: what a clean takes afterwards is looked up under the lock.
+    # Cleans after this reload are found under the lock by `taken_since`.
     loaded = loaded.reload()
     slices = slices_of_versions(loaded, mine.values(), skips=job.policies.write.skips_damage)
     chosen = {name: slices[p.version.completion, p.paths] for name, p in mine.items()}
@@ -91,7 +91,7 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
     gone |= unavailable_files(loaded, job.policies.transaction, loaded.timeline, files, versions)
     lost = {name for name in gone if _is_lost(job, loaded.reload(), mine[name])}
 
-    def told(now: Publication) -> Publication:
+    def change(now: Publication) -> Publication:
         for name, partition in mine.items():
             if now.partitions.get(name) != partition:
                 continue
@@ -107,12 +107,12 @@ def pin(job: PublishJob, loaded: LoadedTable, publication: Publication) -> froze
             now = now.put(name, replace(partition, files=len(files[name]), size_bytes=size, needs_copy=logs))
         return now
 
-    change_publication(loaded.env, job.target, told)
+    change_publication(loaded.env, job.target, change)
     return frozenset(gone)
 
 
 def _is_lost(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition) -> bool:
-    """Return whether the next run would choose the same version again, whose files are gone."""
+    """Return whether the next run would choose the same version again, although its files were cleaned."""
     if partition.paths is not None or partition.event_time_ms is None:
         return False
     if watermark(loaded, job.policies.event_time).value is None:
@@ -123,10 +123,10 @@ def _is_lost(job: PublishJob, loaded: LoadedTable, partition: PublishedPartition
 def slices_of_versions(
     loaded: LoadedTable, partitions: Iterable[PublishedPartition], *, skips: bool
 ) -> dict[tuple[str, tuple[str, ...] | None], tuple[FileSlice, ...] | None]:
-    """Return the slices of versions, by completion and paths, None where a clean took some; one listing for all.
+    """Return the file slices of versions by completion time and paths, with one listing; None if a clean took some.
 
-    Raises CorruptTableError if a file of a version is lost or damaged: older rows would be published and pinned. With
-    `skips` that is logged.
+    Raises CorruptTableError if a file of a version is missing or damaged, because older rows would be published and
+    pinned. With `skips` the damage is only logged.
     """
     wanted = {(p.version.completion, p.paths) for p in partitions}
     paths = {path for _, paths in wanted for path in paths or ()}

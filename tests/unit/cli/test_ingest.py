@@ -95,4 +95,4 @@ def test_a_sync_without_metastore_is_said_before_anything_is_ingested(
     monkeypatch.delenv("LAKEHOUSE_METASTORE", raising=False)
     spec.write_text(spec.read_text() + SYNCED)
     assert main(["ingest", "run", "--table", str(spec)]) == 64
-    assert "no metastore is named" in capsys.readouterr().err
+    assert "no metastore is configured" in capsys.readouterr().err

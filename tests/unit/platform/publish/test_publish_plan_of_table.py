@@ -1,4 +1,4 @@
-"""Partitions stay due until they are published: commits that were archived, versions that were cleaned, old periods."""
+"""Publication plans of tables: archived commits, cleaned versions and old periods."""
 
 from __future__ import annotations
 
@@ -73,38 +73,40 @@ def test_late_event_in_archived_commit_is_in_the_version_of_its_day() -> None:
     assert shown(job) == {"dt=2025-03-01": rows_at(1) | {"a": 2, "d02": 2, "late": 7}}
 
 
-def test_stored_range_of_events_spares_reading_archived_commits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_event_range_avoids_reading_archived_commits_again(monkeypatch: pytest.MonkeyPatch) -> None:
     job = daily_job(DAYS + 1)
     archive(job)
     run(job)
     assert read_publications(job.table.refresh().env)["sales.orders"].span.first_ms == 1_740_823_200_000
     store = job.table.refresh().store
-    asked: list[str] = []
+    read: list[str] = []
     original = type(store).archived_commits
 
     def counted(self: object, instants: list[object], containing: str = "") -> object:
-        asked.extend(instant.requested for instant in instants)  # type: ignore[attr-defined]
+        read.extend(instant.requested for instant in instants)  # type: ignore[attr-defined]
         return original(store, instants, containing)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(store), "archived_commits", counted)
     assert due(job).publish == ()
-    assert asked == [], "nothing is due, and the range of the events is stored"
+    assert read == [], "nothing is due, and the event range is stored"
     daily_job(6, DAYS + 2, job)
     archive(job)
-    asked.clear()
+    read.clear()
     written = {i.requested for i in job.table.archived().by_completion()[-8:]}
     assert [p.name for p in due(job).publish] == names(range(DAYS + 1, DAYS + 7))
-    assert asked and set(asked) <= written, "of the archive only what came since, and what the due days need"
+    assert read and set(read) <= written, "reads only newly archived commits and those that due days need"
 
 
-def test_lost_days_are_named_once_as_failure_and_then_reported_by_each_run() -> None:
+def test_lost_days_fail_one_run_and_are_reported_by_later_runs() -> None:
     job = daily_job(5)
     job.table.services.clean.run(force=True)
     archive(job)
-    with pytest.raises(UserError, match=r"dt=2025-03-01, dt=2025-03-02, .* was cleaned or undone before") as failed:
+    with pytest.raises(
+        UserError, match=r"dt=2025-03-01, dt=2025-03-02, .* was cleaned or rolled back before"
+    ) as failed:
         run(job)
     assert failed.value.facts["taken"] == names(range(1, 4))
-    assert list(shown(job)) == names(range(4, 5)), "what can be built appears all the same"
+    assert list(shown(job)) == names(range(4, 5)), "the other days are published"
     report = run(job)
     assert (list(report.lost), report.published) == (names(range(1, 4)), ())
     states = {row.partition: row.state for row in status(job)}
@@ -128,11 +130,11 @@ def test_lost_partition_keeps_its_state_through_the_stored_publication() -> None
     assert (stored.stage, stored.manifest, stored.is_shown) == (Stage.LOST, "", False)
 
 
-def test_days_older_than_max_age_are_expired_and_counted_unless_asked_for() -> None:
+def test_days_older_than_max_age_are_expired_and_counted_unless_requested() -> None:
     job = make_job({"max_age": "101d"}, options=OPTIONS | EAGERLY)
     daily_job(8, 1, job)
     archive(job)
-    assert job.table.refresh().env.clock.now_ms() // 86_400_000 == 20_254, "it is 2025-06-15"
+    assert job.table.refresh().env.clock.now_ms() // 86_400_000 == 20_254, "the clock shows 2025-06-15"
     report = run(job)
     assert list(report.published) == names(range(6, 8))
     assert report.expired == 5
@@ -141,7 +143,7 @@ def test_days_older_than_max_age_are_expired_and_counted_unless_asked_for() -> N
     assert shown(job)["dt=2025-03-01"] == rows_at(1)
 
 
-def test_event_time_that_makes_too_many_periods_is_refused_with_the_way_out() -> None:
+def test_plan_with_too_many_periods_is_refused_with_advice() -> None:
     job = make_job({"granularity": "hour"})
     job.table.upsert(rows_of(("a", "1970-01-02T00:00:00", 1), ("b", "2025-03-01T00:00:00", 1)))
     with pytest.raises(UserError, match=r"more than 100000 periods .* set services\.publish\.since"):
@@ -149,8 +151,8 @@ def test_event_time_that_makes_too_many_periods_is_refused_with_the_way_out() ->
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_versions_found_backwards_are_those_of_the_definition(seed: int) -> None:
-    """Commits in any order of event time, with and without times, archived or not: both searches agree."""
+def test_event_versions_equal_their_definition(seed: int) -> None:
+    """Both searches agree for commits in any order of event time, with and without times, archived or not."""
     draw = Random(seed)
     table = make_job(options=OPTIONS | EAGERLY).table
     table.upsert(rows_of(("k0", "2025-03-05T10:00:00", 1)))

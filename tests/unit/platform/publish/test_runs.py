@@ -1,4 +1,4 @@
-"""Publication end to end on a metastore in memory: what appears, when, at which version, and what stays."""
+"""Publication runs on an in-memory metastore: readiness, versions, copies, withdrawal, crashes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEXT_DAY = rows_of(("a", "2025-03-02T01:00:00", 3), ("c", "2025-03-02T01:00:00",
 DAY_ONE = {"dt=2025-03-01": {"a": 2, "b": 1}}
 
 
-def test_a_day_appears_when_the_watermark_has_passed_it_as_it_was_at_its_end() -> None:
+def test_day_is_published_at_its_end_version_after_the_watermark_passed() -> None:
     job = make_job()
     job.table.upsert(FIRST)
     job.table.upsert(LATER)
@@ -46,7 +46,7 @@ def test_a_day_appears_when_the_watermark_has_passed_it_as_it_was_at_its_end() -
     assert run(job) == PublishReport(waiting=1), "a second run finds nothing to do"
 
 
-def test_what_is_published_stays_as_it_is_until_it_is_asked_for_again() -> None:
+def test_published_partition_is_unchanged_until_a_forced_request() -> None:
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
@@ -59,17 +59,17 @@ def test_what_is_published_stays_as_it_is_until_it_is_asked_for_again() -> None:
     assert shown(job)["dt=2025-03-01"]["late"] == 9
 
 
-def test_lateness_holds_a_day_back() -> None:
+def test_lateness_delays_a_day() -> None:
     job = make_job(options={**OPTIONS, "lakehouse.event_time.lateness": "2h"})
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
-    assert run(job).published == (), "01:00 less two hours is before midnight"
+    assert run(job).published == (), "01:00 minus two hours is before midnight"
     job.table.upsert(rows_of(("late", "2025-03-01T22:00:00", 5), ("c", "2025-03-02T02:00:00", 2)))
     assert run(job).published == ("dt=2025-03-01",)
     assert shown(job)["dt=2025-03-01"]["late"] == 5
 
 
-def test_a_signal_publishes_the_newest_version_and_another_one_publishes_again() -> None:
+def test_signal_publishes_the_newest_version_and_a_second_signal_again() -> None:
     job = make_job({"ready": ["signal"]})
     job.table.upsert(FIRST)
     assert run(job).published == ()
@@ -84,17 +84,17 @@ def test_a_signal_publishes_the_newest_version_and_another_one_publishes_again()
     assert shown(job) == DAY_ONE
 
 
-def test_the_end_of_a_data_interval_publishes_its_days_and_no_others() -> None:
+def test_ended_data_interval_publishes_only_its_days() -> None:
     job = make_job({"ready": "interval"})
     job.table.upsert(FIRST)
     job.table.upsert(NEXT_DAY)
     assert run(job).published == ()
-    asked = PublishRequest(interval_ms=(1_740_787_200_000, 1_740_873_600_000), ended=True)
-    assert run(job, asked).published == ("dt=2025-03-01",)
+    request = PublishRequest(interval_ms=(1_740_787_200_000, 1_740_873_600_000), ended=True)
+    assert run(job, request).published == ("dt=2025-03-01",)
     assert list(shown(job)) == ["dt=2025-03-01"]
 
 
-def test_partitions_of_the_table_are_shown_as_they_are() -> None:
+def test_publication_of_table_partitions_shows_their_rows() -> None:
     job = make_job({"partitions": "table"}, partition_by=["day"])
     job.table.upsert(FIRST)
     job.table.upsert(NEXT_DAY)
@@ -102,11 +102,11 @@ def test_partitions_of_the_table_are_shown_as_they_are() -> None:
     assert shown(job) == {"day=2025-03-01": {"a": 1, "b": 1}}
     table = job.metastore.table("sales", "orders")
     assert table is not None
-    assert [c.name for c in table.columns] == ["id", "at", "v"], "the partition column is none of the others"
+    assert [c.name for c in table.columns] == ["id", "at", "v"], "the partition column is no data column"
     assert [c.name for c in table.partition_columns] == ["day"]
 
 
-def test_old_pointers_become_files_of_their_own_and_let_go_of_their_version() -> None:
+def test_old_pointers_are_copied_and_release_their_version() -> None:
     job = make_job({"archive_after": "1h", "retain": "10m", "success_file": True})
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
@@ -114,7 +114,7 @@ def test_old_pointers_become_files_of_their_own_and_let_go_of_their_version() ->
     assert due(job).archive == ()
     clock = job.table.refresh().env.clock
     clock.sleep(3601)
-    assert run(job).archived == (), "copying is left to a run with an engine"
+    assert run(job).archived == (), "only a run with an engine copies"
     assert run(job, engine=LocalEngine()).archived == ("dt=2025-03-01",)
     assert shown(job) == DAY_ONE
     (partition,) = job.metastore.partitions("sales", "orders", ["dt=2025-03-01"])
@@ -122,7 +122,7 @@ def test_old_pointers_become_files_of_their_own_and_let_go_of_their_version() ->
     names = {file.name for file in job.place.list("")}
     assert names == {"part-00000-00000.parquet", "_SUCCESS"}
     publication = read_publications(job.table.refresh().env)["sales.orders"]
-    assert len(publication.manifests) == 1, "who reads the pointer may go on"
+    assert len(publication.manifests) == 1, "readers of the pointer may continue"
     clock.sleep(601)
     run(job)
     assert not read_publications(job.table.refresh().env)["sales.orders"].manifests
@@ -130,19 +130,19 @@ def test_old_pointers_become_files_of_their_own_and_let_go_of_their_version() ->
     assert shown(job) == DAY_ONE
 
 
-def test_logs_are_merged_into_files_of_the_partition_at_once() -> None:
+def test_version_with_log_files_is_published_as_a_copy() -> None:
     options = {**OPTIONS, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"}
     job = make_job(table_type="MERGE_ON_READ", options=options)
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
     report = run(job)
     assert report.published == ()
-    assert shown(job) == {}, "a pointer would show base files alone"
+    assert shown(job) == {}, "a pointer would show base files only"
     assert run(job, engine=LocalEngine()).archived == ("dt=2025-03-01",)
     assert shown(job) == DAY_ONE
 
 
-def test_withdrawing_takes_a_partition_away_until_it_is_asked_for() -> None:
+def test_withdrawn_partition_returns_only_on_request() -> None:
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
@@ -154,7 +154,7 @@ def test_withdrawing_takes_a_partition_away_until_it_is_asked_for() -> None:
     assert shown(job) == DAY_ONE
 
 
-def test_what_others_change_in_the_metastore_is_put_right() -> None:
+def test_run_restores_partitions_that_others_changed_in_the_metastore() -> None:
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
@@ -174,36 +174,36 @@ def test_what_others_change_in_the_metastore_is_put_right() -> None:
     assert run(job).repaired == ("dt=2025-03-01",)
     assert shown(job) == DAY_ONE
     (found,) = job.metastore.partitions("sales", "orders", ["dt=2025-03-01"])
-    assert found.parameters["a"] == "b", "what others say of it besides is kept"
+    assert found.parameters["a"] == "b", "other parameters are kept"
     row = status(job)[0]
     assert (row.is_visible, row.visible_version) == (True, found.parameters["lakehouse.instant"])
 
 
-def test_a_partition_that_somebody_else_added_first_becomes_ours_when_it_is_ready() -> None:
+def test_foreign_partition_is_replaced_when_it_is_ready() -> None:
     job = make_job()
     job.table.upsert(FIRST)
     loaded = job.table.refresh()
     table = hive_table(job, loaded, job.table.schema)
     job.metastore.create_database("sales")
     job.metastore.create_table(table)
-    stranger = HivePartition(
+    foreign = HivePartition(
         values=("2025-03-01",), location="memory://elsewhere/y", format=table.format, columns=table.columns
     )
-    job.metastore.add_partitions("sales", "orders", [stranger])
+    job.metastore.add_partitions("sales", "orders", [foreign])
     job.table.upsert(LATER)
     job.table.upsert(NEXT_DAY)
     assert run(job).published == ("dt=2025-03-01",)
     assert shown(job) == DAY_ONE
 
 
-def test_a_table_of_somebody_else_is_left_alone() -> None:
+def test_table_of_another_program_is_not_changed() -> None:
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
     theirs = hive_table(job, job.table.refresh(), job.table.schema)
     job.metastore.create_database("sales")
     job.metastore.create_table(type(theirs)(**{**_fields(theirs), "parameters": {}}))
-    with pytest.raises(UserError, match=r"sales\.orders is there already and is not of lakehouse"):
+    with pytest.raises(UserError, match=r"sales\.orders exists and is not of lakehouse"):
         run(job)
     assert job.metastore.partition_names("sales", "orders") == ()
 
@@ -213,23 +213,23 @@ def _fields(value: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [(["2025-3-1"], "names no day"), (["dt=soon"], "names no day"), (["hour=2025-03-01"], "names no day")],
 )
-def test_names_that_are_none_are_refused(names: list[str], told: str) -> None:
+def test_signal_for_an_invalid_partition_name_is_refused(names: list[str], message: str) -> None:
     job = make_job({"ready": ["signal"]})
     job.table.upsert(FIRST)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         signal(job, names)
 
 
-def test_a_signal_that_nobody_waits_for_is_refused() -> None:
+def test_signal_is_refused_if_the_publication_does_not_use_signals() -> None:
     job = make_job()
     with pytest.raises(UserError, match="a signal changes nothing"):
         signal(job, ["2025-03-01"])
 
 
-def test_a_version_that_was_cleaned_before_it_was_published_is_refused_with_the_way_out() -> None:
+def test_cleaned_version_is_refused_with_advice_to_publish_the_newest() -> None:
     job = make_job(options={**OPTIONS, "hoodie.clean.commits.retained": "1"})
     for rows in (
         FIRST,
@@ -240,14 +240,14 @@ def test_a_version_that_was_cleaned_before_it_was_published_is_refused_with_the_
     ):
         job.table.upsert(rows)
     job.table.services.clean.run(force=True)
-    with pytest.raises(UserError, match="cleaned or undone before it was published; publish with --newest"):
+    with pytest.raises(UserError, match="cleaned or rolled back before it was published; publish with --newest"):
         run(job)
     assert shown(job) == {}
     assert run(job, PublishRequest(newest=True)).published == ("dt=2025-03-01",)
     assert shown(job)["dt=2025-03-01"]["a"] == 5
 
 
-def test_a_version_whose_newest_file_is_lost_is_not_published_in_an_older_state() -> None:
+def test_version_with_a_missing_file_is_not_published_from_older_rows() -> None:
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
@@ -263,7 +263,7 @@ def test_a_version_whose_newest_file_is_lost_is_not_published_in_an_older_state(
     assert shown(job) == DAY_ONE
 
 
-def test_a_clean_keeps_what_is_published_and_takes_it_when_it_is_withdrawn() -> None:
+def test_clean_keeps_published_versions_and_removes_withdrawn_ones() -> None:
     job = make_job({"retain": "0s"}, options={**OPTIONS, "hoodie.clean.commits.retained": "1"})
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
@@ -285,8 +285,8 @@ def test_a_clean_keeps_what_is_published_and_takes_it_when_it_is_withdrawn() -> 
 
 @pytest.mark.parametrize("mode", [FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER])
 @pytest.mark.parametrize("which", ["table", "place", "metastore"])
-def test_a_crash_at_any_step_is_ended_right_by_the_next_run(which: str, mode: FaultMode) -> None:
-    """Publish, archive and sweep, each dying at each step; readers never see half of anything."""
+def test_next_run_recovers_from_a_crash_at_any_step(which: str, mode: FaultMode) -> None:
+    """Publish, archive and delete retired files with a crash at each step; readers never see a partial change."""
     step, crashes = 0, 0
     while True:
         step += 1
@@ -310,7 +310,7 @@ def test_a_crash_at_any_step_is_ended_right_by_the_next_run(which: str, mode: Fa
         assert not publication.retired
         files = sorted(file.name for file in job.place.list(""))
         assert files == ["_SUCCESS", "part-00000-00000.parquet"], f"{which} step {step} left {files}"
-    assert crashes >= 3, "it was tried"
+    assert crashes >= 3, "crashes happened"
 
 
 def _all(job: PublishJob) -> None:
@@ -334,7 +334,7 @@ def _with_fault(job: PublishJob, which: str, mode: FaultMode, step: int) -> Publ
 
     def hook(verb: str, number: int) -> None:
         if number == step:
-            raise RetryableError(f"{verb}: the metastore is gone")
+            raise RetryableError(f"{verb}: the metastore does not answer")
 
     metastore = job.metastore
     assert isinstance(metastore, MemoryMetastore)
@@ -347,7 +347,7 @@ def _with_fault(job: PublishJob, which: str, mode: FaultMode, step: int) -> Publ
     return job
 
 
-def test_what_is_published_cannot_be_undone_before_it_is_withdrawn() -> None:
+def test_published_version_cannot_be_rolled_back_before_withdrawal() -> None:
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
@@ -369,7 +369,7 @@ def test_what_is_published_cannot_be_undone_before_it_is_withdrawn() -> None:
     assert job.table.timeline.writes().by_completion()[-1] == second
 
 
-def test_a_version_that_was_undone_before_it_was_pinned_is_not_published() -> None:
+def test_version_that_was_rolled_back_before_it_was_pinned_is_not_published() -> None:
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
@@ -383,7 +383,7 @@ def test_a_version_that_was_undone_before_it_was_pinned_is_not_published() -> No
     assert "dt=2025-03-02" not in shown(job)
 
 
-def test_a_late_run_that_shows_what_was_withdrawn_is_put_right() -> None:
+def test_next_run_drops_a_withdrawn_partition_that_a_stale_run_published() -> None:
     job = make_job()
     for rows in (FIRST, LATER, NEXT_DAY):
         job.table.upsert(rows)
@@ -395,7 +395,7 @@ def test_a_late_run_that_shows_what_was_withdrawn_is_put_right() -> None:
     assert shown(job) == {}
 
 
-def test_a_heeded_signal_is_forgotten() -> None:
+def test_signal_is_removed_after_publication() -> None:
     job = make_job({"ready": ["signal"]})
     job.table.upsert(FIRST)
     signal(job, ["2025-03-01"])
@@ -403,12 +403,12 @@ def test_a_heeded_signal_is_forgotten() -> None:
     assert read_publications(job.table.refresh().env)["sales.orders"].signals == {}
 
 
-def test_a_signal_for_what_is_no_partition_of_the_table_is_refused() -> None:
+def test_signal_with_another_partition_column_is_refused() -> None:
     job = make_job({"partitions": "table", "ready": "signal"}, partition_by=["day"])
     job.table.upsert(FIRST)
     with pytest.raises(UserError, match=r"'date=2025-03-01' names no partition of sales\.orders; write one like day="):
         signal(job, ["date=2025-03-01"])
-    assert signal(job, ["day=2025-03-09"]) == ("day=2025-03-09",), "it may come"
+    assert signal(job, ["day=2025-03-09"]) == ("day=2025-03-09",), "a partition may be signalled before it exists"
     assert run(job).published == ()
     job.table.upsert(rows_of(("n", "2025-03-09T01:00:00", 1)))
     assert run(job).published == ("day=2025-03-09",)

@@ -1,4 +1,4 @@
-"""What a metastore is told of a table: declared as Hudi's sync does, complete after the next run whatever happened."""
+"""Metastore sync: declarations as in Hudi's sync, refusals, and recovery after failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(*regions: str, **more: Any) -> pa.Table:
 
 
 def make(place: Path, *, options: dict[str, str] | None = None, **declared: Any) -> Table:
-    """Return an empty table, partitioned by region unless told otherwise."""
+    """Return an empty table, partitioned by region by default."""
     settings = {"hoodie.datasource.write.hive_style_partitioning": "true", **OPTIONS, **(options or {})}
     declared = {"partition_by": ["Region"], **declared}
     return Table.create(str(place / "trips"), name="trips", record_key=["id"], options=settings, **declared)
@@ -43,7 +43,7 @@ def names(metastore: MemoryMetastore, table: str = "trips") -> tuple[str, ...]:
     return metastore.partition_names(DB, table)
 
 
-def told(metastore: MemoryMetastore, table: str = "trips") -> HiveTable:
+def synced(metastore: MemoryMetastore, table: str = "trips") -> HiveTable:
     found = metastore.table(DB, table)
     assert found is not None
     return found
@@ -54,13 +54,13 @@ def metastore() -> MemoryMetastore:
     return MemoryMetastore(page=2)
 
 
-def test_a_first_sync_declares_table_and_partitions(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_first_sync_declares_table_and_partitions(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path)
     table.insert(rows("eu", "us"))
     report = sync(table, metastore)
     (done,) = report.tables
     assert (done.table, done.created, done.added) == ("sales.trips", True, 2)
-    found = told(metastore)
+    found = synced(metastore)
     assert [c.name for c in found.columns[-3:]] == ["_hoodie_file_name", "id", "fare"]
     assert found.partition_columns == (Column(name="region", type="string"),)
     assert names(metastore) == ("region=eu", "region=us")
@@ -71,7 +71,7 @@ def test_a_first_sync_declares_table_and_partitions(tmp_path: Path, metastore: M
     assert found.parameters[LAST_COMPLETION] == newest.completion
 
 
-def test_sizes_are_told_so_that_the_metastore_lists_nothing(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_sync_stores_sizes_so_that_the_metastore_lists_no_files(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path)
     table.insert(rows("eu"))
     sync(table, metastore)
@@ -80,18 +80,23 @@ def test_sizes_are_told_so_that_the_metastore_lists_nothing(tmp_path: Path, meta
     assert eu.parameters == {"numFiles": "1", "totalSize": str(file.stat().st_size)}
 
 
-def test_spark_finds_the_columns_partition_columns_last(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_spark_schema_has_partition_columns_last(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path)
     table.insert(rows("eu", **{f"wide_column_{n}": 1 for n in range(60)}))
     sync(table, metastore)
-    said = told(metastore).parameters
-    pieces = [said[f"spark.sql.sources.schema.part.{n}"] for n in range(int(said["spark.sql.sources.schema.numParts"]))]
+    parameters = synced(metastore).parameters
+    pieces = [
+        parameters[f"spark.sql.sources.schema.part.{n}"]
+        for n in range(int(parameters["spark.sql.sources.schema.numParts"]))
+    ]
     assert len(pieces) > 1 and max(map(len, pieces)) == 4000
     fields = json.loads("".join(pieces))["fields"]
-    assert fields[5]["name"] == "id" and fields[-1]["name"] == said["spark.sql.sources.schema.partCol.0"] == "Region"
+    assert (
+        fields[5]["name"] == "id" and fields[-1]["name"] == parameters["spark.sql.sources.schema.partCol.0"] == "Region"
+    )
 
 
-def test_a_second_sync_changes_nothing(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_second_sync_changes_nothing(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path)
     table.insert(rows("eu", "us"))
     sync(table, metastore)
@@ -101,7 +106,7 @@ def test_a_second_sync_changes_nothing(tmp_path: Path, metastore: MemoryMetastor
     assert set(metastore.requests[before:]) == {"table", "partition_names", "partitions"}
 
 
-def test_partitions_follow_the_table(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_sync_adds_and_drops_partitions_as_in_the_table(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path)
     table.insert(rows("eu", "us"))
     sync(table, metastore)
@@ -121,62 +126,64 @@ def test_partitions_follow_the_table(tmp_path: Path, metastore: MemoryMetastore)
         ("RT", "true", {"trips": False}),
     ],
 )
-def test_merge_on_read_is_shown_by_strategy(
+def test_merge_on_read_tables_follow_the_strategy(
     tmp_path: Path, metastore: MemoryMetastore, strategy: str, own_name: str, shown: dict[str, bool]
 ) -> None:
-    told_so = {
+    strategy_options = {
         "hoodie.datasource.hive_sync.table.strategy": strategy,
         "hoodie.meta.sync.sync_snapshot_with_table_name": own_name,
     }
     make(tmp_path, table_type="MERGE_ON_READ").insert(rows("eu"))
-    table = Table.open(str(tmp_path / "trips"), options={**OPTIONS, **told_so})
+    table = Table.open(str(tmp_path / "trips"), options={**OPTIONS, **strategy_options})
     assert {t.table.removeprefix("sales.") for t in sync(table, metastore).tables} == set(shown)
     for name, base_only in shown.items():
-        format = told(metastore, name).format
+        format = synced(metastore, name).format
         assert format.input_format.endswith("RealtimeInputFormat") is not base_only
         assert format.serde_properties["hoodie.query.as.ro.table"] == str(base_only).lower()
         assert names(metastore, name) == ("region=eu",)
 
 
-def test_a_table_without_partitions(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_sync_of_a_table_without_partitions(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path, partition_by=[])
     table.insert(rows("eu"))
     sync(table, metastore)
-    assert told(metastore).partition_columns == () and plan(table, metastore).is_empty
+    assert synced(metastore).partition_columns == () and plan(table, metastore).is_empty
 
 
-def test_new_columns_and_wider_types_reach_table_and_partitions(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_new_columns_and_wider_types_are_synced_to_table_and_partitions(
+    tmp_path: Path, metastore: MemoryMetastore
+) -> None:
     table = make(tmp_path)
     table.insert(rows("eu"))
     sync(table, metastore)
     table.upsert(rows("eu", tip=2.5).set_column(2, "fare", pa.array([2**40])))
     (done,) = sync(table, metastore).tables
     assert done.changes == ("columns", "properties")
-    kinds = {c.name: c.type for c in told(metastore).columns}
+    kinds = {c.name: c.type for c in synced(metastore).columns}
     assert (kinds["fare"], kinds["tip"]) == ("bigint", "double")
     (partition,) = metastore.partitions(DB, "trips", ["region=eu"])
     assert {c.name: c.type for c in partition.columns} == kinds
     assert plan(table, metastore).is_empty
 
 
-def test_a_comment_made_there_stays(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_sync_keeps_comments_and_parameters_of_the_metastore(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path)
     table.insert(rows("eu"))
     sync(table, metastore)
-    found = told(metastore)
+    found = synced(metastore)
     commented = tuple(replace(c, comment="in cents") if c.name == "fare" else c for c in found.columns)
     metastore.alter_table(replace(found, columns=commented, parameters={**found.parameters, "team": "a"}))
     table.upsert(rows("eu", tip=2.5))
     sync(table, metastore)
-    assert {c.name: c.comment for c in told(metastore).columns}["fare"] == "in cents"
-    assert told(metastore).parameters["team"] == "a"
+    assert {c.name: c.comment for c in synced(metastore).columns}["fare"] == "in cents"
+    assert synced(metastore).parameters["team"] == "a"
 
 
-def test_a_narrower_column_is_refused_by_name(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_column_that_would_become_narrower_is_refused(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path)
     table.insert(rows("eu"))
     sync(table, metastore)
-    found = told(metastore)
+    found = synced(metastore)
     other = tuple(replace(c, type="timestamp") if c.name == "fare" else c for c in found.columns)
     metastore.alter_table(replace(found, columns=other))
     with pytest.raises(UserError, match=r"'fare' of sales\.trips is timestamp in the metastore and int in the table"):
@@ -184,9 +191,7 @@ def test_a_narrower_column_is_refused_by_name(tmp_path: Path, metastore: MemoryM
 
 
 @pytest.mark.parametrize("kind", ["elsewhere", "no hudi", "other partitions"])
-def test_a_table_of_the_name_that_is_another_is_left_alone(
-    tmp_path: Path, metastore: MemoryMetastore, kind: str
-) -> None:
+def test_other_table_of_the_same_name_is_not_changed(tmp_path: Path, metastore: MemoryMetastore, kind: str) -> None:
     table = make(tmp_path, table_type="MERGE_ON_READ")
     table.insert(rows("eu"))
     metastore.create_database(DB)
@@ -200,14 +205,14 @@ def test_a_table_of_the_name_that_is_another_is_left_alone(
         format=PLAIN if kind == "no hudi" else hudi,
     )
     metastore.create_table(other)
-    kept = told(metastore)
+    kept = synced(metastore)
     with pytest.raises(UserError, match=r"sales\.trips"):
         sync(table, metastore)
-    assert told(metastore) == kept
+    assert synced(metastore) == kept
     assert metastore.table(DB, "trips_ro") is None
 
 
-def test_partitions_that_somebody_else_made_are_put_right(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_sync_restores_partitions_that_another_program_changed(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path)
     table.insert(rows("eu", "us"))
     sync(table, metastore)
@@ -225,7 +230,7 @@ def test_partitions_that_somebody_else_made_are_put_right(tmp_path: Path, metast
 VALUES = ("a=b/c", "x%y:z", "ü ö", "2025-03-01 00:00", "#'\"{}[]^?*\\")
 
 
-def test_reserved_characters_are_the_values_they_were(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_reserved_characters_in_paths_are_unescaped_values(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path, options={"hoodie.datasource.write.partitionpath.urlencode": "true"})
     table.insert(rows(*VALUES))
     sync(table, metastore)
@@ -235,7 +240,7 @@ def test_reserved_characters_are_the_values_they_were(tmp_path: Path, metastore:
     assert plan(table, metastore).is_empty
 
 
-def test_paths_that_are_not_hive_style_are_told_by_their_values(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_paths_without_hive_style_are_synced_by_value(tmp_path: Path, metastore: MemoryMetastore) -> None:
     settings = {"hoodie.datasource.write.hive_style_partitioning": "false"}
     table = make(tmp_path, options=settings, partition_by=["y", "m", "d"])
     table.insert(rows("eu", y="2025", m="03", d="01"))
@@ -245,7 +250,7 @@ def test_paths_that_are_not_hive_style_are_told_by_their_values(tmp_path: Path, 
     assert partition.location == f"{table.location}/2025/03/01"
 
 
-def test_days_of_levels_are_days_and_what_is_null_is_hives_null(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_day_levels_become_one_value_and_null_becomes_hives_null(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path, options={"hoodie.datasource.write.hive_style_partitioning": "false"})
     regions = pa.array(["2025/03/01", None])
     table.insert(rows("a", "b").set_column(1, "Region", regions))
@@ -257,7 +262,7 @@ def test_days_of_levels_are_days_and_what_is_null_is_hives_null(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_sync_that_dies_at_any_request_is_ended_by_the_next(tmp_path: Path, moment: str) -> None:
+def test_next_sync_recovers_from_a_failure_at_any_request(tmp_path: Path, moment: str) -> None:
     table = make(tmp_path, table_type="MERGE_ON_READ")
     table.insert(rows("eu", "us", "asia"))
     whole = MemoryMetastore(page=2)
@@ -271,11 +276,11 @@ def test_a_sync_that_dies_at_any_request_is_ended_by_the_next(tmp_path: Path, mo
         for name in ("trips", "trips_ro", "trips_rt"):
             there = dying.table(DB, name)
             if there is not None and LAST_COMMIT in there.parameters:
-                assert names(dying, name) == names(whole, name), "the commit is told when the partitions are there"
+                assert names(dying, name) == names(whole, name), "the commit is stored after the partitions"
         setattr(dying, moment, None)
         sync(table, dying)
         for name in ("trips", "trips_ro", "trips_rt"):
-            assert told(dying, name) == told(whole, name)
+            assert synced(dying, name) == synced(whole, name)
             assert names(dying, name) == names(whole, name)
 
 
@@ -287,7 +292,7 @@ def _fails_at(number: int) -> Callable[[str, int], None]:
     return fail
 
 
-def test_who_makes_the_table_at_the_same_time_is_met_by_the_next_run(tmp_path: Path) -> None:
+def test_concurrent_creation_of_the_table_is_retryable(tmp_path: Path) -> None:
     table = make(tmp_path)
     table.insert(rows("eu"))
     metastore, other = MemoryMetastore(), MemoryMetastore()
@@ -296,7 +301,7 @@ def test_who_makes_the_table_at_the_same_time_is_met_by_the_next_run(tmp_path: P
     def rival(verb: str, _: int) -> None:
         if verb == "create_table":
             metastore.before = None
-            metastore.create_table(told(other))
+            metastore.create_table(synced(other))
 
     metastore.before = rival
     with pytest.raises(RetryableError, match="at the same time"):
@@ -305,12 +310,12 @@ def test_who_makes_the_table_at_the_same_time_is_met_by_the_next_run(tmp_path: P
     assert names(metastore) == ("region=eu",)
 
 
-def test_a_table_without_columns_says_so(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_sync_of_a_table_without_columns_is_refused(tmp_path: Path, metastore: MemoryMetastore) -> None:
     with pytest.raises(UserError, match="has no columns yet"):
         sync(make(tmp_path), metastore)
 
 
-def test_force_lists_the_table(tmp_path: Path, metastore: MemoryMetastore) -> None:
+def test_forced_plan_of_a_synced_table_is_empty(tmp_path: Path, metastore: MemoryMetastore) -> None:
     table = make(tmp_path)
     table.insert(rows("eu"))
     sync(table, metastore)
@@ -330,7 +335,7 @@ TYPES = pa.schema(
 )
 
 
-def test_types_are_hives_and_sparks() -> None:
+def test_types_map_to_hive_and_spark() -> None:
     kinds = [column.type for column in hive_columns(TYPES)]
     nested = ["array<string>", "map<string,struct<x:bigint>>"]
     assert kinds == ["bigint", "decimal(10,2)", "date", *nested, "binary", "bigint"]
@@ -341,10 +346,10 @@ def test_types_are_hives_and_sparks() -> None:
     assert fields["by"]["type"]["valueType"]["fields"][0]["name"] == "X"
 
 
-def test_what_hive_cannot_hold_is_named() -> None:
+def test_types_and_names_that_hive_lacks_are_refused() -> None:
     with pytest.raises(UserError, match="'n' has type uint64"):
         hive_columns(pa.schema([pa.field("n", pa.uint64())]))
-    with pytest.raises(UserError, match="Hive knows no case"):
+    with pytest.raises(UserError, match="Hive ignores case"):
         hive_columns(pa.schema([pa.field("n", pa.int64()), pa.field("N", pa.int64())]))
 
 
@@ -360,17 +365,17 @@ def test_what_hive_cannot_hold_is_named() -> None:
         ("bigint", "timestamp", False),
     ],
 )
-def test_columns_become_wider_only(before: str, after: str, may: bool) -> None:
+def test_is_widening_accepts_only_wider_types(before: str, after: str, may: bool) -> None:
     assert is_widening(before, after) is may
 
 
-def test_places_are_the_same_however_they_are_written() -> None:
+def test_same_location_ignores_notation() -> None:
     assert same_location("/a/b/", "file:/a/b") and same_location("file:///a/b", "/a//b")
     assert same_location("s3a://lake/t", "s3://lake/t") and not same_location("s3://lake/t", "s3://lake2/t")
     assert not same_location("/a:/b", "/b")
 
 
-def test_names_are_as_hive_makes_them() -> None:
+def test_partition_names_equal_those_of_hive() -> None:
     assert partition_name(["Day", "h"], ["2025-03-01 07:00", ""]) == (
         "day=2025-03-01 07%3A00/h=__HIVE_DEFAULT_PARTITION__"
     )
