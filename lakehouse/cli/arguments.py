@@ -1,4 +1,4 @@
-"""Arguments that several commands take. The list of processes shows all of them to every user of the host."""
+"""Arguments of several commands. They never contain secrets, because every user of the host can list them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakehouse.spec.secrets import redact_text, refuse_secret_url, refuse_secret
 
 
 def option_pairs(options: Sequence[str]) -> dict[str, str]:
-    """Return what `--option key=value` said; raise UserError for one that says neither, and for one with a secret."""
+    """Parse `--option key=value` arguments; raise UserError for another syntax and for a value with a secret."""
     pairs = dict(option.partition("=")[::2] for option in options)
     wrong = next((option for option in options if "=" not in option), None)
     if wrong is not None:
@@ -19,7 +19,7 @@ def option_pairs(options: Sequence[str]) -> dict[str, str]:
 
 
 def catalog_argument(text: str) -> str:
-    """Return what `--catalog` says, a name or a URL; raise UserError for a URL with a password."""
+    """Return the value of `--catalog`, a name or a URL; raise UserError for a URL with a password."""
     if "://" in text:
         refuse_secret_url(text, "--catalog", "Set LAKEHOUSE_CATALOG_<NAME> to it, and give --catalog <name>.")
     return text

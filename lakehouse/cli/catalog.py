@@ -1,4 +1,4 @@
-"""What a catalog knows: `lakehouse table list | register | update | drop`, `policy ...`, `catalog upgrade`."""
+"""Commands about a catalog: `table list | register | update | drop`, `policy ...` and `catalog upgrade`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,30 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from lakehouse.cli.arguments import catalog_argument
-from lakehouse.cli.output import show
+from lakehouse.cli.output import rows_of, show, show_document
 from lakehouse.cli.specs import author, drift_warnings, specs_command
 from lakehouse.errors import UserError, nearest
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT, catalog_url, upgrade
+from lakehouse.spec.contracts.catalog import (
+    CatalogTable,
+    CatalogTables,
+    DroppedTable,
+    ServicePolicy,
+    TableLocation,
+    TablePolicies,
+)
 from lakehouse.spec.services import SERVICES
 from lakehouse.spec.table import load_spec
 from lakehouse.spec.yaml_section import read_value
 
-#: Verbs of `lakehouse table` that are about names.
+#: Verbs of `lakehouse table` that need a catalog.
 CATALOG_VERBS = ("list", "register", "update", "drop", "sync", "drift", "history")
 _VERBS = {"table": CATALOG_VERBS, "policy": ("set", "remove", "show"), "catalog": ("upgrade",)}
 
 
 def catalog_command(words: Sequence[str]) -> int:
-    """Run one command of this room."""
+    """Run one command about tables, policies or the catalog itself."""
     noun, verb = words[0], words[1] if len(words) > 1 else ""
     if verb not in _VERBS[noun]:
         known = ", ".join(_VERBS[noun])
@@ -47,57 +55,57 @@ def catalog_command(words: Sequence[str]) -> int:
 
 def _list(words: Sequence[str]) -> int:
     parser = _parser("table list")
-    parser.add_argument("--namespace", help="only the tables of this one")
+    parser.add_argument("--namespace", help="only the tables of this namespace")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
         entries = catalog.list_tables(given.namespace)
         drift = drift_warnings(catalog)
-        rows = [
-            {
-                "table": entry.identifier,
-                "type": entry.spec.type,
-                "spec": entry.spec_version,
-                "author": entry.author,
-                "location": entry.location,
-                "drift": drift.get(entry.identifier),
-            }
+        tables = [
+            CatalogTable(
+                table=entry.identifier,
+                type=entry.spec.type,
+                spec_version=entry.spec_version,
+                author=entry.author,
+                location=entry.location,
+                drift=drift.get(entry.identifier),
+            )
             for entry in entries
         ]
-    show(rows, given.output)
+    show_document(CatalogTables(tables=tuple(tables)), given.output, rows=rows_of(tables))
     return 0
 
 
 def _register(words: Sequence[str]) -> int:
     parser = _parser("table register")
     parser.add_argument("table", help="namespace.table")
-    parser.add_argument("location", help="where the Hudi table is")
+    parser.add_argument("location", help="location of the Hudi table")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
         table = catalog.register_table(given.table, given.location, author=author(os.environ))
-    show({"registered": given.table, "location": table.location, "version": table.config.version}, given.output)
+    found = TableLocation(table=given.table, location=table.location, table_version=table.config.version)
+    show_document(found, given.output)
     return 0
 
 
 def _update(words: Sequence[str]) -> int:
     parser = _parser("table update")
-    parser.add_argument("--table", required=True, help="a table spec (YAML): the version that is in force from now on")
+    parser.add_argument("--table", required=True, help="a table spec (YAML): the new version of the catalog")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
         spec = load_spec(Path(given.table).absolute())
         version = catalog.update_spec(spec, author=author(os.environ))
-    show({"table": spec.table, "spec": version}, given.output)
+    show({"table": spec.table, "spec_version": version}, given.output)
     return 0
 
 
 def _drop(words: Sequence[str]) -> int:
     parser = _parser("table drop")
     parser.add_argument("table", help="namespace.table")
-    parser.add_argument("--purge", action="store_true", help="delete its files, too")
+    parser.add_argument("--purge", action="store_true", help="also delete its files")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
-        left = catalog.drop_table(given.table, purge=given.purge)
-    told = {"dropped": given.table, "files": "deleted" if given.purge else "left where they are"}
-    show({**told, "left, for they are not the table's": list(left)} if left else told, given.output)
+        kept = catalog.drop_table(given.table, purge=given.purge)
+    show_document(DroppedTable(table=given.table, files_deleted=given.purge, kept=tuple(kept)), given.output)
     return 0
 
 
@@ -122,22 +130,23 @@ def _remove(words: Sequence[str]) -> int:
 def _show(words: Sequence[str]) -> int:
     parser = _parser("policy show")
     parser.add_argument("table", help="namespace.table")
-    parser.add_argument("--partition", help="as this partition is told")
+    parser.add_argument("--partition", help="settings of this partition")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
-        rows = []
+        policies = []
         for service in SERVICES:
-            told = catalog.settings(given.table, service, partition=given.partition)
-            rows.append(
-                {
-                    "service": service,
-                    "enabled": told.enabled,
-                    "priority": told.priority,
-                    "deadline, s": told.deadline_s,
-                    "options": dict(told.options),
-                }
+            settings = catalog.settings(given.table, service, partition=given.partition)
+            policies.append(
+                ServicePolicy(
+                    service=service,
+                    enabled=settings.enabled,
+                    priority=settings.priority,
+                    deadline_s=settings.deadline_s,
+                    options=dict(settings.options),
+                )
             )
-    show(rows, given.output)
+    found = TablePolicies(table=given.table, policies=tuple(policies))
+    show_document(found, given.output, rows=rows_of(policies))
     return 0
 
 

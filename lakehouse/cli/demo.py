@@ -1,11 +1,11 @@
-"""`lakehouse demo`: generated or own files become a table through Airflow and Spark, then the table is shown.
+"""`lakehouse demo`: ingest generated files or the user's files through Airflow and Spark, and print the table.
 
     demo generate --out DIR [--hours 48] [--orders-per-hour 2000]
     demo run --airflow-venv DIR --home DIR [--data DIR --table spec.yaml]
     demo ui  --airflow-venv DIR --home DIR
 
-`run` uses the real DAG: an Airflow of its own below `--home` (SQLite) runs `ingest.<table>`, which submits the Spark
-job. Nothing outside `--home` is touched, and a second run starts from what the first one left.
+`run` uses the real DAG: a separate Airflow below `--home` (SQLite) runs `ingest.<table>`, which submits the Spark job.
+All files are below `--home`. A second run continues with the state of the first one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SPECS = _ROOT / "dags" / "tables"
 _HOURS, _ORDERS_PER_HOUR = 48, 2_000
 _TAIL_LINES = 40
 
-_LAID_OUT = {
+_LAYOUT = {
     "hoodie.clustering.plan.strategy.sort.columns": "zone,updated_at",
     "hoodie.layout.optimize.strategy": "z-order",
 }
@@ -46,7 +46,7 @@ _LAID_OUT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoHome:
-    """Where the demo lives: its Airflow, the landing zone and the lake."""
+    """Folder of the demo, with its Airflow, landing zone and tables."""
 
     path: Path
     airflow_venv: Path
@@ -72,7 +72,7 @@ class DemoHome:
 
 
 def demo(words: Sequence[str]) -> int:
-    """Run `demo generate` or `demo run`."""
+    """Run `demo generate`, `demo run` or `demo ui`."""
     parser = argparse.ArgumentParser(prog="lakehouse demo")
     verbs = parser.add_subparsers(dest="verb", required=True)
     making = verbs.add_parser("generate", help="write files of ride-hailing events")
@@ -85,7 +85,7 @@ def demo(words: Sequence[str]) -> int:
     running.add_argument("--home", type=Path, required=True)
     running.add_argument("--data", type=Path, help="your files instead of generated ones; needs --table")
     running.add_argument("--table", type=Path, help="your table spec; needs an ingest section")
-    looking = verbs.add_parser("ui", help="Airflow's pages over the demo's DAGs, until Ctrl-C")
+    looking = verbs.add_parser("ui", help="start Airflow's web pages with the demo's DAGs, until Ctrl-C")
     looking.add_argument("--airflow-venv", type=Path, required=True)
     looking.add_argument("--home", type=Path, required=True)
     given = parser.parse_args(list(words[1:]))
@@ -100,15 +100,15 @@ def demo(words: Sequence[str]) -> int:
 
 def _run(airflow_venv: Path, home: Path, data: Path | None, table: Path | None) -> int:
     if not (airflow_venv / "bin" / "airflow").exists():
-        raise UserError(f"{airflow_venv} has no airflow; `make venvs` makes both environments")
+        raise UserError(f"{airflow_venv} has no airflow; run `make venvs` to create both environments")
     if data is not None and table is None:
         raise UserError(
-            "your own files need a table spec that says how to read them: --table spec.yaml (make TABLE=...)"
+            "--data needs a table spec that declares the format of the files: --table spec.yaml (make TABLE=...)"
         )
     home.mkdir(parents=True, exist_ok=True)
     os.environ["LAKEHOUSE_HOME"] = str(home)
     if table is not None:
-        spec = _own_spec(home, data, table)
+        spec = _user_spec(home, data, table)
         place = DemoHome(path=home, airflow_venv=airflow_venv, specs=spec.parent)
         _prepare_airflow(place, 1, 2)
         _ingest(place, load_spec(spec).table, "2 of 2", None)
@@ -125,21 +125,19 @@ def _run(airflow_venv: Path, home: Path, data: Path | None, table: Path | None) 
     _land(made, home / "landing", "2026-01-02")
     _ingest(place, "ride_orders", "4 of 6", None, "day two: new orders, and changes of yesterday's")
     _ingest(place, "ride_trips", "5 of 6", "2026-01-02", "the trips of the data interval that ended then")
-    _step(
-        "6 of 6", "Airflow runs services.clustering: the orders are laid out by zone and time, and nothing else changes"
-    )
-    asked = {"tables": ["default.ride_orders"], "force": True, "options": _LAID_OUT}
-    _airflow(place, ["dags", "test", "services.clustering", "--conf", json.dumps(asked)], "services.clustering.log")
+    _step("6 of 6", "Airflow runs services.clustering: the orders are sorted by zone and time, without other changes")
+    params = {"tables": ["default.ride_orders"], "force": True, "options": _LAYOUT}
+    _airflow(place, ["dags", "test", "services.clustering", "--conf", json.dumps(params)], "services.clustering.log")
     services_command(["services", "status"])
     _show(place, [place.specs / "ride_orders.yaml", place.specs / "ride_trips.yaml"])
     return 0
 
 
-def _own_spec(home: Path, data: Path | None, table: Path) -> Path:
-    """Return a copy of the user's spec inside the demo's home that reads from `data`, if given."""
+def _user_spec(home: Path, data: Path | None, table: Path) -> Path:
+    """Copy the user's spec into the demo's home and return the path of the copy; `data` replaces its source."""
     spec = load_spec(table)
     if spec.ingest is None:
-        raise UserError(f"{table} declares no `ingest`, so there is nothing to run")
+        raise UserError(f"{table} has no section `ingest`; add one that declares the source")
     mapping = yaml.safe_load(table.read_text(encoding="utf-8"))
     if data is not None:
         if not data.exists():
@@ -153,7 +151,7 @@ def _own_spec(home: Path, data: Path | None, table: Path) -> Path:
 
 
 def _prepare_airflow(place: DemoHome, number: int, steps: int) -> None:
-    _step(f"{number} of {steps}", f"an Airflow of its own in {place.path / 'airflow'}")
+    _step(f"{number} of {steps}", f"a separate Airflow in {place.path / 'airflow'}")
     _airflow(place, ["db", "migrate"], "migrate.log")
     for pool, work in (("ingest", "ingestion"), ("services", "table services"), ("publish", "publication")):
         _airflow(place, ["pools", "set", f"lakehouse_{pool}", "2", f"Jobs of {work}"], f"lakehouse_{pool}.log")
@@ -167,7 +165,7 @@ def _ingest(place: DemoHome, table: str, step: str, date: str | None, what: str 
     _airflow(place, words, f"ingest.{table}.log")
     after = _commits(spec)
     if len(after) == len(before):
-        print("      nothing new: what a commit holds already is not ingested again")
+        print("      nothing new: files in a commit are not ingested again")
         return
     instant, metadata = after[-1]
     inserts, updates = (sum(getattr(s, f"num_{name}") for s in metadata.stats) for name in ("inserts", "updates"))
@@ -175,7 +173,7 @@ def _ingest(place: DemoHome, table: str, step: str, date: str | None, what: str 
 
 
 def _airflow(place: DemoHome, words: Sequence[str], log: str) -> str:
-    """Run one airflow command; its output goes to a log file, and to the terminal if it fails."""
+    """Run one airflow command and log its output to a file; raise LakehouseError with its last lines if it fails."""
     path = place.path / "logs" / log
     path.parent.mkdir(parents=True, exist_ok=True)
     command = [str(place.airflow_venv / "bin" / "airflow"), *words]
@@ -196,12 +194,12 @@ def _commits(spec: Path) -> Sequence[tuple[Instant, CommitMetadata]]:
     try:
         return open_table(str(spec)).commits()
     except UserError:
-        # The first ingest makes the table.
+        # The first ingestion creates the table.
         return ()
 
 
 def _land(made: Path, landing: Path, day: str) -> None:
-    """Move the files of one day into the landing zone, as a delivery would."""
+    """Copy the files of one day into the landing zone."""
     for stream in ("orders", "trips"):
         target = landing / stream / day
         if not target.exists():
@@ -219,7 +217,7 @@ def _show(place: DemoHome, specs: Sequence[Path]) -> None:
     home = os.path.relpath(place.path)
     print(
         f"""
-Where to look next
+Next steps
   LAKEHOUSE_HOME={home} .venv/bin/lakehouse table read --table {first} --limit 5
   LAKEHOUSE_HOME={home} .venv/bin/lakehouse timeline show --table {first}
   make ui        Airflow's pages with these DAGs, at http://127.0.0.1:8080
@@ -228,7 +226,7 @@ Where to look next
 
 
 def _serve(place: DemoHome) -> NoReturn:
-    """Become `airflow standalone`, for this machine only and without a password."""
+    """Replace this process by `airflow standalone`, for this machine only and without a password."""
     variables = {
         **place.environment(),
         "AIRFLOW__API__HOST": "127.0.0.1",

@@ -1,4 +1,4 @@
-"""`lakehouse ingest run`: the job that Airflow submits, and that people run by hand."""
+"""`lakehouse ingest run`: the ingestion job, submitted by Airflow or started in a shell."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HELP = """\
 usage: lakehouse ingest run --table spec.yaml [--interval-start T --interval-end T] [--full-refresh] [--report PATH]
                             [--option KEY=VALUE ...]
 
-Bring the new files of the spec's source into its table, in one commit; the table is created if it is not there.
+Ingest the new files of the spec's source into its table, in one commit; a missing table is created.
 
 With `mode: upsert` a row replaces the stored one of its record key in the same partition. A record key is unique in
 each partition, as in Hudi: a row whose partition column changed becomes a second row, unless the spec declares a
@@ -56,7 +56,7 @@ def ingest(words: Sequence[str]) -> int:
 
 def _work(command: JobCommand) -> JobReport:
     spec, warning = _spec_of(command.table)
-    # What is wrong with these settings is said before anything is ingested.
+    # Errors in the metrics settings are raised before the ingestion starts.
     with metrics() as measures:
         report = with_warning(_recorded(spec, command, measures), warning)
     print(describe(report), file=sys.stdout)
@@ -64,7 +64,7 @@ def _work(command: JobCommand) -> JobReport:
 
 
 def _spec_of(name: str) -> tuple[TableSpec, str]:
-    """Return the spec in a file, or that which is in force for a name in the catalog, and a warning if it differs."""
+    """Return the spec of a file or of a catalog, and a warning if the catalog's spec differs from its file."""
     known = catalog_name(name)
     if known is None:
         return load_spec(Path(name).absolute()), ""
@@ -81,7 +81,7 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
     session = job_session(f"lakehouse ingest {spec.table}")
     try:
         report = run_ingest(session, spec, command, environ=os.environ)
-        # After runs that found nothing new, too: an earlier sync may have failed.
+        # Also after a run without new data, because an earlier sync may have failed.
         report = report if sync is None else sync(report, session)
     except Exception as error:
         failed = JobReport(status=JobStatus.FAILED, table=spec.table, error=JobError.of(error))
@@ -94,12 +94,12 @@ def _recorded(spec: TableSpec, command: JobCommand, measures: Metrics) -> JobRep
 
 
 def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session], JobReport] | None:
-    """Return what tells the metastore of the table, None where sync is not enabled.
+    """Return the function that syncs the table to the metastore, None if sync is not enabled.
 
-    Raises UserError if its client is not installed, or no metastore is named.
+    Raises UserError if the client is not installed, or if no metastore is configured.
     """
-    given = {**spec.call_options(), **command.options}
-    options = {key: value for key, value in given.items() if key not in CREATE_OPTIONS}
+    declared = {**spec.call_options(), **command.options}
+    options = {key: value for key, value in declared.items() if key not in CREATE_OPTIONS}
     policy = parse_options(options).sync
     if not policy.enabled:
         return None
@@ -109,7 +109,7 @@ def _sync(spec: TableSpec, command: JobCommand) -> Callable[[JobReport, Session]
 
 
 def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int]:
-    """Enter the table and the run in the catalog, if there is one; a database that is down stops no ingestion."""
+    """Record the table and the run in the catalog, if one is configured; ingest also without its database."""
     if not is_configured(os.environ):
         return None, 0
     try:
@@ -117,7 +117,7 @@ def _begin(spec: TableSpec, run_id: str) -> tuple[Catalog | None, int]:
         entry = catalog.ensure_table(spec, author=author(os.environ))
         catalog.history.start(run_id, entry.id, _SERVICE)
     except RetryableError as error:
-        logger.warning("table %s: the catalog does not know of this run: %s", spec.table, error)
+        logger.warning("table %s: the run is not recorded in the catalog: %s", spec.table, error)
         return None, 0
     return catalog, entry.id
 
@@ -129,4 +129,4 @@ def _end(catalog: Catalog | None, table_id: int, run_id: str, report: JobReport)
         try:
             record_end(catalog, run_id, table_id, _SERVICE, report)
         except RetryableError as error:
-            logger.warning("the catalog does not know how %s ended: %s", run_id, error)
+            logger.warning("the end of run %s is not recorded in the catalog: %s", run_id, error)

@@ -22,37 +22,37 @@ from lakehouse.spec.secrets import redact_text
 _HELP = """\
 lakehouse: tables in the Apache Hudi format, written and read natively on Spark and Arrow
 
-  table create    make a table from a spec (--table spec.yaml) or from --name, --location and --record-key
-  table describe  what a table is: config, schema, partitions, files, last commits
+  table create    create a table from a spec (--table spec.yaml) or from --name, --location and --record-key
+  table describe  config, schema, partitions, files and last commits of a table
   table read      print rows: --columns, --where, --as-of, --begin/--end, --limit
   table delete    delete rows: --where, --dry-run
-  table validate  every invariant of a table, and the way out where one is broken; --deep reads all files;
-                  --keys global: keys that are in several partitions (a key is unique in its partition, in the
-                  whole table only with a global index)
-  timeline show   the instants of a table; --archived: the writes that were archived
-  compaction      due: is one needed, and why; plan: put a plan on the timeline; run: carry a plan out
+  table validate  check all invariants of a table and report repairs; --deep reads all files; --keys global
+                  finds keys in several partitions (a key is unique in its partition, and in the whole table
+                  only with a global index)
+  timeline show   the instants of a table; --archived: the archived writes
+  compaction      due: trigger condition; plan: schedule a plan on the timeline; run: execute a plan
   logcompaction   due, plan, run: several log files of a file group become one
-  clustering      due, plan, run: small files become large ones, rows are put in order (--sort-columns)
-  index           check, build: base files without a bloom filter get one
-  clean           due, plan, run: remove files no retained write needs; orphans: what no write names (--delete)
+  clustering      due, plan, run: merge small files into large ones and sort rows (--sort-columns)
+  index           check, build: add missing bloom filters to base files
+  clean           due, plan, run: remove files that no retained write needs; orphans: files without a write (--delete)
   ttl             due, plan, run: partitions expire by age, count or size; policy set, remove, list: rules by pattern
-  archive         due, plan, run: the oldest actions leave the timeline for the archive, where readers find them
-  publish         due, plan, run, status: Hive partitions that appear when they are ready; signal, withdraw
-  sync            plan, run: what a Hive Metastore lacks of a table, and telling it, as Hudi's own sync does
-  ingest run      bring new files of the spec's source in, in one commit
-  rollback        run: undo one write, pending or the newest; failed: undo all whose writers died
-  savepoint       create, delete, list: commits that no clean and no rollback takes away
-  restore run     go back to a savepoint or a commit (--to), undoing what came after; --dry-run
+  archive         due, plan, run: move the oldest actions from the active timeline to the archive
+  publish         due, plan, run, status: publish ready partitions in a Hive Metastore; signal, withdraw
+  sync            plan, run: register a table and its partitions in a Hive Metastore, as Hudi's sync does
+  ingest run      ingest new files of the spec's source in one commit
+  rollback        run: roll back one write, pending or the newest; failed: roll back all failed writes
+  savepoint       create, delete, list: commits that clean and rollback must keep
+  restore run     restore a savepoint or commit (--to) by rolling back later writes; --dry-run
   table           list, register, update, drop: the tables of a catalog by name
-  table           sync, drift, history: spec files, the versions in force, and who changed what
-  policy          set, remove, show: what services are told about a namespace, a table or some of its partitions
-  services        due: what should run now, and why; explain, request, status, health
-  catalog upgrade bring the schema of a shared catalog up to date
+  table           sync, drift, history: spec files, their versions in the catalog, and the authors of changes
+  policy          set, remove, show: settings of services for a namespace, a table or some of its partitions
+  services        due: decide which services run now; explain, request, status, health
+  catalog upgrade migrate the database schema of a shared catalog
   options         every option with its default; --markdown for docs/reference/options.md
-  demo            generate data, or run the whole demo through Airflow
+  demo            generate data, or run the demo through Airflow
 
 `--table` is a table spec, a table's location, or namespace.table of a catalog.
-`lakehouse <noun> <verb> --help` tells the rest.
+`lakehouse <noun> <verb> --help` describes the flags.
 """
 
 #: Control characters that messages of lakehouse contain.

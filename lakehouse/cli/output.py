@@ -1,4 +1,4 @@
-"""Two ways to say a thing: text for people, JSON for programs."""
+"""Output of commands: text for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,13 @@ def show_document(document: Document, output: str, rows: Sequence[Mapping[str, A
         _show_mapping({name.replace("_", " "): value for name, value in encode(document).items()})
 
 
+def rows_of(values: Sequence[object]) -> list[dict[str, Any]]:
+    """Return dataclasses as rows of a text table; column names have spaces instead of underscores."""
+    return [{name.replace("_", " "): part for name, part in encode(value).items()} for value in values]
+
+
 def grid(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a text table with the keys of the first row as head."""
+    """Return rows as a text table; the keys of the first row are the column names."""
     if not rows:
         return "(none)"
     names = list(rows[0])

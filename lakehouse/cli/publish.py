@@ -1,6 +1,6 @@
 """`lakehouse publish due | plan | run | status | signal | withdraw`; `run` is a job, the others need no Spark.
 
-The table is a spec file or a name in a catalog: what is published of it stands in its `services.publish`.
+The table is a spec file or a name in a catalog. Its publication is declared in the section `services.publish`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ from lakehouse.platform.publish.run import due, run, signal, withdraw
 from lakehouse.platform.publish.status import status
 from lakehouse.spark.session import job_session
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
-from lakehouse.spec.contracts.publication import PartitionStatus, PublicationDue, PublicationStatus, Visibility
+from lakehouse.spec.contracts.publication import (
+    PartitionStatus,
+    PublicationDue,
+    PublicationStatus,
+    SignalResult,
+    Visibility,
+    WithdrawResult,
+)
 from lakehouse.spec.location import resolve
 from lakehouse.spec.options.parser import parse_options
 from lakehouse.spec.options.policies import Policies
@@ -47,7 +54,7 @@ _POINTERS, _NEWEST, _ARCHIVE = "--pointers-only", "--newest", "--archive-now"
 
 
 def publish_command(words: Sequence[str]) -> int:
-    """Run one command of this room."""
+    """Run one command about a publication."""
     verb = words[1] if len(words) > 1 else ""
     if verb not in _VERBS:
         raise UserError(f"lakehouse publish {verb!r} is unknown; verbs are {', '.join(_VERBS)}.{nearest(verb, _VERBS)}")
@@ -59,15 +66,15 @@ def publish_command(words: Sequence[str]) -> int:
 
 
 def declared_spec(name: str) -> tuple[TableSpec, str]:
-    """Return the spec in a file, or that which is in force for a name in the catalog, and a warning if it differs."""
+    """Return the spec of a file or of a catalog, and a warning if the catalog's spec differs from its file."""
     spec = spec_of(name)
     if spec is not None:
         return spec, ""
     known = catalog_name(name)
     if known is None:
         raise UserError(
-            f"{name}: publication needs a table spec, or the name of a table in a catalog, for what is published "
-            "stands in services.publish"
+            f"{name}: publication needs a table spec, or the name of a table in a catalog, because services.publish "
+            "declares it"
         )
     with load_catalog(known[0]) as catalog:
         warning = "; ".join(specs_in_force(catalog, [known[1]]).values())
@@ -77,11 +84,11 @@ def declared_spec(name: str) -> tuple[TableSpec, str]:
 
 
 def open_publication(name: str, options: dict[str, str], *, spec: TableSpec | None = None) -> PublishJob:
-    """Open a table and its publication, as `spec` declares it if given; raise UserError if nothing is declared."""
+    """Open a table and its publication; raise UserError if its spec does not declare one."""
     spec = spec or declared_spec(name)[0]
     declared = spec.publication()
     if declared is None:
-        raise UserError(f"{name}: its spec declares no services.publish, so nothing is published of it")
+        raise UserError(f"{name}: its spec has no section services.publish; add one to publish its partitions")
     policies = parse_options({**spec.call_options(), **options})
     table = open_table(name, options)
     return PublishJob(
@@ -96,7 +103,7 @@ def open_publication(name: str, options: dict[str, str], *, spec: TableSpec | No
 
 
 def _place(spec: PublishSpec, table: Table) -> str:
-    """Return where archived partitions lie: as the spec says, else beside the table."""
+    """Return the location of archived partitions: from the spec, or else a folder beside the table."""
     if spec.location:
         return resolve(spec.location, os.environ, name="services.publish.location")
     return f"{table.location.rstrip('/')}_published/{spec.target}"
@@ -109,7 +116,7 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     spark = job_session(f"lakehouse publish {job.target}") if submitted else None
     interval = command.interval
-    asked = PublishRequest(
+    request = PublishRequest(
         names=command.partitions,
         interval_ms=None if interval is None else (milliseconds(interval[0]), milliseconds(interval[1])),
         force=command.force,
@@ -119,7 +126,7 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
     )
     policies: Policies = job.policies
     try:
-        done = run(job, asked, engine=None if _POINTERS in flags else engine_of(spark, policies))
+        done = run(job, request, engine=None if _POINTERS in flags else engine_of(spark, policies))
     finally:
         job.metastore.close()
     names = tuple(sorted({*done.published, *done.archived}))
@@ -130,13 +137,13 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
         "withdrawn": done.withdrawn,
     }
     missed = {"lost": ", ".join(done.lost), "older than max_age": str(done.expired or "")}
-    left = [f"{what}: {found}" for what, found in missed.items() if found]
+    skipped = [f"{what}: {names}" for what, names in missed.items() if names]
     found = [f"{len(names)} {what}" for what, names in changed.items() if names] or [f"{done.waiting} partitions wait"]
     report = JobReport(
         status=JobStatus.COMMITTED if done.did_something else JobStatus.NOTHING_TO_DO,
         table=job.table.name,
         partitions=names,
-        reason="; ".join([*found, *left]),
+        reason="; ".join([*found, *skipped]),
         code=JobReason.NONE if done.did_something else JobReason.NOTHING_READY,
         seconds=time.perf_counter() - started,
         interval=command.interval_name,
@@ -148,7 +155,7 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
 
 def _due(words: Sequence[str]) -> int:
     given, job = _opened("publish due", words)
-    plan = due(job, _asked(given))
+    plan = due(job, _request(given))
     found = PublicationDue(
         target=job.target,
         publish=tuple(planned.name for planned in plan.publish),
@@ -164,11 +171,11 @@ def _due(words: Sequence[str]) -> int:
 
 def _plan(words: Sequence[str]) -> int:
     given, job = _opened("publish plan", words)
-    plan = due(job, _asked(given))
+    plan = due(job, _request(given))
     if given.output == "json":
         show(asdict(plan), "json")
         return 0
-    rows = [{"partition": name, "would be": "gone on with", "version": "", "why": "begun"} for name in plan.begun]
+    rows = [{"partition": name, "would be": "continued", "version": "", "why": "begun"} for name in plan.begun]
     rows += [
         {"partition": p.name, "would be": "published", "version": p.version.instant, "why": p.reason}
         for p in plan.publish
@@ -210,21 +217,18 @@ def _status_row(partition: PartitionStatus) -> dict[str, Any]:
 def _signal(words: Sequence[str]) -> int:
     given, job = _opened("publish signal", words)
     if not given.partition:
-        raise UserError("lakehouse publish signal needs --partition: what is ready")
+        raise UserError("lakehouse publish signal needs --partition: the partitions that are ready")
     names = signal(job, given.partition)
-    told: dict[str, Any] = {"ready": list(names)}
-    if given.run:
-        done = run(job, PublishRequest(names=names))
-        told["published"] = list(done.published)
-    show(told, given.output)
+    published = run(job, PublishRequest(names=names)).published if given.run else ()
+    show_document(SignalResult(ready=names, published=published), given.output)
     return 0
 
 
 def _withdraw(words: Sequence[str]) -> int:
     given, job = _opened("publish withdraw", words)
     if not given.partition:
-        raise UserError("lakehouse publish withdraw needs --partition: what is to disappear")
-    show({"withdrawn": list(withdraw(job, given.partition))}, given.output)
+        raise UserError("lakehouse publish withdraw needs --partition: the partitions to remove")
+    show_document(WithdrawResult(withdrawn=withdraw(job, given.partition)), given.output)
     return 0
 
 
@@ -232,17 +236,17 @@ def _opened(command: str, words: Sequence[str]) -> tuple[argparse.Namespace, Pub
     parser = service_parser(command)
     parser.add_argument("--partition", action="append", default=[], help="name such as dt=2025-03-01; repeatable")
     if command in ("publish due", "publish plan"):
-        parser.add_argument("--interval-start", help="partitions from here on, ISO 8601")
-        parser.add_argument("--interval-end", help="up to here, not included")
-        parser.add_argument("--force", action="store_true", help="those that are published already, too")
-        parser.add_argument(_NEWEST, action="store_true", help="at the newest version, whatever the event time")
+        parser.add_argument("--interval-start", help="start of the interval of partitions, ISO 8601")
+        parser.add_argument("--interval-end", help="end of the interval, exclusive")
+        parser.add_argument("--force", action="store_true", help="also partitions that are published already")
+        parser.add_argument(_NEWEST, action="store_true", help="the newest version, not the version by event time")
     if command == "publish signal":
-        parser.add_argument("--run", action="store_true", help="publish them at once")
+        parser.add_argument("--run", action="store_true", help="publish the partitions now")
     given = parser.parse_args(words)
     return given, open_publication(given.table, option_pairs(given.option))
 
 
-def _asked(given: argparse.Namespace) -> PublishRequest:
+def _request(given: argparse.Namespace) -> PublishRequest:
     command = JobCommand(
         verb="publish",
         action="plan",
@@ -250,9 +254,9 @@ def _asked(given: argparse.Namespace) -> PublishRequest:
         interval_start=given.interval_start,
         interval_end=given.interval_end,
     )
-    asked = PublishRequest(names=tuple(given.partition), force=given.force, newest=given.newest)
+    request = PublishRequest(names=tuple(given.partition), force=given.force, newest=given.newest)
     if command.interval is None:
-        return asked
+        return request
     return replace(
-        asked, interval_ms=(milliseconds(command.interval[0]), milliseconds(command.interval[1])), ended=True
+        request, interval_ms=(milliseconds(command.interval[0]), milliseconds(command.interval[1])), ended=True
     )

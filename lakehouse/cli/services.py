@@ -1,4 +1,4 @@
-"""`lakehouse services due | explain | request | status`: what the scheduler decides, and why."""
+"""`lakehouse services due | explain | request | status | health`: decisions of the scheduler and their reasons."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _HEALTH = (
 
 
 def services_command(words: Sequence[str]) -> int:
-    """Run one command of this room."""
+    """Run one command about the services of all tables."""
     verb = words[1] if len(words) > 1 else ""
     if verb not in _VERBS:
         known = ", ".join(_VERBS)
@@ -64,7 +64,7 @@ def _due(words: Sequence[str]) -> int:
     parser = _parser("services due")
     parser.add_argument("--service", action="append", choices=SERVICES, help="default: all")
     parser.add_argument("--table", action="append", default=[], help="namespace.table; default: all")
-    parser.add_argument("--force", action="store_true", help="choose what is not due, too")
+    parser.add_argument("--force", action="store_true", help="also run services that are not due")
     parser.add_argument("--max-runs", type=int, help="runs of a service at the same time")
     parser.add_argument("--bytes-per-hour", help="bytes that runs of a service may move in an hour, such as 500GB")
     parser.add_argument("--batch-tables", type=int, default=20, help="most tables that one process serves")
@@ -142,7 +142,7 @@ def _request(words: Sequence[str]) -> int:
     parser.add_argument("table", help="namespace.table")
     parser.add_argument("service", choices=SERVICES)
     parser.add_argument("--partition", action="append", default=[], help="only this partition; may be repeated")
-    parser.add_argument("--by", default="", help="who asks")
+    parser.add_argument("--by", default="", help="author of the request")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
         entry = catalog.entry(given.table)

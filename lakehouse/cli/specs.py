@@ -1,7 +1,7 @@
-"""`lakehouse table sync | drift | history`: spec files and the versions of them that the catalog has in force.
+"""`lakehouse table sync | drift | history`: spec files and their versions in the catalog.
 
-Jobs that Airflow starts put the files beside its DAGs in force by themselves (LAKEHOUSE_SYNC_SPECS). By hand nothing is
-put in force but by `table sync`, and a file that differs is warned of: a person's working copy may be an old one.
+Jobs of Airflow put the spec files beside its DAGs in force by themselves (LAKEHOUSE_SYNC_SPECS). In a shell only
+`table sync` does; other commands warn about a file that differs, because a user's working copy can be old.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lakehouse.cli.output import show
+from lakehouse.cli.output import rows_of, show_document
 from lakehouse.errors import UserError
 from lakehouse.platform.catalog.catalog import Catalog, document_of, load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT
 from lakehouse.platform.catalog.spec_sync import (
-    SpecState,
     SpecStatus,
     compare,
     recorded_files,
@@ -30,40 +29,41 @@ from lakehouse.platform.catalog.spec_sync import (
     warnings_of,
 )
 from lakehouse.spec.changes import spec_changes
+from lakehouse.spec.contracts.catalog import SpecFiles, SpecFileStatus, SpecHistory, SpecState, SpecVersion
 from lakehouse.spec.contracts.decisions import SpecInForce
 from lakehouse.spec.contracts.job import JobReport
 from lakehouse.spec.folder import SpecFolder, read_specs, spec_paths
 
 logger = logging.getLogger(__name__)
-#: Directories whose specs a job puts in force before it opens a table by its name; set by Airflow's operators.
+#: Directories of specs that a job puts in force before it opens a table by name; Airflow's operators set it.
 SYNC = "LAKEHOUSE_SYNC_SPECS"
-#: Directories with specs, as Airflow's DAGs are made of them.
+#: Directories of the specs from which Airflow's DAGs are built.
 SPECS = "LAKEHOUSE_SPECS"
-#: Who puts a version in force; default the user of the operating system.
+#: Author of new versions; default: the user of the operating system.
 AUTHOR = "LAKEHOUSE_AUTHOR"
 
 
 def specs_command(verb: str, words: Sequence[str]) -> int:
-    """Run one command of this room."""
+    """Run one command about spec files."""
     return {"sync": _sync, "drift": _drift, "history": _history}[verb](words)
 
 
 def author(environ: Mapping[str, str]) -> str:
-    """Return who changes the catalog: as Airflow says, else the user of the operating system and the host."""
+    """Return the author of changes: set by Airflow, or else the user of the operating system and the host."""
     if environ.get(AUTHOR):
         return environ[AUTHOR]
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        # A container may run under a number without a name.
+        # The user id of a container may have no name.
         user = f"uid {os.getuid()}"
     return f"{user}@{socket.gethostname()}"
 
 
 def specs_in_force(catalog: Catalog, tables: Sequence[str] = ()) -> Mapping[str, str]:
-    """Put the specs of a job's tables in force if Airflow started it; return warnings of those that are not, by table.
+    """Put the specs of a job's tables in force if Airflow started the job; return warnings by table.
 
-    Without `tables`, of all tables of the catalog.
+    A warning says that a spec file is not in force. Without `tables`, all tables of the catalog are checked.
     """
     if os.environ.get(SYNC):
         folder = _folder(_present(os.environ[SYNC]), tables)
@@ -72,14 +72,14 @@ def specs_in_force(catalog: Catalog, tables: Sequence[str] = ()) -> Mapping[str,
 
 
 def drift_warnings(catalog: Catalog, tables: Sequence[str] = ()) -> Mapping[str, str]:
-    """Return warnings of spec files that differ from what is in force, by table; nothing is changed."""
+    """Return warnings about spec files that differ from the catalog, by table; change nothing."""
     named = _present(os.environ.get(SYNC) or os.environ.get(SPECS) or "")
     folder = _folder(named, tables) if named else recorded_files(catalog, tables)
     return warnings_of(compare(catalog, folder, tables))
 
 
 def with_warning(report: JobReport, warning: str | None) -> JobReport:
-    """Return the report with one more warning, the same one without."""
+    """Return the report with an additional warning; None adds nothing."""
     return replace(report, warning="; ".join(filter(None, (report.warning, warning)))) if warning else report
 
 
@@ -97,21 +97,21 @@ def spec_in_force(catalog: Catalog, table: str) -> SpecInForce:
 
 def _sync(words: Sequence[str]) -> int:
     parser = _parser("table sync")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be put in force, and change nothing")
-    parser.add_argument("--author", default="", help="who changes it; default the user of the operating system")
+    parser.add_argument("--dry-run", action="store_true", help="show the differences and change nothing")
+    parser.add_argument("--author", default="", help="author of the change; default: the user of the operating system")
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
         folder = _folder(_directories(given.specs), given.table)
         if given.dry_run:
             statuses = compare(catalog, folder, given.table)
         else:
-            who = given.author or author(os.environ)
-            statuses = synchronise(catalog, folder, author=who, tables=given.table, enter=True)
-    show([_row(status) for status in statuses], given.output)
+            changed_by = given.author or author(os.environ)
+            statuses = synchronise(catalog, folder, author=changed_by, tables=given.table, enter=True)
+    _show(statuses, given.output)
     refused = [status for status in statuses if status.state is SpecState.REFUSED]
     if refused:
-        told = "; ".join(f"{status.table or status.file}: {status.problem}" for status in refused)
-        raise UserError(f"{len(refused)} spec files are not in force: {told}")
+        problems = "; ".join(f"{status.table or status.file}: {status.problem}" for status in refused)
+        raise UserError(f"{len(refused)} spec files are not in force: {problems}")
     return 0
 
 
@@ -121,7 +121,7 @@ def _drift(words: Sequence[str]) -> int:
         named = given.specs or _paths(os.environ.get(SPECS, ""))
         folder = _folder(named, given.table) if named else recorded_files(catalog, given.table)
         statuses = compare(catalog, folder, given.table)
-    show([_row(status) for status in statuses], given.output)
+    _show(statuses, given.output)
     return 0
 
 
@@ -132,41 +132,46 @@ def _history(words: Sequence[str]) -> int:
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
         versions = catalog.spec_history(given.table)
-    rows: list[dict[str, Any]] = []
+    found: list[SpecVersion] = []
     before: dict[str, Any] = {}
     for version in versions:
         after = document_of(version.spec)
         changes = [str(change) for change in spec_changes(before, after)] if before else []
-        rows.append(
-            {
-                "version": version.version,
-                "at": _time(version.created_ms),
-                "author": version.author,
-                "file": version.source,
-                "changes": changes,
-            }
+        found.append(
+            SpecVersion(
+                spec_version=version.version,
+                at=_time(version.created_ms),
+                author=version.author,
+                file=version.source,
+                changes=tuple(changes),
+            )
         )
         before = after
-    show(rows, given.output)
+    show_document(SpecHistory(table=given.table, versions=tuple(found)), given.output, rows=rows_of(found))
     return 0
 
 
-def _row(status: SpecStatus) -> dict[str, Any]:
-    return {
-        "table": status.table,
-        "state": str(status.state),
-        "version": status.version,
-        "file": status.file,
-        "changes": [str(change) for change in status.changes],
-        "problem": status.problem,
-    }
+def _show(statuses: Sequence[SpecStatus], output: str) -> None:
+    specs = [
+        SpecFileStatus(
+            table=status.table,
+            state=status.state,
+            spec_version=status.version,
+            file=status.file,
+            changes=tuple(str(change) for change in status.changes),
+            problem=status.problem,
+        )
+        for status in statuses
+    ]
+    rows = [{**row, "state": row["state"].replace("_", " ")} for row in rows_of(specs)]
+    show_document(SpecFiles(specs=tuple(specs)), output, rows=rows)
 
 
 def _folder(directories: Sequence[Path], tables: Sequence[str]) -> SpecFolder:
     missing = [directory for directory in directories if not directory.is_dir()]
     if missing:
-        raise UserError(f"{missing[0]} is no directory of table specs", path=str(missing[0]))
-    # In the namespace `default` a file may leave it out.
+        raise UserError(f"{missing[0]} is not a directory; give a directory of table specs", path=str(missing[0]))
+    # A spec file can omit the namespace `default`.
     names = {name for table in tables for name in (table, table.removeprefix("default."))}
     return read_specs(spec_paths([directory.absolute() for directory in directories]), names)
 
@@ -179,11 +184,11 @@ def _directories(given: Sequence[Path]) -> Sequence[Path]:
 
 
 def _present(text: str) -> list[Path]:
-    """Return the directories that exist: a job goes on without those that this machine has not."""
+    """Return the directories that exist on this machine; log a warning for the others."""
     found = {path: path.is_dir() for path in _paths(text)}
     for path, present in found.items():
         if not present:
-            logger.warning("%s is no directory of table specs: no spec of it is put in force or compared", path)
+            logger.warning("%s is not a directory: none of its specs is put in force or compared", path)
     return [path for path, present in found.items() if present]
 
 

@@ -1,4 +1,4 @@
-"""`lakehouse sync plan | run`: what a Hive Metastore lacks of a table, and telling it; without Spark."""
+"""`lakehouse sync plan | run`: compare a table with its copy in a Hive Metastore and update the copy; without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN = 20
 
 
 def sync_command(words: Sequence[str]) -> int:
-    """Run one command of this room."""
+    """Run `sync plan` or `sync run`."""
     verb = words[1] if len(words) > 1 else ""
     if verb not in _VERBS:
         raise UserError(f"lakehouse sync {verb!r} is unknown; verbs are {', '.join(_VERBS)}.{nearest(verb, _VERBS)}")
@@ -39,20 +39,20 @@ def sync_command(words: Sequence[str]) -> int:
             show({"metastore": metastore.name, **asdict(done)}, given.output)
             return 0
         planned = plan(table, metastore, force=given.force)
-        told: dict[str, Any] = {"metastore": metastore.name, **asdict(report_of(planned))}
-        told["partitions"] = [row for t in planned.tables for row in _rows(t)]
+        found: dict[str, Any] = {"metastore": metastore.name, **asdict(report_of(planned))}
+        found["partitions"] = [row for t in planned.tables for row in _rows(t)]
         if given.output == "text":
-            rest = len(told["partitions"]) - _SHOWN
-            told["partitions"] = told["partitions"][:_SHOWN]
-            told["more"] = f"{rest} partitions; --output json shows all" if rest > 0 else "-"
-        show(told, given.output)
+            rest = len(found["partitions"]) - _SHOWN
+            found["partitions"] = found["partitions"][:_SHOWN]
+            found["more"] = f"{rest} partitions; --output json shows all" if rest > 0 else "-"
+        show(found, given.output)
     return 0
 
 
 def synced(report: JobReport, location: str, options: Mapping[str, str], access: Mapping[str, str]) -> JobReport:
-    """Tell the metastore of the table that was ingested into; what goes wrong is a warning in the report.
+    """Sync an ingested table to the metastore; an error becomes a warning in the report.
 
-    The rows are committed: nothing that a metastore does may make a failure of that, and the next run tells it all.
+    The rows are committed, so an error of the metastore must not fail the job. The next run syncs all changes.
     """
     try:
         table = Table.open(location, options=options, storage_options=access)
@@ -60,16 +60,16 @@ def synced(report: JobReport, location: str, options: Mapping[str, str], access:
             sync(table, metastore)
     except Exception as error:
         unknown = not isinstance(error, LakehouseError)
-        logger.warning("table %s: the metastore was not told: %s", report.table, error, exc_info=unknown)
+        logger.warning("table %s: the sync to the metastore failed: %s", report.table, error, exc_info=unknown)
         return replace(report, warning=f"metastore sync: {type(error).__name__}: {error}")
     return report
 
 
-def _rows(told: TablePlan) -> list[dict[str, Any]]:
-    table = f"{told.wanted.database}.{told.wanted.name}"
-    added = [("add", "/".join(partition.values), partition.location) for partition in told.add]
-    moved = [("alter", "/".join(partition.values), partition.location) for partition in told.alter]
-    gone = [("drop", name, None) for name in told.drop]
+def _rows(plan: TablePlan) -> list[dict[str, Any]]:
+    table = f"{plan.wanted.database}.{plan.wanted.name}"
+    added = [("add", "/".join(partition.values), partition.location) for partition in plan.add]
+    moved = [("alter", "/".join(partition.values), partition.location) for partition in plan.alter]
+    gone = [("drop", name, None) for name in plan.drop]
     return [
         {"table": table, "do": verb, "partition": name, "location": where}
         for verb, name, where in (*added, *moved, *gone)

@@ -1,4 +1,4 @@
-"""`lakehouse table ...` and `lakehouse timeline show`: what works without Spark."""
+"""`lakehouse table ...` and `lakehouse timeline show`: commands that need no Spark session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lakehouse.cli.arguments import catalog_argument, option_pairs
 from lakehouse.cli.catalog import CATALOG_VERBS, catalog_command
-from lakehouse.cli.output import show
+from lakehouse.cli.output import rows_of, show, show_document
 from lakehouse.cli.specs import author
 from lakehouse.core.env import Env
 from lakehouse.core.operations.commit.results import Committed
@@ -22,11 +22,12 @@ from lakehouse.errors import UserError, nearest
 from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT
 from lakehouse.platform.catalog.declared_tables import create_declared_table
+from lakehouse.spec.contracts.catalog import TableLocation, TimelineInstant, TimelineInstants
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TABLE_TYPES, TableSpec, load_spec
 
 _SPECS = (".yaml", ".yml")
-# What is neither a path nor a URL.
+# A name in a catalog, which is neither a path nor a URL.
 _IDENTIFIER = re.compile(r"(?:(\w+):)?([\w-]+\.[\w-]+)")
 _VERBS = {
     "table": ("create", "describe", "read", "delete", "validate", *CATALOG_VERBS),
@@ -35,7 +36,7 @@ _VERBS = {
 
 
 def table_command(words: Sequence[str]) -> int:
-    """Run one command of this room."""
+    """Run one command about a table or its timeline."""
     noun = words[0]
     verb = words[1] if len(words) > 1 and not words[1].startswith("-") else ""
     if verb not in _VERBS[noun]:
@@ -56,12 +57,12 @@ def table_command(words: Sequence[str]) -> int:
 def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
     """Open the table of a spec file, at a location, or of a catalog: `[catalog:]namespace.table`.
 
-    A table of a spec or of a catalog is opened with what is declared of it; `options` come on top.
+    A table of a spec or of a catalog is opened with its declared options; `options` replace these.
     """
     spec = spec_of(name)
     if spec is not None:
-        told = {**spec.call_options(), **(options or {})}
-        return Table.open(location_of(spec, os.environ), options=told, allowed_functions=spec.functions)
+        declared = {**spec.call_options(), **(options or {})}
+        return Table.open(location_of(spec, os.environ), options=declared, allowed_functions=spec.functions)
     known = catalog_name(name)
     if known is None:
         return Table.open(name, options=options)
@@ -70,7 +71,7 @@ def open_table(name: str, options: Mapping[str, str] | None = None) -> Table:
 
 
 def catalog_name(name: str) -> tuple[str, str] | None:
-    """Return catalog and identifier of a table that is told by name; None for a spec, a path or a URL."""
+    """Return catalog and identifier of a table name; None for a spec, a path or a URL."""
     match = _IDENTIFIER.fullmatch(name)
     if match is None or Path(name).suffix in _SPECS or Path(name).exists():
         return None
@@ -81,7 +82,7 @@ def _create(words: list[str]) -> int:
     parser = _parser("table create")
     parser.add_argument("--table", help="a table spec (YAML)")
     parser.add_argument(
-        "--catalog", type=catalog_argument, help="enter the table of the spec in this catalog: a name, or a URL"
+        "--catalog", type=catalog_argument, help="register the table of the spec in this catalog: a name, or a URL"
     )
     parser.add_argument("--name")
     parser.add_argument("--location")
@@ -120,7 +121,8 @@ def _create(words: list[str]) -> int:
 
 
 def _created(table: Table, output: str) -> int:
-    show({"created": table.name, "location": table.location, "version": table.config.version}, output)
+    created = TableLocation(table=table.name, location=table.location, table_version=table.config.version)
+    show_document(created, output)
     return 0
 
 
@@ -137,9 +139,9 @@ def _read(words: list[str]) -> int:
     parser.add_argument("--table", required=True)
     parser.add_argument("--columns", help="comma separated; default all data columns")
     parser.add_argument("--where", help="condition, such as \"day >= '2026-01-01' AND fare > 10\"")
-    parser.add_argument("--as-of", help="instant or time: the table as it was")
-    parser.add_argument("--as-of-event-time", help="time, UTC unless it says: the version with the events before it")
-    parser.add_argument("--read-optimized", action="store_true", help="base files alone: as of the last compaction")
+    parser.add_argument("--as-of", help="instant or time of the version to read")
+    parser.add_argument("--as-of-event-time", help="time, default UTC: the version with all events before it")
+    parser.add_argument("--read-optimized", action="store_true", help="read base files only, as of the last compaction")
     parser.add_argument("--begin", help="changes completed after this instant, or 'earliest'")
     parser.add_argument("--end", help="changes completed up to this instant")
     parser.add_argument("--limit", type=int, default=20)
@@ -165,7 +167,7 @@ def _delete(words: list[str]) -> int:
     table = open_table(given.table)
     if given.dry_run:
         columns = [table.config.keys.record_key_fields[0].partition(".")[0]]
-        show({"would delete": table.scan(columns, given.where).count()}, given.output)
+        show({"would_delete": table.scan(columns, given.where).count()}, given.output)
         return 0
     outcome = table.delete_where(given.where)
     if isinstance(outcome, Committed):
@@ -182,11 +184,11 @@ def _timeline(words: list[str]) -> int:
     parser.add_argument("--archived", action="store_true", help="the writes in the archive instead")
     given = parser.parse_args(words)
     table = open_table(given.table)
-    rows = [
-        {"requested": i.requested, "completed": i.completed, "action": str(i.action), "state": i.state.name}
+    instants = [
+        TimelineInstant(requested=i.requested, completed=i.completed, action=str(i.action), state=i.state.name)
         for i in (table.archived() if given.archived else table.timeline)
     ]
-    show(rows, given.output)
+    show_document(TimelineInstants(instants=tuple(instants)), given.output, rows=rows_of(instants))
     return 0
 
 
@@ -197,7 +199,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 
 def spec_of(name: str) -> TableSpec | None:
-    """Return the spec in a file of this name; None for the name of anything else."""
+    """Return the spec in the file `name`; None if `name` is not a spec file."""
     path = Path(name)
     return load_spec(path) if path.suffix in _SPECS else None
 

@@ -1,4 +1,4 @@
-"""`lakehouse table validate`: is a table what the format says, and what to do where it is not."""
+"""`lakehouse table validate`: check the invariants of the format, and report repairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakehouse.spark.session import job_session
 
 
 def validate_command(words: Sequence[str]) -> int:
-    """Run `lakehouse table validate`, and return its exit code; under spark-submit executors read the files."""
+    """Validate a table and return the exit code. Under spark-submit, executors read the files."""
     given = _parse(words[2:])
     submitted = (given.deep or given.keys == KeyScope.GLOBAL) and "PYSPARK_GATEWAY_PORT" in os.environ
     spark = job_session(f"lakehouse table validate {given.table[:100]}") if submitted else None
@@ -29,18 +29,18 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="lakehouse table validate",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Check every invariant of a table; exit code 65 if something is corrupt, 0 else. Nothing is "
+        description="Check every invariant of a table; exit code 65 if the table is corrupt, else 0. Nothing is "
         "written.",
         epilog="invariants:\n" + "\n".join(f"  {name:22}{known.holds}" for name, known in INVARIANTS.items()),
     )
     parser.add_argument("--table", required=True)
-    parser.add_argument("--deep", action="store_true", help="read every file of the newest slices, too")
+    parser.add_argument("--deep", action="store_true", help="also read every file of the newest slices")
     parser.add_argument(
         "--keys",
         choices=tuple(str(scope) for scope in KeyScope),
         default=str(KeyScope.PARTITION),
-        help="within what a key has to be unique: its partition (default; looked at with --deep), or the whole table, "
-        "for which the key column of every newest slice is read",
+        help="scope of unique keys: the partition (default; checked with --deep), or the whole table, which reads "
+        "the key column of every newest slice",
     )
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="hoodie.* option")
     parser.add_argument("--output", choices=("text", "json"), default="text")

@@ -13,29 +13,17 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 
 from lakehouse.errors import LakehouseError, RetryableError, UserError
 from lakehouse.platform.catalog.catalog import Catalog, TableEntry, document_of, full_name
 from lakehouse.spec.changes import SpecChange, changes_text, spec_changes
+from lakehouse.spec.contracts.catalog import SpecState
 from lakehouse.spec.folder import SpecFolder, read_specs
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TableSpec
 
 logger = logging.getLogger(__name__)
-
-
-class SpecState(StrEnum):
-    """Result of comparing a spec file with the catalog."""
-
-    IN_FORCE = "in force"
-    DIFFERS = "differs"
-    CHANGED = "put in force"
-    ENTERED = "entered"
-    UNKNOWN = "not in the catalog"
-    REFUSED = "refused"
-    NO_FILE = "no file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,6 +138,21 @@ class PublicationDue(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignalResult(Document):
+    """Result of `lakehouse publish signal`: the signalled partitions, and with `--run` the published ones."""
+
+    ready: tuple[str, ...] = ()
+    published: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawResult(Document):
+    """Result of `lakehouse publish withdraw`: names of the partitions that were removed from the metastore."""
+
+    withdrawn: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEvent(Document):
     """The `extra` of an asset event: one partition became visible. Also the result of PartitionReadySensor.
 

@@ -134,7 +134,7 @@ def test_timeline_show_lists_savepoints_and_restores(table: Table, capsys: pytes
     table.restore(first)
     code, shown = run(capsys, table, "timeline", "show")
     assert code == 0
-    assert [(entry["action"], entry["state"]) for entry in shown] == [
+    assert [(entry["action"], entry["state"]) for entry in shown["instants"]] == [
         ("commit", "COMPLETED"), ("savepoint", "COMPLETED"), ("restore", "COMPLETED"),
     ]  # fmt: skip
     code, described = run(capsys, table, "table", "describe")

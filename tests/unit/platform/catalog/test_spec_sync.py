@@ -65,39 +65,39 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def states(rows: list[dict[str, Any]]) -> dict[str, str]:
-    return {row["table"]: row["state"] for row in rows}
+def states(found: dict[str, Any]) -> dict[str, str]:
+    return {row["table"]: row["state"] for row in found["specs"]}
 
 
 def test_edited_spec_is_reported_as_drift_until_synchronised(
     write: Write, catalog: Catalog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     specs = str(write(more=CLEAN % 10).parent)
-    assert states(run(capsys, "table", "drift", "--specs", specs)) == {"sales.orders": "not in the catalog"}
+    assert states(run(capsys, "table", "drift", "--specs", specs)) == {"sales.orders": "not_in_catalog"}
     assert states(run(capsys, "table", "sync", "--specs", specs, "--author", "ada")) == {"sales.orders": "entered"}
-    assert states(run(capsys, "table", "drift")) == {"sales.orders": "in force"}
+    assert states(run(capsys, "table", "drift")) == {"sales.orders": "in_force"}
 
     path = write(more=CLEAN % 5)
     change = ["services.clean.commits_retained: 10 -> 5"]
-    (row,) = run(capsys, "table", "drift")
-    assert (row["state"], row["version"], row["changes"], row["file"]) == ("differs", 1, change, str(path))
-    (row,) = run(capsys, "table", "list")
-    assert (row["spec"], row["author"]) == (1, "ada")
+    (row,) = run(capsys, "table", "drift")["specs"]
+    assert (row["state"], row["spec_version"], row["changes"], row["file"]) == ("differs", 1, change, str(path))
+    (row,) = run(capsys, "table", "list")["tables"]
+    assert (row["spec_version"], row["author"]) == (1, "ada")
     assert change[0] in row["drift"]
     explained = run(capsys, "services", "explain", "sales.orders", "--service", "clean")
     assert explained["spec"]["spec_version"] == 1 and change[0] in explained["spec"]["drift"]
     assert explained["services"]["clean"]["settings"]["hoodie.clean.commits.retained"] == "10"
-    (row,) = run(capsys, "table", "sync", "--specs", specs, "--dry-run")
+    (row,) = run(capsys, "table", "sync", "--specs", specs, "--dry-run")["specs"]
     assert (row["state"], catalog.entry("sales.orders").spec_version) == ("differs", 1)
 
-    (row,) = run(capsys, "table", "sync", "--specs", specs, "--author", "bo")
-    assert (row["state"], row["version"], row["changes"]) == ("put in force", 2, change)
-    assert run(capsys, "table", "list")[0]["drift"] is None
+    (row,) = run(capsys, "table", "sync", "--specs", specs, "--author", "bo")["specs"]
+    assert (row["state"], row["spec_version"], row["changes"]) == ("put_in_force", 2, change)
+    assert run(capsys, "table", "list")["tables"][0]["drift"] is None
     assert catalog.settings("sales.orders", "clean").options == {"hoodie.clean.commits.retained": "5"}
-    first, second = run(capsys, "table", "history", "sales.orders")
+    first, second = run(capsys, "table", "history", "sales.orders")["versions"]
     assert (first["author"], first["changes"]) == ("ada", [])
     assert (second["author"], second["changes"], second["file"]) == ("bo", change, str(path))
-    assert states(run(capsys, "table", "sync", "--specs", specs)) == {"sales.orders": "in force"}
+    assert states(run(capsys, "table", "sync", "--specs", specs)) == {"sales.orders": "in_force"}
     assert catalog.entry("sales.orders").spec_version == 2
 
 
@@ -114,7 +114,7 @@ def test_catalog_stores_variables_of_a_spec_unresolved(
     assert entry.location == str(path.parents[1] / "lake" / "orders")
     # The same location written without variables is no change.
     write(more="ingest: {path: '${LAKE}/in'}\n", location=entry.location)
-    assert states(run(capsys, "table", "sync", "--specs", str(path.parent))) == {"sales.orders": "in force"}
+    assert states(run(capsys, "table", "sync", "--specs", str(path.parent))) == {"sales.orders": "in_force"}
 
 
 def test_refused_spec_file_has_a_reason_and_the_previous_version_stays_in_force(
@@ -125,7 +125,7 @@ def test_refused_spec_file_has_a_reason_and_the_previous_version_stays_in_force(
     run(capsys, "table", "sync", "--specs", specs)
     write("items", location="${LAKE}/elsewhere")
     write(more=CLEAN % "many")
-    rows = {row["table"]: row for row in run(capsys, "table", "sync", "--specs", specs, code=64)}
+    rows = {row["table"]: row for row in run(capsys, "table", "sync", "--specs", specs, code=64)["specs"]}
     assert "is at" in rows["sales.items"]["problem"]
     assert "many" in rows["sales.orders"]["problem"]
     assert {row["state"] for row in rows.values()} == {"refused"}
@@ -133,7 +133,7 @@ def test_refused_spec_file_has_a_reason_and_the_previous_version_stays_in_force(
     write("items", location="${NOWHERE}/items")
     write(more=CLEAN % 7)
     write("again", table="sales.orders")
-    rows = {row["table"]: row for row in run(capsys, "table", "sync", "--specs", specs, code=64)}
+    rows = {row["table"]: row for row in run(capsys, "table", "sync", "--specs", specs, code=64)["specs"]}
     assert "NOWHERE" in rows["sales.items"]["problem"]
     assert "is declared in" in rows["sales.orders"]["problem"]
 

@@ -20,7 +20,9 @@ from lakehouse.spec.contracts.publication import (
     PublishReason,
     PublishResult,
     SensorEvent,
+    SignalResult,
     Visibility,
+    WithdrawResult,
     visible_since,
 )
 
@@ -47,6 +49,8 @@ documents = (
         refused=st.none() | names,
         interval=st.none() | names,
     )
+    | st.builds(SignalResult, ready=tuples, published=tuples)
+    | st.builds(WithdrawResult, withdrawn=tuples)
     | st.builds(SensorEvent, partition=st.none() | events, error=names, final=st.booleans())
 )
 

@@ -1,0 +1,133 @@
+"""Tables, specs and policies of a catalog, and the timeline of a table, as the command line prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from lakehouse.spec.contracts.document import Document
+
+
+class SpecState(StrEnum):
+    """The relation between a spec file and the version of the spec in the catalog."""
+
+    IN_FORCE = "in_force"
+    DIFFERS = "differs"
+    CHANGED = "put_in_force"
+    ENTERED = "entered"
+    UNKNOWN = "not_in_catalog"
+    REFUSED = "refused"
+    NO_FILE = "no_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogTable:
+    """One table of a catalog. `drift` says how the spec file differs from the version in the catalog."""
+
+    table: str
+    type: str
+    spec_version: int | None
+    author: str | None
+    location: str
+    drift: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogTables(Document):
+    """Result of `lakehouse table list`."""
+
+    tables: tuple[CatalogTable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecFileStatus:
+    """One table: the version in the catalog, its spec file, and the changes between the two."""
+
+    table: str
+    state: SpecState
+    spec_version: int | None = None
+    file: str | None = None
+    changes: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecFiles(Document):
+    """Result of `lakehouse table sync` and `lakehouse table drift`."""
+
+    specs: tuple[SpecFileStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecVersion:
+    """One version of a table's spec in the catalog, and its changes to the previous version."""
+
+    spec_version: int
+    at: str
+    author: str | None
+    file: str | None = None
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecHistory(Document):
+    """Result of `lakehouse table history`, the oldest version first."""
+
+    table: str
+    versions: tuple[SpecVersion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLocation(Document):
+    """Result of `lakehouse table create` and `register`: `table_version` is the version of the Hudi format."""
+
+    table: str
+    location: str
+    table_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedTable(Document):
+    """Result of `lakehouse table drop`. `kept` are paths below the location that do not belong to the table."""
+
+    table: str
+    files_deleted: bool
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePolicy:
+    """The settings of one service of a table, or of one of its partitions."""
+
+    service: str
+    enabled: bool
+    priority: float
+    deadline_s: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePolicies(Document):
+    """Result of `lakehouse policy show`."""
+
+    table: str
+    policies: tuple[ServicePolicy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineInstant:
+    """One instant of a timeline; `completed` is None for a pending one."""
+
+    requested: str
+    completed: str | None
+    action: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineInstants(Document):
+    """Result of `lakehouse timeline show`."""
+
+    instants: tuple[TimelineInstant, ...] = ()

@@ -1,0 +1,47 @@
+"""Contracts of a catalog: each is decoded to the value that was encoded."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakehouse.spec.contracts.catalog import (
+    CatalogTable,
+    CatalogTables,
+    DroppedTable,
+    ServicePolicy,
+    SpecFiles,
+    SpecFileStatus,
+    SpecHistory,
+    SpecState,
+    SpecVersion,
+    TableLocation,
+    TablePolicies,
+    TimelineInstant,
+    TimelineInstants,
+)
+from lakehouse.spec.contracts.document import Document
+
+STATUSES = tuple(SpecFileStatus(table="a.b", state=state, changes=("x: 1 -> 2",)) for state in SpecState)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        CatalogTables(
+            tables=(CatalogTable(table="a.b", type="MERGE_ON_READ", spec_version=1, author=None, location="lake/b"),)
+        ),
+        SpecFiles(specs=STATUSES),
+        SpecHistory(table="a.b", versions=(SpecVersion(spec_version=1, at="2026-01-01", author="ada"),)),
+        TableLocation(table="a.b", location="lake/b", table_version=8),
+        DroppedTable(table="a.b", files_deleted=True, kept=("lake/b/other",)),
+        TablePolicies(
+            table="a.b", policies=(ServicePolicy(service="clean", enabled=True, priority=1.0, options={"k": "10"}),)
+        ),
+        TimelineInstants(
+            instants=(TimelineInstant(requested="1", completed=None, action="commit", state="REQUESTED"),)
+        ),
+    ],
+    ids=lambda document: type(document).__name__,
+)
+def test_catalog_contract_round_trips_through_json(document: Document) -> None:
+    assert type(document).from_json(document.to_json()) == document
