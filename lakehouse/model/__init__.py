@@ -1,1 +1,1 @@
-"""Frozen values with the names of the Hudi format. Standard library only."""
+"""Immutable values with the names of the Hudi format. Standard library only, except for `pattern`."""

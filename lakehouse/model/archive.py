@@ -1,4 +1,4 @@
-"""The archived timeline: what was moved to it, and what is to be (TL-5.2, TL-5.3)."""
+"""The archived timeline: its actions, its files, and plans that move actions to it (TL-5.2, TL-5.3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakehouse.model.instant import Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedAction:
-    """A completed action as the archive keeps it: the instant, and what its files held (None: nothing)."""
+    """A completed action of the archived timeline, with the content of its files; None for an empty file."""
 
     instant: Instant
     metadata: bytes | None = None
@@ -18,7 +18,7 @@ class ArchivedAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFile:
-    """A file of the archive: actions requested from `first` to `last`, at one level of the tree."""
+    """A file of the archived timeline, at a level of the tree; its actions were requested from `first` to `last`."""
 
     name: str
     first: str
@@ -29,12 +29,12 @@ class HistoryFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivePlan:
-    """The completed actions that leave the active timeline, by requested time; `kept` says why no more of them do."""
+    """The completed actions to archive, by requested time; `kept` is the reason why the next action stays."""
 
     instants: tuple[Instant, ...]
     kept: str
 
     @property
     def newest(self) -> str:
-        """The requested time of the last of them."""
+        """The requested time of the last action."""
         return self.instants[-1].requested

@@ -1,4 +1,4 @@
-"""One try of one task."""
+"""The attempt of a write task, and the write token that it gives to file names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try of one task: three integers that no other try of the same write has.
+    """One attempt of one write task; its three numbers are unique among the attempts of a write.
 
-    `first`: of the tries of this task, number `partition`, one at most says so. `announced`: the driver has named the
-    files of this try before it began.
+    Attributes:
+        partition: The number of the task.
+        stage: The number of the Spark stage.
+        number: The number of the attempt.
+        first: Whether this is the first attempt of its task; at most one attempt of a task is.
+        announced: Whether the driver recorded the file names of this attempt before it began.
     """
 
     partition: int
@@ -26,11 +30,11 @@ class Attempt:
 
     @classmethod
     def planned(cls, task: int, stage: int = 0) -> Attempt:
-        """Return the first try of a task as all know it beforehand, wherever and whenever it runs."""
+        """Return the first attempt of a task; its file names can be computed before it runs."""
         return cls(partition=task, stage=stage, number=0, first=True, announced=True)
 
     def as_planned(self, stage: int = 0) -> Attempt:
-        """Return this try under the name that was planned for it, if it is the first; `stage` moves all others, too."""
+        """Return the planned attempt if this is the first attempt; `stage` is added to the stage of all others."""
         if self.first:
             return self.planned(self.partition, stage)
         return replace(self, stage=self.stage + stage)

@@ -1,4 +1,4 @@
-"""What a clean will remove and what one removed: plans and reports as they stand on the timeline (TL-4.6)."""
+"""Plans and results of clean, as they are stored on the timeline (TL-4.6)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from lakehouse.model.instant import Instant
 class CleanPlan:
     """Content of `clean.requested`.
 
-    `files` maps a partition to the paths, relative to the table, that go. `earliest` is the first write of those that
-    stay readable as they were (None: the policy counts versions of files, not writes), `last_completed` the requested
-    time of the newest completed write. `partitions_to_delete` hold nothing else.
+    Attributes:
+        policy: The cleaning policy.
+        earliest: The earliest write whose version of the table stays readable; None if the policy counts file versions
+            instead of writes.
+        last_completed: The requested time of the newest completed write.
+        files: The files to delete by partition, as paths relative to the table.
+        partitions_to_delete: Partitions that have no other files.
+        extra: Metadata of the plan.
     """
 
     policy: str
@@ -32,7 +37,7 @@ class CleanPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedPartition:
-    """What a clean did in one partition: bare names of the files that are gone, and of those it could not delete."""
+    """The result of a clean in one partition: names of deleted files, and of files that could not be deleted."""
 
     policy: str
     deleted: tuple[str, ...]
@@ -42,9 +47,10 @@ class CleanedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanMetadata:
-    """Content of a completed clean. `earliest` is the requested time of the plan's earliest write, "" if it has none.
+    """Content of a completed clean.
 
-    `start_time` is the requested time of the clean, `extra` is that of the plan.
+    `start_time` is the requested time of the clean. `earliest` is the requested time of the plan's earliest write, ""
+    if it has none. `extra` is copied from the plan.
     """
 
     start_time: str
@@ -56,7 +62,7 @@ class CleanMetadata:
 
     @property
     def deleted(self) -> tuple[str, ...]:
-        """Paths, relative to the table, of the files that are gone."""
+        """The deleted files, as paths relative to the table."""
         return tuple(
             f"{partition}/{name}" if partition else name
             for partition, cleaned in self.partitions.items()

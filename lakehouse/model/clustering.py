@@ -1,4 +1,4 @@
-"""What a clustering will do: plans as they stand on the timeline (TL-4.4, TL-9.2)."""
+"""Plans of clustering, as they are stored on the timeline (TL-4.4, TL-9.2)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from lakehouse.model.files import FileSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteredSlice:
-    """One file slice that goes in: bare names in `partition`; a slice without base file has `data_file` None.
+    """An input file slice: file names in `partition`; `data_file` is None for a slice without base file.
 
-    `log_sizes` are the sizes that commits state of `log_files`, 0 where none is known; stored plans do not hold them.
+    `log_sizes` are the sizes of `log_files` in their commits, 0 if unknown. Stored plans do not contain them.
     """
 
     partition: str
@@ -23,7 +23,7 @@ class ClusteredSlice:
 
     @classmethod
     def of(cls, file_slice: FileSlice) -> ClusteredSlice:
-        """Return what a plan says of `file_slice`."""
+        """Return the input for `file_slice`."""
         return cls(
             partition=file_slice.partition,
             file_id=file_slice.file_id,
@@ -33,13 +33,13 @@ class ClusteredSlice:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all its files."""
+        """The names of all files of the slice."""
         return frozenset(self.log_files if self.data_file is None else (self.data_file, *self.log_files))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringGroup:
-    """Slices of one partition whose rows become `outputs` new file groups; `metrics` under Hudi's keys, sizes in MB."""
+    """Slices of one partition whose rows become `outputs` new file groups; `metrics` have Hudi's keys, sizes in MB."""
 
     slices: tuple[ClusteredSlice, ...]
     outputs: int = 1
@@ -47,16 +47,16 @@ class ClusteringGroup:
 
     @property
     def partition(self) -> str:
-        """The partition of its slices."""
+        """The partition of the slices."""
         return self.slices[0].partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringPlan:
-    """The plan in `clustering.requested`. `params` are options by their keys; `extra` is the plan's own metadata.
+    """The plan in `clustering.requested`; `params` are options by key, `extra` is metadata of the plan.
 
-    `strategy` is the class Hudi runs the plan with; it says nothing here unless its rows go by something else than
-    sort columns.
+    `strategy` is the class with which Hudi executes the plan. This package uses it only if it declares an order of rows
+    other than by sort columns.
     """
 
     groups: tuple[ClusteringGroup, ...]
@@ -67,13 +67,13 @@ class ClusteringPlan:
 
     @property
     def slices(self) -> tuple[ClusteredSlice, ...]:
-        """All slices that go in."""
-        return tuple(piece for group in self.groups for piece in group.slices)
+        """All input slices."""
+        return tuple(one for group in self.groups for one in group.slices)
 
     @property
     def replaced(self) -> dict[str, tuple[str, ...]]:
-        """The file ids that the clustering hides, by partition."""
+        """The file ids that the clustering replaces, by partition."""
         replaced: dict[str, tuple[str, ...]] = {}
-        for piece in self.slices:
-            replaced[piece.partition] = (*replaced.get(piece.partition, ()), piece.file_id)
+        for one in self.slices:
+            replaced[one.partition] = (*replaced.get(one.partition, ()), one.file_id)
         return replaced

@@ -1,4 +1,4 @@
-"""What a commit says of itself (TL-4.1, TL-4.2)."""
+"""Commit metadata, write statistics, and plans and results of rollbacks (TL-4.1, TL-4.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Operation(StrEnum):
-    """Operation types as commit metadata spells them."""
+    """Operation types, as they are spelled in commit metadata."""
 
     INSERT = "INSERT"
     UPSERT = "UPSERT"
@@ -25,23 +25,26 @@ class Operation(StrEnum):
 
 
 COMPACTIONS = (Operation.COMPACT, Operation.LOG_COMPACT)
-#: What rewrites rows as they are, under the table's schema as it is.
+#: Operations that rewrite rows without changing them or the schema.
 REWRITES = (*COMPACTIONS, Operation.CLUSTER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStat:
-    """One data file a commit wrote. `prev_commit` is None for a new file group; sizes in bytes, counts in rows.
+    """A data file that a commit wrote. Sizes are in bytes, counts in rows.
 
-    `ranges` holds (min, max, nulls) of columns, min and max as JSON values; Hudi's write stat has no place for them.
-
-    Of a compaction: `log_files_compacted` files of `log_bytes_compacted` bytes held `log_records` rows and deletes in
-    `log_blocks` blocks, `corrupt_blocks` more could not be read; `updated_compacted` rows of the base met one of them.
-    Of a log file: `log_version`, `base_file` and `log_files` (bare names of the slice's base file and of its logs) are
-    set where they say what `path` does not, as those of version 6 do.
-    `cdc_files` maps the paths of the change logs beside the file to their sizes, `event_time` is the least and the
-    greatest event time of the rows in milliseconds. `nulled` counts the new rows that lack a column; only the sums are
-    in the commit.
+    Attributes:
+        prev_commit: The commit of the previous file of the file group; None for a new file group.
+        ranges: (min, max, nulls) of columns, min and max as JSON values. Hudi's write statistics have no such field.
+        log_records, log_blocks: Of a compaction, the number of rows and deletes in the merged logs, and of blocks.
+        log_files_compacted, log_bytes_compacted: Of a compaction, the number and size of the merged log files.
+        updated_compacted: Of a compaction, the number of rows of the base file that a log record changed.
+        corrupt_blocks: Of a compaction, the number of unreadable blocks, which are not in `log_blocks`.
+        cdc_files: The sizes of the change logs beside the file, by path.
+        log_version, base_file, log_files: Of a log file, its version and the names of the other files of its slice.
+            They are set only where `path` does not imply them, as in version 6.
+        event_time: The smallest and the largest event time of the rows in milliseconds.
+        nulled: The number of new rows that lack a column, by column; the commit contains only the sums of all files.
     """
 
     partition: str
@@ -72,10 +75,10 @@ class WriteStat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMetadata:
-    """The content of a completed commit: its files, what it replaced, and what the writer added.
+    """The content of a completed commit: written files, replaced file groups and extra metadata.
 
     `operation` keeps unknown spellings of other writers as text. `replaced` maps a partition to the file ids that
-    this commit hides. `extra` always holds `schema` (Avro JSON of the data columns) in commits of this package.
+    this commit replaces. In commits of this package, `extra` always has `schema` (Avro JSON of the data columns).
     """
 
     operation: str
@@ -87,7 +90,7 @@ class CommitMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackRequest:
-    """Files of one partition that a rollback deletes; paths relative to the table's base."""
+    """Files of one partition that a rollback deletes, as paths relative to the table."""
 
     partition: str
     files: tuple[str, ...]
@@ -95,7 +98,7 @@ class RollbackRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlan:
-    """What undoing the instant `target` (its requested time) of `action` takes."""
+    """The plan of a rollback of the instant with the requested time `target` and the action `action`."""
 
     target: str
     action: str
@@ -104,7 +107,7 @@ class RollbackPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackMetadata:
-    """What a rollback did: per partition the files that are gone, and those that could not be deleted."""
+    """The result of a rollback: by partition, the deleted files and the files that could not be deleted."""
 
     start_time: str
     seconds: float

@@ -1,4 +1,4 @@
-"""What a compaction will do: plans as they stand on the timeline (TL-4.5, TL-9.1)."""
+"""Plans of compaction, as they are stored on the timeline (TL-4.5, TL-9.1)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lakehouse.model.files import FileSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOperation:
-    """Merge these log files into the next base file of one file group.
+    """Merges log files into the next base file of one file group.
 
-    `data_file` and `log_files` are bare names in `partition`; a slice without base file has `data_file` None.
-    `log_sizes` are the sizes that commits state of `log_files`, 0 where none is known; stored plans do not hold them.
-    `metrics` are the planner's numbers under Hudi's keys (TOTAL_LOG_FILES, TOTAL_IO_MB, ...), sizes in MB.
+    `data_file` and `log_files` are file names in `partition`; `data_file` is None for a slice without base file.
+    `log_sizes` are the sizes of `log_files` in their commits, 0 if unknown. Stored plans do not contain them.
+    `metrics` are the planner's numbers with Hudi's keys (TOTAL_LOG_FILES, TOTAL_IO_MB, ...) and sizes in MB.
     """
 
     partition: str
@@ -40,7 +40,7 @@ class CompactionOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """Content of `compaction.requested` and `logcompaction.requested`; `extra` is the plan's own metadata."""
+    """Content of `compaction.requested` and `logcompaction.requested`; `extra` is metadata of the plan."""
 
     operations: tuple[CompactionOperation, ...]
     extra: Mapping[str, str] = field(default_factory=dict)

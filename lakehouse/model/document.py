@@ -1,4 +1,4 @@
-"""JSON that others wrote: whatever the text is, it is a value or a ValueError."""
+"""Parse JSON of other programs: every invalid text raises ValueError."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text; raise ValueError if it is none.
+    """Return the value of a JSON text; raise ValueError if the text is not valid.
 
-    Beside what is no JSON these are values nested deeper than Python recurses, and numbers that are not finite (NaN,
-    Infinity and 1e999 are): converting one to an int would fail later, with another error.
+    Values that are nested deeper than Python's recursion limit are refused, and so are numbers that are not finite
+    (NaN, Infinity, 1e999): their conversion to an integer would fail later with another error.
     """
     try:
         return json.loads(text, parse_float=_finite, parse_constant=_refused)
@@ -22,9 +22,9 @@ def parse_json(text: str | bytes) -> Any:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:40]} is beyond the range of a number")
+        raise ValueError(f"{text[:40]} is outside of the range of numbers")
     return number
 
 
 def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid in JSON")

@@ -1,4 +1,4 @@
-"""Schema drift: how the columns of a batch differ from those of the table, and what the write did about it."""
+"""Column drift: differences between the columns of a batch and those of the table, and what the write did."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
 
-#: Key of the list of drifts in a commit's extra metadata.
+#: The key of the column drift in a commit's extra metadata.
 DRIFT_KEY = "lakehouse.schema.drift"
 
 
@@ -29,15 +29,15 @@ class Drift(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDrift:
-    """One column that differed, and the number of rows of the batch that it concerned.
+    """A column that differed, and the number of affected rows of the batch.
 
-    added     the column is new in the table; `rows` of the batch bring it
-    ignored   the column is not in the table and its values in `rows` were dropped
-    kept      `rows` lack the column and the stored rows keep their values
-    nulled    `rows` lack the column and were written with null
+    added     the column is new in the table; `rows` have it
+    ignored   the column is not in the table; its values in `rows` were dropped
+    kept      `rows` lack the column; the stored rows keep their values
+    nulled    `rows` lack the column; they were written with null
     promoted, rounded, widened_to_text
-              the type of the table's column changed `before` -> `after`; `rows` of the batch brought the new type.
-              No value changes by a promotion; large numbers may lose digits where it says rounded
+              the type of the table's column changed from `before` to `after`; `rows` had the new type.
+              A promotion changes no value; with `rounded`, large numbers may lose digits
     """
 
     column: str
@@ -51,24 +51,27 @@ class ColumnDrift:
         return f"{self.column}: {self.change}{types} ({self.rows} rows)"
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the drift as JSON would hold it."""
+        """Return the drift as values of JSON."""
         return {**asdict(self), "change": str(self.change)}
 
     @classmethod
     def of(cls, mapping: Mapping[str, Any]) -> ColumnDrift:
-        """Return what `to_mapping` gave; names of later versions are left out."""
+        """Return the drift of a mapping made by `to_mapping`; names of later versions are ignored."""
         known = {name: mapping[name] for name in ("column", "rows", "before", "after") if name in mapping}
         return cls(change=Drift(mapping["change"]), **known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchColumns:
-    """What a source whose files have different columns says of a batch.
+    """The columns that rows of a batch lack, for sources whose files have different columns.
 
-    `lacks` are groups of columns that some rows lack, as the control column of the batch says (see rows.lacks);
-    `lacking_rows` is the number of rows that lack a column, `rows` that of all. `nulled_rows` is the number of rows
-    that lack a column and have null there: the batch does not tell them from rows that bring null. `drift` happened
-    before the batch was made, such as columns that were not read.
+    Attributes:
+        rows: The number of all rows.
+        lacks: Groups of columns that some rows lack; the control column of the batch selects them (see
+            `core.rows.absent_columns`).
+        lacking_rows: The number of rows that lack a column, by column.
+        nulled_rows: The number of rows that lack a column and cannot be distinguished from rows with null, by column.
+        drift: Column drift from before the batch, such as columns that were not read.
     """
 
     rows: int
@@ -79,13 +82,13 @@ class BatchColumns:
 
 
 def encode_drift(drift: Iterable[ColumnDrift]) -> dict[str, str]:
-    """Return the extra metadata of a commit that tells these drifts; nothing where there is none."""
-    told = [one.to_mapping() for one in drift]
-    return {DRIFT_KEY: json.dumps(told, ensure_ascii=False)} if told else {}
+    """Return the extra metadata of a commit for these drifts; empty if there are none."""
+    mappings = [one.to_mapping() for one in drift]
+    return {DRIFT_KEY: json.dumps(mappings, ensure_ascii=False)} if mappings else {}
 
 
 def decode_drift(extra: Mapping[str, str]) -> tuple[ColumnDrift, ...]:
-    """Return the drifts that a commit's extra metadata tells; raise CorruptTableError if it tells something else."""
+    """Return the drifts in a commit's extra metadata; raise CorruptTableError if they cannot be parsed."""
     text = extra.get(DRIFT_KEY) or "[]"
     try:
         return tuple(ColumnDrift.of(one) for one in parse_json(text))

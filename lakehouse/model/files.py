@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseFile:
-    """One base file, known by its name and place; `partition` is the relative partition path, "" at the root."""
+    """A base file, identified by its name and partition; `partition` is the partition path, "" if there are none."""
 
     partition: str
     file_id: str
@@ -18,21 +18,21 @@ class BaseFile:
 
     @property
     def name(self) -> str:
-        """File name without directory: `<fileId>_<writeToken>_<instant>.<extension>`."""
+        """The file name: `<fileId>_<writeToken>_<instant>.<extension>`."""
         return f"{self.file_id}_{self.write_token}_{self.instant}.{self.extension}"
 
     @property
     def path(self) -> str:
-        """Path relative to the table's base."""
+        """The path relative to the table."""
         return f"{self.partition}/{self.name}" if self.partition else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFile:
-    """One log file of a merge-on-read group, known by its name; `suffix` is ".cdc" for a log of changes.
+    """A log file of a merge-on-read file group, identified by its name; `suffix` is ".cdc" for a change log.
 
-    `instant` is the time inside the name: of the delta commit that wrote the file, in version 6 of the base file
-    (of a group without one: of its first delta commit) that the file is a log of.
+    `instant` is the time in the name. It is that of the delta commit that wrote the file; in table version 6 it is that
+    of the slice's base file, or of the first delta commit of a file group without base file.
     """
 
     partition: str
@@ -45,20 +45,20 @@ class LogFile:
 
     @property
     def name(self) -> str:
-        """File name without directory: `.<fileId>_<instant>.log.<version>_<writeToken><suffix>`."""
+        """The file name: `.<fileId>_<instant>.log.<version>_<writeToken><suffix>`."""
         return f".{self.file_id}_{self.instant}.log.{self.version}_{self.write_token}{self.suffix}"
 
     @property
     def path(self) -> str:
-        """Path relative to the table's base."""
+        """The path relative to the table."""
         return f"{self.partition}/{self.name}" if self.partition else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSlice:
-    """The rows of one file group from `base_instant` on: a base file, logs over it, or logs alone.
+    """A version of a file group from `base_instant` on: a base file, its log files, or both.
 
-    `logs` are in the order in which they are merged. Without a base file `base_instant` is that of the first log.
+    `logs` are in merge order. Without a base file, `base_instant` is the instant of the first log.
     """
 
     partition: str
@@ -69,10 +69,10 @@ class FileSlice:
 
     @property
     def total_log_bytes(self) -> int:
-        """Size of all logs."""
+        """The size of all logs in bytes."""
         return sum(log.size_bytes for log in self.logs)
 
     @property
     def latest_instant(self) -> str:
-        """The largest instant in the names of its files."""
+        """The largest instant in the names of the files."""
         return max(self.base_instant, *(log.instant for log in self.logs)) if self.logs else self.base_instant

@@ -1,4 +1,4 @@
-"""Instants and the timeline (TL-3)."""
+"""Instants, their states, and the timeline (TL-3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakehouse.errors import CorruptTableError
 
 
 class Action(StrEnum):
-    """What an instant does; the words are those of the file names."""
+    """The action of an instant, as it is spelled in file names."""
 
     COMMIT = "commit"
     DELTACOMMIT = "deltacommit"
@@ -26,7 +26,7 @@ class Action(StrEnum):
 
     @property
     def completed_as(self) -> Action:
-        """The action a completed file is named by: a finished compaction is a commit."""
+        """The action in the name of the completed file: a completed compaction is a commit."""
         return _COMPLETED_AS.get(self, self)
 
 
@@ -36,12 +36,12 @@ _COMPLETED_AS = {
     Action.CLUSTERING: Action.REPLACECOMMIT,
 }
 
-#: Actions that change what a reader sees.
+#: Actions of completed instants that change the data that readers see.
 WRITE_ACTIONS = frozenset({Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT})
 
 
 class State(IntEnum):
-    """How far an instant is; ordered as the files appear."""
+    """The state of an instant, in the order of its files."""
 
     REQUESTED = 0
     INFLIGHT = 1
@@ -50,7 +50,7 @@ class State(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instant:
-    """One action on the timeline. Identity is (requested, action); times are 17-digit strings in the table's zone."""
+    """An action on the timeline, identified by (requested, action); times are 17 digits in the table's time zone."""
 
     requested: str
     action: Action
@@ -59,23 +59,23 @@ class Instant:
 
     @property
     def key(self) -> tuple[str, Action]:
-        """Identity: the requested time and the action under which it completes."""
+        """The identity: the requested time and the action of the completed file."""
         return self.requested, self.action.completed_as
 
     @property
     def is_completed(self) -> bool:
-        """Whether readers may believe it."""
+        """Whether the instant is completed, so that readers see it."""
         return self.state is State.COMPLETED
 
     @property
     def completion(self) -> str:
-        """Completion time; an instant without one (version 6) is ordered by its requested time."""
+        """The completion time; the requested time for an instant without completion time (version 6)."""
         return self.completed or self.requested
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The instants of one load, each in its furthest state, ordered by requested time; immutable."""
+    """The instants of one load, each in its last state, ordered by requested time; immutable."""
 
     instants: tuple[Instant, ...] = ()
 
@@ -85,7 +85,7 @@ class Timeline:
 
     @classmethod
     def _in_order(cls, instants: Iterable[Instant]) -> Timeline:
-        """Return a timeline of instants that are ordered already: every commit filters a timeline many times."""
+        """Return a timeline of instants that are ordered already, without sorting them again."""
         timeline = object.__new__(cls)
         object.__setattr__(timeline, "instants", tuple(instants))
         return timeline
@@ -96,6 +96,7 @@ class Timeline:
     def __len__(self) -> int:
         return len(self.instants)
 
+    # parameters: the columns of a filter, each optional
     def where(
         self,
         *,
@@ -106,7 +107,7 @@ class Timeline:
         completed_after: str | None = None,
         completed_up_to: str | None = None,
     ) -> Timeline:
-        """Return the instants that meet every condition given; bounds are inclusive except `completed_after`."""
+        """Return the instants that fulfil all given conditions; bounds are inclusive, except `completed_after`."""
         kept: Iterable[Instant] = self.instants
         if action is not None:
             actions = {action} if isinstance(action, Action) else action
@@ -128,36 +129,36 @@ class Timeline:
         return self.where(action=WRITE_ACTIONS, state=State.COMPLETED)
 
     def by_completion(self) -> tuple[Instant, ...]:
-        """Return the completed instants in the order in which they became true."""
+        """Return the completed instants, ordered by completion time."""
         return tuple(sorted((i for i in self.instants if i.is_completed), key=lambda i: (i.completion, i.requested)))
 
     def find(self, requested: str) -> Instant | None:
-        """Return the instant requested at this time (a savepoint shares its commit's time and is not returned)."""
+        """Return the instant with this requested time; savepoints, which have the time of their commit, are ignored."""
         for instant in self.instants:
             if instant.requested == requested and instant.action is not Action.SAVEPOINT:
                 return instant
         return None
 
     def current(self, instant: Instant) -> Instant | None:
-        """Return the state of this very instant: a savepoint is not taken for its commit, nor the other way round."""
+        """Return the instant with the same identity in its present state; None if the timeline does not have it."""
         return next((known for known in self.instants if known.key == instant.key), None)
 
     def savepoints(self) -> frozenset[str]:
-        """Return the requested times of the commits that savepoints keep."""
+        """Return the requested times of the commits with a savepoint."""
         return frozenset(i.requested for i in self.where(action=Action.SAVEPOINT, state=State.COMPLETED))
 
     def pending_restore(self) -> Instant | None:
-        """Return the restore that was begun and is not finished."""
+        """Return the pending restore; None if there is none."""
         return next(iter(self.where(action=Action.RESTORE, pending=True)), None)
 
     def latest_time(self) -> str:
-        """Return the largest time of any kind on the timeline, or an empty string."""
+        """Return the largest requested or completion time on the timeline; empty if it has no instants."""
         return max((t for i in self.instants for t in (i.requested, i.completed or "")), default="")
 
     def transition(self, instant: Instant, state: State, completed: str | None = None) -> Timeline:
         """Return the timeline after `instant` moved to `state`.
 
-        Raises CorruptTableError if the step is not requested -> inflight -> completed, or a time does not increase.
+        Raises CorruptTableError if the order is not requested -> inflight -> completed, or a time does not increase.
         """
         current = self.current(instant)
         before = -1 if current is None else int(current.state)

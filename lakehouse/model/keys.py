@@ -1,4 +1,4 @@
-"""How a table makes record keys and partition paths (DATA-2)."""
+"""Settings by which record keys and partition paths are generated (DATA-2)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class KeyGeneratorType(StrEnum):
     NON_PARTITION = "NON_PARTITION"
 
 
-#: The option, and the property of a table, that says how keys of several columns are made.
+#: The option and table property for the encoding of keys of several columns.
 KEY_ENCODING = "lakehouse.record_key.encoding"
 
 
 class KeyEncoding(StrEnum):
-    """How the values of several key columns become one text, `f1:v1,f2:v2`, values of `lakehouse.record_key.encoding`.
+    """The encoding of several key columns as one text `f1:v1,f2:v2`; values of `lakehouse.record_key.encoding`.
 
-    CHECKED: as Hudi does; a write refuses rows whose values could read as the key of other values.
-    ESCAPED: the values' `%`, `,` and `:` read `%25`, `%2C` and `%3A`, and values that read like a placeholder begin
-    with `%5F`; so different values always make different keys. Fixed when the table is created.
-    HUDI: as Hudi does, unchecked: rows of different values may have one key, and the later one replaces the other.
+    CHECKED: Hudi's encoding; a write refuses rows whose key could also be the key of other values.
+    ESCAPED: `%`, `,` and `:` in values are written as `%25`, `%2C` and `%3A`, and values that equal a placeholder begin
+    with `%5F`. Different values always have different keys. Fixed when the table is created.
+    HUDI: Hudi's encoding without the check: different values may have the same key, and the later row replaces the
+    earlier one.
     """
 
     CHECKED = "checked"
@@ -38,7 +39,7 @@ class KeyEncoding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimestampFormat:
-    """Settings of the timestamp generator, `hoodie.keygen.timebased.*`; patterns are Joda's."""
+    """Settings of the timestamp key generator, `hoodie.keygen.timebased.*`; patterns have Joda's syntax."""
 
     type: str = "EPOCHMILLISECONDS"
     scalar_unit: str = "seconds"
@@ -53,11 +54,12 @@ class TimestampFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyConfig:
-    """Everything that decides the key and the partition path of a row.
+    """The settings that determine the record key and the partition path of a row.
 
-    `partition_types` holds SIMPLE or TIMESTAMP per partition field (custom generator; SIMPLE elsewhere, TIMESTAMP for
-    the timestamp generator). `field_prefix` tells whether a COMPLEX key of one field is stored as `f:v` (version 9) or
-    as the bare value; None where no choice exists. `encoding` is HUDI for readers of a table that does not escape.
+    `partition_types` has SIMPLE or TIMESTAMP for each partition field: any of them with the custom generator, TIMESTAMP
+    with the timestamp generator, SIMPLE with all others. `field_prefix` is whether a COMPLEX key of one field is stored
+    as `f:v` (version 9) or as the value alone; None for other keys. `encoding` is HUDI for readers of a table that does
+    not escape.
     """
 
     generator: KeyGeneratorType

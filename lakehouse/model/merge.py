@@ -1,4 +1,4 @@
-"""How versions of a record meet: the merge modes of a table and all else that decides (DATA-5.1)."""
+"""Merge modes and merge rules: how versions of a record are merged (DATA-5.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MERGER_PROPERTY = "hoodie.record.merge.property.lakehouse.merger"
 
 
 class MergeMode(StrEnum):
-    """How a newer version of a record meets an older one."""
+    """The record merge mode of a table."""
 
     COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
     EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
@@ -21,7 +21,7 @@ class MergeMode(StrEnum):
 
 
 class PartialMode(StrEnum):
-    """Which values of the surviving version give way to those of the other one (DATA-5.3)."""
+    """The values of the newer version that are replaced by those of the older one (DATA-5.3)."""
 
     NONE = "NONE"
     IGNORE_DEFAULTS = "IGNORE_DEFAULTS"
@@ -30,13 +30,21 @@ class PartialMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRule:
-    """All that decides how versions of a record meet; picklable.
+    """The rule by which versions of a record are merged; picklable.
 
-    `ordering` names the ordering columns, compared as a tuple; with `by_parts` the one column holds strings
-    `<file>.<position>` whose two numbers are compared. Rows whose `delete_field` reads `delete_marker` are deletes.
-    `merger` names a function `package.module:function` that merges rows in mode CUSTOM; it is called only where
-    `merger_allowed` says that the caller or the deployment allows it, since a table may name any function. `foreign`
-    says in words what a table declares that cannot be run here: such a rule merges nothing (`require_runnable`).
+    Attributes:
+        mode: The record merge mode.
+        ordering: The ordering columns, compared as a tuple.
+        partial: The partial update mode.
+        unavailable: The value that FILL_UNAVAILABLE replaces.
+        delete_field: The column whose value `delete_marker` marks a delete.
+        delete_marker: The value that marks a delete.
+        merger: The function `package.module:function` that merges rows in mode CUSTOM.
+        merger_allowed: Whether the caller or the deployment allows the merger. A table may name any function, so it is
+            not called otherwise.
+        by_parts: Whether the ordering column has texts `<file>.<position>`, whose two numbers are compared.
+        foreign: A description of the table's merger if it cannot run here; the rule then merges nothing (see
+            `require_runnable`).
     """
 
     mode: MergeMode
@@ -52,21 +60,21 @@ class MergeRule:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The ordering columns, where values of them decide anything: not by commit time."""
+        """The ordering columns that are compared; none if the commit time decides."""
         return () if self.mode is MergeMode.COMMIT_TIME_ORDERING else self.ordering
 
     @property
     def mixes(self) -> bool:
-        """Whether a merged row may hold values of both versions, and is not simply the one that survives."""
+        """Whether a merged row may have values of both versions."""
         return self.partial is not PartialMode.NONE or self.merger is not None
 
     def columns(self) -> tuple[str, ...]:
-        """Return the columns that merging must read beside those asked for; with a `merger`, it wants all of them."""
+        """Return the columns that a merge needs beside those of the query; a `merger` needs all columns."""
         return tuple(dict.fromkeys((*self.compared, *((self.delete_field,) if self.delete_field else ()))))
 
 
 def require_runnable(rule: MergeRule) -> None:
-    """Raise UnsupportedError naming what the table declares, if `rule` cannot merge versions of records here."""
+    """Raise UnsupportedError with the declaration of the table if `rule` cannot merge records here."""
     if rule.mode is MergeMode.CUSTOM and not rule.merger:
         raise UnsupportedError(
             f"records of this table are merged by {rule.foreign or 'record merge mode CUSTOM'}, which cannot be run "
@@ -77,7 +85,7 @@ def require_runnable(rule: MergeRule) -> None:
     if rule.merger and not rule.merger_allowed:
         raise UnsupportedError(
             f"records of this table are merged by the function {rule.merger!r}, which the table names. It was not "
-            "loaded, because code that a table names could be anybody's. If you trust it, allow it: as `merger` in the "
+            "loaded, because a table may name any code. If you trust it, allow it: as `merger` in the "
             f"table's spec, by Table.open(..., allowed_functions=[{rule.merger!r}]), by the option allowed_functions "
             f"of Spark's format, or for the deployment by LAKEHOUSE_ALLOWED_FUNCTIONS={rule.merger}",
             merger=rule.merger,
@@ -85,9 +93,9 @@ def require_runnable(rule: MergeRule) -> None:
 
 
 def merge_strategy_id(merger: str) -> str:
-    """Return the merge strategy id of a merger named `package.module:function`: a UUID that its name alone decides.
+    """Return the merge strategy id of a merger `package.module:function`: a UUID that is derived from the name.
 
-    Other readers find a strategy they do not know and refuse the table, instead of merging it in their own way.
+    Other readers do not know the strategy, so they refuse the table instead of merging records in another way.
     """
     digest = bytearray(sha1(b"lakehouse.merger:" + merger.encode(), usedforsecurity=False).digest()[:16])
     digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80

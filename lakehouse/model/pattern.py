@@ -1,11 +1,11 @@
-"""Regular expressions that users, policies and tables give, searched in time that is linear in the text.
+"""Regular expressions of users, policies and tables; a search takes time that is linear in the text.
 
 The engine is RE2 (https://github.com/google/re2/wiki/Syntax). It has no look-around, back-references, possessive
 quantifiers and atomic groups; such a pattern is refused where it is declared. Classes such as `\\d` and `\\w` are
-ASCII, as in Java. Differences from Java that remain: `$` is the very end of the text, `.` is anything but `\\n`, `\\s`
-does not hold `\\x0b`, and `(?i)` folds all of Unicode.
+ASCII, as in Java. The remaining differences from Java: `$` matches only at the end of the text, `.` matches every
+character except `\\n`, `\\s` does not match `\\x0b`, and `(?i)` ignores the case of all Unicode letters.
 
-This is the one module of the model that needs more than the standard library.
+No other module of the model needs more than the standard library.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import re2
 
 from lakehouse.errors import UserError
 
-#: Characters of a pattern. With the bound on the compiled program it bounds what one search may cost.
+#: The largest length of a pattern. It limits the cost of a search, together with the size of the compiled program.
 MAX_PATTERN = 4_096
 _MAX_PROGRAM_BYTES = 1 << 20
 _SHOWN = 200
 
 
 class Pattern:
-    """One compiled pattern."""
+    """A compiled pattern."""
 
     def __init__(self, text: str) -> None:
-        """Raise ValueError saying what is wrong with a pattern that RE2 does not take."""
+        """Compile the pattern; raise ValueError with the reason if RE2 does not support it."""
         if len(text) > MAX_PATTERN:
-            raise ValueError(f"it has {len(text)} characters; at most {MAX_PATTERN} are taken")
+            raise ValueError(f"it has {len(text)} characters; the limit is {MAX_PATTERN}")
         options = re2.Options()
         options.log_errors = False
         options.max_mem = _MAX_PROGRAM_BYTES
         try:
             self._compiled = re2.compile(text, options)
         except UnicodeEncodeError as error:
-            raise ValueError("it holds half a character (a surrogate)") from error
+            raise ValueError("it contains a surrogate, which is no character") from error
         except re2.error as error:
             reason = error.args[0] if error.args else error
             shown = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
@@ -45,7 +45,7 @@ class Pattern:
             ) from error
 
     def found_in(self, text: str) -> bool:
-        """Return whether the pattern is found anywhere in a text, as Java's `find` does."""
+        """Return whether the pattern matches some part of a text, as Java's `find` does."""
         return self._compiled.search(_bytes(text)) is not None
 
     def matches(self, text: str) -> bool:
@@ -55,7 +55,7 @@ class Pattern:
 
 @lru_cache(maxsize=1024)
 def compile_pattern(text: str, what: str) -> Pattern:
-    """Return a compiled pattern; raise UserError naming `what` declares it if RE2 does not take it."""
+    """Return a compiled pattern; raise UserError with `what`, its declaration, if RE2 does not support it."""
     try:
         return Pattern(text)
     except ValueError as error:
@@ -64,11 +64,11 @@ def compile_pattern(text: str, what: str) -> Pattern:
 
 
 def escaped(text: str) -> str:
-    """Return the pattern that finds just this text."""
+    """Return the pattern that matches exactly this text."""
     pattern: str = re2.escape(text)
     return pattern
 
 
 def _bytes(text: str) -> bytes:
-    # Names of files that are not UTF-8 come with surrogates; no pattern matches those bytes, and none fails on them.
+    # File names that are not UTF-8 contain surrogates; no pattern matches their bytes, and no search fails on them.
     return text.encode("utf-8", "surrogatepass")

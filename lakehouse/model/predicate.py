@@ -1,4 +1,4 @@
-"""Conditions on rows: what a reader may skip and must keep."""
+"""Conditions on rows. A reader may skip rows and files for which a condition does not hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`column operator value`; value is a plain Python value, never None."""
+    """`column operator value`; the value is a Python value, never None."""
 
     column: str
     operator: Operator
@@ -57,7 +57,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Some condition holds."""
+    """At least one condition holds."""
 
     parts: tuple[Predicate, ...]
 
@@ -66,7 +66,7 @@ Predicate = Comparison | In | IsNull | StartsWith | Not | And | Or
 
 
 def columns_of(predicate: Predicate) -> Iterator[str]:
-    """Yield the columns a predicate looks at."""
+    """Yield the columns of a predicate."""
     if isinstance(predicate, And | Or):
         for part in predicate.parts:
             yield from columns_of(part)

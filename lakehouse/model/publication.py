@@ -1,4 +1,4 @@
-"""Publications: which version of a table each partition of a metastore's table shows, and how far that has come."""
+"""Publications: the table version that each partition of a metastore table shows, and the state of each partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """How far a partition has come; in the `-ing` ones a run is at it, or died there."""
+    """The state of a published partition. In a state that ends in `-ing`, a run is active or was interrupted."""
 
     PUBLISHING = "publishing"
     PUBLISHED = "published"
@@ -16,13 +16,14 @@ class Stage(StrEnum):
     ARCHIVED = "archived"
     WITHDRAWING = "withdrawing"
     WITHDRAWN = "withdrawn"
-    #: Its version cannot be built any more; `reason` says why. A run by force or at the newest version publishes it.
+    #: The version of the partition was cleaned; `reason` has details. A run by force or at the newest version publishes
+    #: the partition.
     LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A version of a table: the state when the write `instant` had completed, at `completion`."""
+    """A version of a table: its content after the write `instant`, which completed at `completion`."""
 
     instant: str
     completion: str
@@ -30,13 +31,21 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPartition:
-    """One partition of a publication.
+    """One partition of a publication. Times are UTC milliseconds.
 
-    `manifest` is the path, in the table, of the list of its files, which are pinned as long as it is named here; `copy`
-    the folder of the archived files below the publication's location. `before` is what is shown until the metastore
-    was told of this. `paths` are the table's partitions that it shows, None for the whole table. `needs_copy`: its logs
-    have to be merged, so it appears as files of its own at once. Times are UTC milliseconds: the end of the events it
-    holds, when it was ready, when it appeared.
+    Attributes:
+        stage: The state of the partition.
+        version: The table version that it shows.
+        manifest: The path, in the table, of the list of its files; the files are pinned while it is named here.
+        copy: The folder of its copied files, below the publication's location.
+        before: The partition that the metastore shows until it is updated.
+        paths: The table's partitions that it shows; None for the whole table.
+        event_time_ms: The end of its events.
+        ready_ms: When it became ready.
+        published_ms: When it was published.
+        files, size_bytes: The number and the size of its files.
+        needs_copy: Whether its logs have to be merged, so that it is published as a copy at once.
+        reason: Why it is lost.
     """
 
     stage: Stage
@@ -55,13 +64,13 @@ class PublishedPartition:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the metastore should show it, once the run that is at it is through."""
+        """Whether the metastore shows the partition when the active run is completed."""
         return self.stage not in (Stage.WITHDRAWING, Stage.WITHDRAWN, Stage.LOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retired:
-    """What the metastore does not name any more: a manifest of the table, or a copy; who reads it may go on a while."""
+    """A manifest or a copy that the metastore no longer names; it is kept for a while for active readers."""
 
     manifest: str = ""
     copy: str = ""
@@ -70,9 +79,9 @@ class Retired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSpan:
-    """The range of event times in UTC milliseconds that all writes completed up to `up_to` brought; None: no event.
+    """The range of event times, in UTC milliseconds, of all writes completed up to `up_to`; None without events.
 
-    A publication keeps it, so that its first partitions stay due when their commits leave the active timeline.
+    A publication stores it, so that its first partitions stay due after their commits were archived.
     """
 
     up_to: str = ""
@@ -85,10 +94,13 @@ NO_EVENTS = EventSpan()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The partitions that one table of a metastore shows, by Hive's names of them, and what was said to be ready.
+    """The partitions of one metastore table.
 
-    `signals` are times in UTC milliseconds by name of partition. `span` is the range of the table's events as of the
-    last run that stored it.
+    Attributes:
+        partitions: The partitions by their Hive names.
+        signals: The times of ready signals in UTC milliseconds, by Hive name.
+        retired: Manifests and copies that the metastore no longer names.
+        span: The range of the table's event times at the last run that stored it.
     """
 
     partitions: Mapping[str, PublishedPartition] = field(default_factory=dict)
@@ -105,35 +117,35 @@ class Publication:
         return replace(self, partitions={n: p for n, p in self.partitions.items() if n != name})
 
     def heeded(self, name: str) -> Publication:
-        """Return the publication without the signal of a partition that has heeded it."""
-        told, partition = self.signals.get(name), self.partitions[name]
-        if told is None or told > partition.ready_ms:
+        """Return the publication without the signal of this partition, if the partition is newer than the signal."""
+        signal_ms, partition = self.signals.get(name), self.partitions[name]
+        if signal_ms is None or signal_ms > partition.ready_ms:
             return self
         return replace(self, signals={n: at_ms for n, at_ms in self.signals.items() if n != name})
 
     def retire(self, manifest: str, copy: str, at_ms: int) -> Publication:
-        """Return the publication with a manifest or a copy (or both, or neither) that nobody is to be shown again."""
+        """Return the publication with this manifest and this copy as retired; both may be empty."""
         if not manifest and not copy:
             return self
         return replace(self, retired=(*self.retired, Retired(manifest=manifest, copy=copy, at_ms=at_ms)))
 
     @property
     def shown(self) -> frozenset[str]:
-        """Return the manifests and copies of all partitions, those shown until the metastore was told as well."""
-        found = {text for p in self.partitions.values() for text in (p.manifest, p.copy)}
+        """The manifests and copies of all partitions, and those that the metastore shows until it is updated."""
+        shown = {text for p in self.partitions.values() for text in (p.manifest, p.copy)}
         before = {text for p in self.partitions.values() if p.before for text in (p.before.manifest, p.before.copy)}
-        return frozenset((found | before) - {""})
+        return frozenset((shown | before) - {""})
 
     @property
     def copies(self) -> frozenset[str]:
-        """Return the folders of all copies, retired ones as well."""
+        """The folders of all copies, also of retired ones."""
         named = {p.copy for p in self.partitions.values()}
         named |= {p.before.copy for p in self.partitions.values() if p.before is not None}
         return frozenset((named | {retired.copy for retired in self.retired}) - {""})
 
     @property
     def manifests(self) -> frozenset[str]:
-        """Return the manifests whose files are pinned."""
+        """The manifests whose files are pinned."""
         named = {p.manifest for p in self.partitions.values()}
         named |= {p.before.manifest for p in self.partitions.values() if p.before is not None}
         return frozenset((named | {retired.manifest for retired in self.retired}) - {""})

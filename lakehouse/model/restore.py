@@ -1,4 +1,4 @@
-"""Savepoints and restores: what they say of themselves (TL-4.8, TL-7.5)."""
+"""Metadata of savepoints and restores, and plans of restores (TL-4.8, TL-7.5)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakehouse.model.instant import Instant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavepointMetadata:
-    """Who kept an instant, when (UTC milliseconds) and why; `files` maps partitions to names of base and log files."""
+    """Author, time (UTC milliseconds) and comment of a savepoint; `files` are its base and log files by partition."""
 
     user: str
     at_ms: int
@@ -21,20 +21,20 @@ class SavepointMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savepoint:
-    """A savepoint; that of a dry run is not completed."""
+    """A savepoint; the savepoint of a dry run is not completed."""
 
     instant: Instant
     metadata: SavepointMetadata
 
     @property
     def requested(self) -> str:
-        """The requested time of the commit that it keeps."""
+        """The requested time of the commit that the savepoint keeps."""
         return self.instant.requested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What a restore rolls back, as (requested time, action), first to last; `target` is None in plans of Hudi 0.x."""
+    """The instants that a restore rolls back, as (requested time, action); `target` is None in plans of Hudi 0.x."""
 
     target: str | None
     instants: tuple[tuple[str, str], ...] = ()
@@ -42,7 +42,7 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreMetadata:
-    """What a restore did: the instants it rolled back, as (requested time, action), and how each rollback went."""
+    """The result of a restore: its instants, as (requested time, action), and the result of each rollback."""
 
     start_time: str
     seconds: float

@@ -1,4 +1,4 @@
-"""What is known of the partitions of a table without listing it: the files of its newest slices, and their history."""
+"""Statistics of partitions that are derived from commits, without a listing of the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedFile:
-    """A file of a newest slice: when its commit completed, and by how many rows it makes the slice longer."""
+    """A file of a newest slice: the completion time of its commit, and the number of rows that it adds to the slice."""
 
     file: BaseFile | LogFile
     completed: str
@@ -22,7 +22,7 @@ class TrackedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLife:
-    """Requested times of the first commit to a partition since it was last empty, and of the last that brought rows."""
+    """Requested times of the first commit to a partition since it was last empty, and of the last commit with rows."""
 
     created: str
     modified: str
@@ -30,11 +30,16 @@ class PartitionLife:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatistics:
-    """The newest slices of every file group, and the partitions that have any, as of `folded_up_to` (a completion).
+    """The newest slices of all file groups and the times of their partitions, at one completion time.
 
-    `instants` are the writes on the active timeline that it was made of, requested -> completed. Nothing that is not in
-    it was requested before `anchor` and archived, as long as `anchor` is not archived; `latest` is the greatest time on
-    the timeline then.
+    Attributes:
+        files: The files of the newest slice of each file group.
+        lives: The times of each partition that has files.
+        instants: The writes on the active timeline that are included: requested time -> completion time.
+        folded_up_to: The completion time of the statistics.
+        anchor: While the instant with this requested time is not archived, every archived instant before it is
+            included.
+        latest: The largest time on the timeline.
     """
 
     files: Mapping[Group, tuple[TrackedFile, ...]] = field(default_factory=dict)
@@ -47,10 +52,10 @@ class TableStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatistics:
-    """One partition. Sizes are those of the newest slices: base file and logs of each file group, no older versions.
+    """Statistics of one partition. Sizes are those of the newest slices, without older versions.
 
-    `created` and `modified` are instant times (see PartitionLife). `rows` is exact where there are no logs; a log
-    counts by the inserts and deletes that its commit reports.
+    `created` and `modified` are instant times (see PartitionLife). `rows` is exact without logs; for a log it counts
+    the inserts and deletes of its commit.
     """
 
     partition: str

@@ -1,4 +1,4 @@
-"""Texts: arguments that are lists of them, where a text alone is a list of one; and texts that a terminal may get."""
+"""Convert arguments to tuples of texts, and make texts safe for terminals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakehouse.errors import UserError
 
 
 def text_list(value: Any, argument: str, *, ordered: bool = False, allow_empty: bool = False) -> tuple[str, ...]:
-    """Return the texts of an argument: a text alone is one of them, None is none.
+    """Return the texts of an argument: a single text is a tuple of one, None is an empty tuple.
 
     Args:
         value: A text, or a list, tuple, set or other iterable of texts.
@@ -18,7 +18,7 @@ def text_list(value: Any, argument: str, *, ordered: bool = False, allow_empty: 
         allow_empty: Whether a text may be empty.
 
     Raises:
-        UserError: For bytes, numbers, mappings, items that are no texts, and empty texts.
+        UserError: The value is bytes, a number or a mapping, or an item is no text or is empty.
     """
     if value is None:
         return ()
@@ -32,17 +32,17 @@ def text_list(value: Any, argument: str, *, ordered: bool = False, allow_empty: 
         texts = tuple(value)
     if ordered and isinstance(value, Set) and len(texts) > 1:
         raise UserError(
-            f"{argument}={value!r} is a set, whose order changes from run to run, and the order counts; give a list",
+            f"{argument}={value!r} is a set, whose order changes between runs, and the order matters; give a list",
             argument=argument,
         )
     for text in texts:
         if not isinstance(text, str):
             raise UserError(
-                f"{argument} holds {text!r}, which is {_kind(text)}; give a text, such as 'id', or a list of texts",
+                f"{argument} contains {text!r}, which is {_kind(text)}; give a text, such as 'id', or a list of texts",
                 argument=argument,
             )
         if not text.strip() and not allow_empty:
-            raise UserError(f"{argument} holds the empty text {text!r}; leave it out, or name one", argument=argument)
+            raise UserError(f"{argument} contains the empty text {text!r}; remove it", argument=argument)
     return texts
 
 
@@ -51,9 +51,9 @@ def _kind(value: object) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Return a text without control characters, which are written as escapes, but for those to `keep`.
+    """Return a text with control characters replaced by escapes, except those in `keep`.
 
-    Names of tables, partitions and columns come from the writer of the table; terminals obey control characters.
+    Names of tables, partitions and columns come from other writers, and terminals execute control characters.
     """
     if text.isprintable():
         return text

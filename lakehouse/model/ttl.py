@@ -1,14 +1,14 @@
-"""Rules by which partitions expire, and what a run of the ttl service would delete.
+"""Rules by which partitions expire, and plans of the service ttl.
 
-A rule covers the partitions that its pattern finds; of several the most specific one counts, alone:
+A rule covers the partitions that match its pattern. If several rules match, only the most specific one applies:
 
-    region=eu/day=2026-01-31      *              table's own
-                                  region=*       literal prefix "region=": 7
-                                  region=eu      literal prefix "region=eu": 9, so this one
+    region=eu/day=2026-01-31      *              the rule of the table
+                                  region=*       literal prefix "region=", 7 characters
+                                  region=eu      literal prefix "region=eu", 9 characters: this rule applies
 
-The longest literal prefix is the most specific pattern; of equals the rule that was set last counts. The limits of one
-rule are OR-ed: a partition expires as soon as one of them says so. A rule without limits keeps what it covers.
-Regular expressions are those of model.pattern.
+The pattern with the longest literal prefix is the most specific one; of equal ones the rule that was set last applies.
+A partition expires if at least one limit of the rule is exceeded. A rule without limits keeps its partitions. Regular
+expressions have the syntax of `model.pattern`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,22 @@ _PLAIN = re.compile(r"(?:[^\\.^$*+?{}\[\]|()]|\\[^A-Za-z0-9])*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlRule:
-    """When the partitions that `pattern` covers expire; limits are in seconds, partitions and bytes, None: no limit.
+    """The limits for the partitions that match a pattern; None means no limit.
 
-    `pattern` is a glob of whole path levels (`*` and `?` stay within a level, what is below a match is covered too), or
-    after `re:` a regular expression that is found in the path. Ages count from the end of the time that the partition's
-    value names (`partition_age_s`), from the first commit to the partition (`creation_age_s`) or from the last that
-    brought rows (`modification_age_s`). The newest `max_partitions` are kept beside each parent, and the newest
-    partitions up to `max_bytes` of all that the rule covers; the newest one always. Newest is what has the latest time
-    in its value; partitions without one are counted apart, by their first commits. `format` (Joda's letters) and
-    `timezone` tell how values are read, empty: as the table does.
+    The newest partition is the one with the latest time in its value. Partitions without a time are counted separately,
+    by their first commits.
+
+    Attributes:
+        id: The name of the rule.
+        pattern: A glob of whole path levels: `*` and `?` match within a level, and partitions below a match are
+            covered too. After `re:`, a regular expression that matches some part of the path.
+        partition_age_s: The largest age in seconds from the end of the time in the partition's value.
+        creation_age_s: The largest age in seconds from the first commit to the partition.
+        modification_age_s: The largest age in seconds from the last commit that wrote rows to it.
+        max_partitions: The number of newest partitions that are kept below each parent.
+        max_bytes: The size of the newest partitions that are kept; the newest one is always kept.
+        format: The format of times in values, in Joda's letters; empty for the table's format.
+        timezone: The time zone of times in values; empty for the table's time zone.
     """
 
     id: str
@@ -70,20 +77,20 @@ class TtlRule:
 
     @property
     def specificity(self) -> int:
-        """The length of the literal text that every path it covers begins with."""
+        """The length of the literal prefix of all paths that match."""
         return _compiled(self.pattern)[1]
 
     def covers(self, partition: str) -> bool:
-        """Return whether the rule's pattern finds this relative path."""
+        """Return whether this partition path matches the pattern."""
         return _compiled(self.pattern)[0].found_in(partition)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return what is set, as JSON would hold it."""
+        """Return the fields that are set, as values of JSON."""
         return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> TtlRule:
-        """Return the rule that `to_mapping` wrote; raise UserError for a name that no rule has."""
+        """Return the rule of a mapping made by `to_mapping`; raise UserError for an unknown name or a wrong type."""
         known = [declared.name for declared in fields(cls)]
         for name in mapping:
             if name not in known:
@@ -99,7 +106,7 @@ LIMITS = ("partition_age_s", "creation_age_s", "modification_age_s", "max_partit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """A partition whose time has come, by which rule and why; its size is that of the newest slices."""
+    """An expired partition with its rule and the reason; its size is that of the newest slices."""
 
     partition: str
     rule: str
@@ -111,9 +118,9 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlPlan:
-    """What one run deletes, oldest first, and the expired partitions that it leaves, with why.
+    """The partitions that one run deletes, oldest first, and the expired partitions that it keeps, with the reason.
 
-    `untimed` counts partitions whose values name no time although their rule goes by it: these are kept.
+    `untimed` is the number of partitions that are kept because their rule needs a time and their value has none.
     """
 
     expired: tuple[Expiry, ...] = ()
@@ -122,7 +129,7 @@ class TtlPlan:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """The paths that are deleted."""
+        """The partition paths that are deleted."""
         return tuple(expiry.partition for expiry in self.expired)
 
     def to_json(self) -> str:
@@ -132,7 +139,7 @@ class TtlPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlDue:
-    """Whether partitions are to expire now, and the numbers that say so."""
+    """Whether the service is due, with the reason and the numbers."""
 
     due: bool
     reason: str
@@ -142,7 +149,7 @@ class TtlDue:
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> tuple[Pattern, int]:
-    """Return a pattern as an expression to be searched for, and the length of its literal prefix."""
+    """Return the compiled pattern, and the length of its literal prefix."""
     if pattern.startswith(REGEX_PREFIX):
         text = pattern.removeprefix(REGEX_PREFIX)
         return compile_pattern(text, "pattern"), len(_literal_prefix(text[1:])) if text.startswith("^") else 0
@@ -153,11 +160,11 @@ def _compiled(pattern: str) -> tuple[Pattern, int]:
 
 def _literal_prefix(expression: str) -> str:
     if "|" in expression:
-        # An alternative may begin with anything.
+        # Alternatives may have different prefixes.
         return ""
     found = _PLAIN.match(expression)
     plain = found[0] if found else ""
     after = expression[len(plain) : len(plain) + 1]
-    # A letter that may be missing is no part of every path.
+    # An optional letter is not part of every path.
     kept = plain[:-1] if after in ("*", "?", "{") else plain
     return re.sub(r"\\(.)", r"\1", kept)

@@ -1,4 +1,4 @@
-"""What can be wrong with a table: every invariant by its name, what breaks it, and the way out."""
+"""The invariants of a table, with the severity and the repair of each violation, and the report of a validation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Severity(StrEnum):
-    """How bad it is: rows are lost, wrong or unreadable, or something is left behind that harms no reader."""
+    """CORRUPT: rows are lost, wrong or unreadable. WARNING: no reader is affected."""
 
     CORRUPT = "corrupt"
     WARNING = "warning"
@@ -17,150 +17,149 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invariant:
-    """What holds of a table in order, how bad it is if it does not, and the way out."""
+    """A property of a valid table, the severity of a violation, and the way to repair it."""
 
     holds: str
     way_out: str
     severity: Severity = Severity.CORRUPT
 
 
-_BACKUP = "bring the file back from a backup, or restore to a commit or savepoint before it (`lakehouse restore run`)"
+_BACKUP = "copy the file back from a backup, or restore to a commit or savepoint before it (`lakehouse restore run`)"
 _REWRITE = "overwrite the partition from its source, or restore to a commit or savepoint before the file's"
-_FOOTER = "a clustering writes the file group anew, footer included (`lakehouse clustering run`)"
+_FOOTER = "a clustering rewrites the file group with its footer (`lakehouse clustering run`)"
 
 #: Every invariant that is checked, by name.
 INVARIANTS: Mapping[str, Invariant] = {
     "properties.checksum": Invariant(
-        holds="hoodie.properties bears the checksum of its database and table name",
-        way_out="somebody edited or cut the file: compare it with a backup, then correct hoodie.table.checksum",
+        holds="hoodie.properties has the checksum of its database and table name",
+        way_out="the file was edited or truncated: compare it with a backup, then correct hoodie.table.checksum",
     ),
     "properties.present": Invariant(
-        holds="hoodie.properties is there, and not its backup alone",
-        way_out="an update of the properties died; the backup counts, so copy it to hoodie.properties",
+        holds="hoodie.properties exists, not only its backup",
+        way_out="an update was interrupted; the backup is valid, so copy it to hoodie.properties",
         severity=Severity.WARNING,
     ),
     "timeline.unique": Invariant(
-        holds="a time is that of one action, which completed once",
-        way_out="find out which writer made both; roll the one back whose files no reader needs",
+        holds="no two actions have the same time, and each completed once",
+        way_out="find the writer of both; roll back the action whose files no reader needs",
     ),
     "timeline.order": Invariant(
         holds="actions complete after they were requested",
-        way_out="the clock of its writer went back; readers of changes may miss it: write its rows again",
+        way_out="its writer's clock was set back; incremental reads may miss it: write its rows again",
     ),
     "timeline.requested": Invariant(
-        holds="an action that began or completed has its requested file",
-        way_out="bring the file back from a backup; an empty one does for a commit, not for an action with a plan",
+        holds="an inflight or completed action has its requested file",
+        way_out="copy the file back from a backup; an empty file is enough for a commit, not for a plan",
     ),
     "timeline.archived": Invariant(
-        holds="what is archived is not on the timeline any more",
-        way_out="an archiver died; the next one ends its work (`lakehouse archive run`)",
+        holds="archived instants are not on the active timeline",
+        way_out="an archive run was interrupted; the next one completes it (`lakehouse archive run`)",
         severity=Severity.WARNING,
     ),
     "timeline.readable": Invariant(
-        holds="the files of the timeline say what was done or planned",
-        way_out="bring the file back from a backup, or restore to a commit before it",
+        holds="the files of the timeline can be parsed",
+        way_out="copy the file back from a backup, or restore to a commit before it",
     ),
     "timeline.dead": Invariant(
-        holds="pending writes have a living writer",
-        way_out="if its writer is gone, the next write undoes it, or `lakehouse rollback failed` does at once; writers "
-        "of Hudi may live without a sign of it",
+        holds="pending writes have an active writer",
+        way_out="if its writer has ended, the next write rolls it back, or `lakehouse rollback failed` does so; "
+        "writers of Hudi may be active without a heartbeat",
         severity=Severity.WARNING,
     ),
     "archive.readable": Invariant(
-        holds="the archived timeline is whole",
-        way_out="bring the file back from a backup; reads of old times and archiving stop until then",
+        holds="the archived timeline is complete and readable",
+        way_out="copy the file back from a backup; reads of old times and archiving fail until then",
     ),
     "plan.files": Invariant(
-        holds="the files of a pending plan are there",
+        holds="the files of a pending plan exist",
         way_out="roll the plan back (`lakehouse rollback run`), then plan again",
     ),
     "savepoint.files": Invariant(
-        holds="the files that a savepoint keeps are there",
-        way_out="bring them back from a backup, or delete the savepoint: nothing can be restored to it",
+        holds="the files of a savepoint exist",
+        way_out="copy them back from a backup, or delete the savepoint, as no restore can use it",
     ),
-    "file.present": Invariant(holds="the files that commits name are there, unless a clean took them", way_out=_BACKUP),
+    "file.present": Invariant(holds="the files that commits name exist, unless a clean deleted them", way_out=_BACKUP),
     "file.size": Invariant(holds="files have the size that their commit states", way_out=_BACKUP),
     "file.kind": Invariant(
         holds="a copy-on-write table has no log files", way_out="remove the file, or correct hoodie.table.type"
     ),
     "file.orphan": Invariant(
-        holds="every data file is named by a write",
+        holds="every data file is named by an instant",
         way_out="no reader sees it; `lakehouse clean orphans --delete` removes it once it is old enough",
         severity=Severity.WARNING,
     ),
     "leftover": Invariant(
-        holds="writes that are over left no markers, staged rows, heartbeats or unfinished files",
-        way_out="the next write sweeps them up",
+        holds="completed and failed writes left no markers, staged rows, heartbeats or unfinished files",
+        way_out="the next write deletes them",
         severity=Severity.WARNING,
     ),
     "partition.metadata": Invariant(
         holds="every partition has a readable partition metadata file",
-        way_out="Hudi does not find the partition: the next write of a new file to it makes the file anew",
+        way_out="Hudi does not find the partition: the next write of a new file to it creates the file again",
     ),
     "schema.readable": Invariant(
         holds="the newest commit's schema parses", way_out="restore to a commit before it, or write with a good schema"
     ),
     "bucket.layout": Invariant(
         holds="file ids begin with a bucket of their partition, and a bucket has one file group",
-        way_out="a writer without the bucket index, or with another number of buckets, was at it: overwrite the "
-        "partition from its rows with the index the table was made with",
+        way_out="a writer without the bucket index, or with another number of buckets, wrote to the partition: "
+        "overwrite it from its rows with the table's index",
     ),
     "bucket.rows": Invariant(
-        holds="rows are in the bucket that the hash of their key says",
+        holds="rows are in the bucket of the hash of their key",
         way_out="upserts do not find such rows: overwrite the partition from its rows with the bucket index",
     ),
-    "file.readable": Invariant(holds="base files are whole parquet files", way_out=_BACKUP),
+    "file.readable": Invariant(holds="base files are complete parquet files", way_out=_BACKUP),
     "file.schema": Invariant(
-        holds="base files are readable by the table's schema",
-        way_out="a writer changed a type in a way that types cannot change: overwrite the partition",
+        holds="base files can be read with the table's schema",
+        way_out="a writer changed a type in a way that is not allowed: overwrite the partition",
     ),
     "file.rows": Invariant(holds="base files have as many rows as their commit states", way_out=_REWRITE),
     "file.keys": Invariant(holds="every row has a record key", way_out=_REWRITE),
     "file.key_values": Invariant(
-        holds="stored record keys and partition paths are those that the columns of the row make",
+        holds="stored record keys and partition paths are those of the columns of the row",
         way_out="a key or partition column changed its type, or another key generator wrote the rows: upserts do not "
         "find such rows; read them, delete them by their stored key, and upsert them",
         severity=Severity.WARNING,
     ),
     "file.meta_columns": Invariant(
-        holds="_hoodie_partition_path and _hoodie_file_name of base files are those of the file",
+        holds="_hoodie_partition_path and _hoodie_file_name of rows are those of their base file",
         way_out=f"the file was moved or copied by hand; {_FOOTER}",
     ),
     "file.key_range": Invariant(
-        holds="footers have the least and the greatest record key",
-        way_out=f"writers that go by the range do not find its rows; {_FOOTER}",
+        holds="footers have the smallest and the largest record key",
+        way_out=f"writers that use the range do not find its rows; {_FOOTER}",
     ),
     "file.bloom": Invariant(
-        holds="the bloom filters of footers miss no key",
-        way_out=f"writers that ask the filter do not find its rows; {_FOOTER}",
+        holds="the bloom filters of footers contain all keys",
+        way_out=f"writers that use the filter do not find its rows; {_FOOTER}",
     ),
     "file.bloom_absent": Invariant(
         holds="footers of base files have a bloom filter",
-        way_out="they were written with hoodie.parquet.bloom.filter.enabled=false, or by a writer that makes none: "
-        "Hudi's bloom index opens them at every lookup; `lakehouse index build` gives them one, if filters are enabled",
+        way_out="they were written with hoodie.parquet.bloom.filter.enabled=false, or by a writer without filters: "
+        "Hudi's bloom index opens them at every lookup; `lakehouse index build` adds one, if filters are enabled",
         severity=Severity.WARNING,
     ),
     "file.column_ranges": Invariant(
         holds="the column ranges in commits contain the values of their files",
         way_out=f"queries with conditions miss rows of the file; {_FOOTER}",
     ),
-    "log.readable": Invariant(holds="log files are whole, block by block", way_out=_BACKUP),
-    "log.instant": Invariant(holds="the blocks of a log file are of the instant in its name", way_out=_BACKUP),
+    "log.readable": Invariant(holds="all blocks of log files are complete", way_out=_BACKUP),
+    "log.instant": Invariant(holds="the blocks of a log file have the instant in its name", way_out=_BACKUP),
     "key.unique": Invariant(
-        holds="a key has one row in its partition, with a global index in the table",
-        way_out="insert and bulk_insert add keys again where they are told to, upserts never do: delete the key, then "
-        "upsert its row",
+        holds="a key has one row in its partition; with a global index, one row in the table",
+        way_out="insert and bulk_insert may add a key again, upserts never do: delete the key, then upsert its row",
         severity=Severity.WARNING,
     ),
     "key.global": Invariant(
-        holds="a key is in one partition (looked at with keys=global)",
+        holds="a key is in one partition (checked with keys=global)",
         way_out="a key is unique in its partition unless the index is global: delete its rows from the partitions "
-        "where they are out of date, and write with hoodie.index.type=GLOBAL_SIMPLE, or make the partition column part "
-        "of the record key",
+        "where they are outdated, and write with hoodie.index.type=GLOBAL_SIMPLE, or add the partition column to "
+        "the record key",
         severity=Severity.WARNING,
     ),
     "unchecked": Invariant(
-        holds="everything can be looked at",
+        holds="everything can be checked",
         way_out="repair what is named above, or use a reader that supports it, then validate again",
         severity=Severity.WARNING,
     ),
@@ -169,7 +168,7 @@ INVARIANTS: Mapping[str, Invariant] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong: the name of the invariant, and what breaks it where; paths relative to the table."""
+    """A violation: the name of the invariant, the problem, and the path relative to the table."""
 
     invariant: str
     problem: str
@@ -181,18 +180,21 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """The severity of the violation."""
         return INVARIANTS[self.invariant].severity
 
     @property
     def way_out(self) -> str:
-        """What to do."""
+        """The way to repair it."""
         return INVARIANTS[self.invariant].way_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport:
-    """What a validation found, worst first; `rows` were read, deletes in logs included (0 unless `deep`)."""
+    """The result of a validation, most severe findings first.
+
+    `rows` is the number of rows that were read, with deletes in logs; 0 unless `deep`.
+    """
 
     location: str
     deep: bool
@@ -204,30 +206,30 @@ class ValidationReport:
 
     @property
     def corrupt(self) -> tuple[Finding, ...]:
-        """What a person has to repair."""
+        """The findings that have to be repaired."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.CORRUPT)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What harms no reader."""
+        """The findings that affect no reader."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.WARNING)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain values."""
-        found = [
+        findings = [
             {"invariant": f.invariant, "severity": str(f.severity), "path": f.path, "instant": f.instant}
             | {"problem": f.problem, "way out": f.way_out}
             for f in self.findings
         ]
         counts = {"corrupt": len(self.corrupt), "warnings": len(self.warnings)}
-        return {**{k: v for k, v in asdict(self).items() if k != "findings"}, **counts, "findings": found}
+        return {**{k: v for k, v in asdict(self).items() if k != "findings"}, **counts, "findings": findings}
 
 
 class KeyScope(StrEnum):
-    """Within what a validation looks for keys that have several rows.
+    """The scope in which a validation searches keys with several rows.
 
-    PARTITION: each partition, or the table where its index is global; a part of a deep validation. GLOBAL: the whole
-    table besides, whatever its index; the key columns of all newest slices are read.
+    PARTITION: each partition, or the table if its index is global; part of a deep validation. GLOBAL: the whole table
+    as well, with every index; the key columns of all newest slices are read.
     """
 
     PARTITION = "partition"
@@ -235,5 +237,5 @@ class KeyScope(StrEnum):
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return each finding once, what is corrupt in front, else in the order found."""
+    """Return each finding once, corrupt ones first, otherwise in the given order."""
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity is not Severity.CORRUPT))

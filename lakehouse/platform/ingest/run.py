@@ -1,26 +1,25 @@
-"""One ingest run: plan, read, write, report.
+"""Run one ingestion: plan, read, write, report.
 
-    open      the table, if there is one; its newest commits say what was ingested
-    plan      list the source; choose files by checkpoint or by data interval
-    read      probe, parse, set bad records aside; too many of them end the run here
-    create    the table, if there was none
-    write     one commit that carries rows, checkpoint, interval and counts together
-    tidy      letters of tries that no commit names
+    open      open the table, if it exists; its newest commits hold the checkpoint and the data intervals
+    plan      ask the source for the records after the checkpoint, or of the data interval
+    read      turn the records into rows and bad records; too many bad records end the run
+    create    create the table, if it does not exist
+    write     commit rows, checkpoint, interval and counts together
+    clean up  delete the dead letters of failed attempts
 
-A run that is killed at any line leaves a table that does not know of it, so the next run plans the same files again:
-what was ingested is said by completed commits alone.
+A run that is killed before its commit leaves no checkpoint, so the next run plans the same records again.
 
-Runs may also meet: a retry beside a first try that is alive after all, a person beside the schedule. Each commits only
-if what it planned by still holds, which is looked up under the lock of the commit: no other commit has moved the
-checkpoint (or brought the interval), and the one the checkpoint was read from was not undone. Who is late plans anew,
-and as a rule finds nothing left to do. Runs of different intervals do not stand in each other's way.
+Two runs may overlap, for example a retry and a first try that is still active. Each run commits only if its
+precondition holds, which is checked under the table lock: no other commit has moved the checkpoint or written the
+interval, and the commit with the checkpoint was not rolled back. The run that loses the conflict plans again, and
+usually has nothing left to do. Runs of different intervals do not conflict.
 
-Between listing and commit a file may be written again. Then it is not known which version was read, so before the
-commit the files are looked up once more, and where one has changed the run plans anew.
+The source may change between plan and commit; it is then unknown which version was read. The source is therefore
+verified before the commit, and the run plans again if it changed.
 
-Dead letters lie beside the table and are written before the commit, in a folder of their own try that the commit
-names: of a commit each is there once. What a try that died left is deleted with the commit of the same files; if that
-one dies before it comes to this, it stays, and no commit names it.
+Dead letters are written beside the table, before the commit, in a folder of the attempt; the commit names the folder.
+The dead letters of a failed attempt are deleted after a later attempt commits the same plan. If that attempt is killed
+before the deletion, they stay, and no commit names them.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ from lakehouse.spec.table import TableSpec
 
 log = logging.getLogger(__name__)
 
-#: Keys of a commit's extra metadata.
+#: Keys of a commit's extra metadata; sources add keys of their own.
 CHECKPOINT = "lakehouse.ingest.checkpoint"
 INTERVAL = "lakehouse.ingest.interval"
 BAD_RECORDS = "lakehouse.ingest.bad_records"

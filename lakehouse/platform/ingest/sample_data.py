@@ -1,13 +1,13 @@
-"""Events of an invented ride-hailing company: orders and trips, as an application would land them hour by hour.
+"""Generate sample data of a ride-hailing company: files of order events and trip events, one per hour and stream.
 
-One order lives through several events; each lands in the file of the hour in which it *arrives*:
+One order has several events; each is written to the file of the hour in which it *arrives*:
 
     requested --> accepted --> picked_up --> completed --> (tip added hours later)
         \\-> cancelled             \\ trip opens       \\ trip closes: dropoff and distance known
 
-What makes the data worth ingesting: an order is updated across several files, some events arrive hours late (their
-file is older than newer events of the same order), some are delivered twice inside one file, zones are skewed, and a
-trip is first seen without its dropoff. The same seed gives the same bytes, and hour N is the same whatever `hours` is.
+The data has the difficulties of real input: the events of an order are in several files, some events arrive hours
+late, after newer events of the same order, some events are twice in one file, zones are skewed, and the first event of
+a trip has no dropoff. The same seed gives the same bytes, and hour N does not depend on `hours`.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """What a call wrote: file paths in the order of their hours, and events (rows) per stream."""
+    """The result of a call: file paths in the order of their hours, and the number of events (rows) per stream."""
 
     files: tuple[Path, ...]
     orders: int
     trips: int
 
 
+# parameters: the settings of a generator, each with a default
 def generate(
     out_dir: Path | str,
     *,
@@ -64,10 +65,20 @@ def generate(
     start: datetime = datetime(2026, 1, 1),
     format: Format = "json",
 ) -> Generated:
-    """Write `hours` files of each stream, `orders/2026-01-01/00.json` and `trips/...`, and say what was written.
+    """Write `hours` files of each stream, `orders/2026-01-01/00.json` and `trips/...`.
 
-    `orders_per_hour` counts new orders; each makes about four order events and two trip events. Events that arrive
-    after the last hour are left out, as they would be at that hour. Times are UTC. Raises UserError for sizes below 1.
+    Events that arrive after the last hour are left out.
+
+    Args:
+        out_dir: The folder to write to.
+        hours: The number of hours.
+        orders_per_hour: The number of new orders per hour; each has about four order events and two trip events.
+        seed: The seed of the random values.
+        start: The first hour, in UTC.
+        format: The format of the files.
+
+    Raises:
+        UserError: A number is below 1, or the format is unknown.
     """
     if hours < 1 or orders_per_hour < 1:
         raise UserError(
@@ -98,7 +109,7 @@ def generate(
 
 
 def hour_of_orders(hour: int, *, orders_per_hour: int, seed: int, first_us: int) -> Mapping[str, pa.Table]:
-    """Return all events of the orders created in this hour; column `arrival` is the hour of the file they land in."""
+    """Return all events of the orders of one hour; the column `arrival` is the hour of the file of each event."""
     rng = np.random.default_rng((seed, hour))
     n = orders_per_hour
     created = first_us + hour * HOUR_US + np.sort(rng.integers(0, HOUR_US, n))
@@ -118,28 +129,28 @@ def hour_of_orders(hour: int, *, orders_per_hour: int, seed: int, first_us: int)
         "driver_id": _ids("d", (drivers * rng.random(n) ** 2).astype(np.int64), 6),
         "zone": _ids("zone-", _skewed(rng, n), 3),
     }
-    done, rides = ~cancelled, np.ones(n, dtype=bool)
+    not_cancelled, every_order = ~cancelled, np.ones(n, dtype=bool)
     steps = (
-        # (status, when, who goes through it, fare, tip)
-        ("requested", created, rides, estimate, None),
-        ("accepted", accepted, done, estimate, None),
+        # (status, time of the event, mask of the orders that have it, fare, tip)
+        ("requested", created, every_order, estimate, None),
+        ("accepted", accepted, not_cancelled, estimate, None),
         ("cancelled", accepted, cancelled, np.zeros(n), None),
-        ("picked_up", picked_up, done, estimate, None),
-        ("completed", completed, done, fare, None),
-        ("tipped", tipped, done & (rng.random(n) < TIPPED), fare, tip),
+        ("picked_up", picked_up, not_cancelled, estimate, None),
+        ("completed", completed, not_cancelled, fare, None),
+        ("tipped", tipped, not_cancelled & (rng.random(n) < TIPPED), fare, tip),
     )
     orders = pa.concat_tables([_order_events(order, created, *step) for step in steps])
     trips = pa.concat_tables(
         [
-            _trip_events(order, picked_up, None, None, picked_up, done),
-            _trip_events(order, picked_up, completed, distance, completed, done),
+            _trip_events(order, picked_up, None, None, picked_up, not_cancelled),
+            _trip_events(order, picked_up, completed, distance, completed, not_cancelled),
         ]
     )
     return {"orders": _delivered(rng, orders, first_us), "trips": _delivered(rng, trips, first_us)}
 
 
 def json_lines(table: pa.Table) -> pa.Buffer:
-    """Render string, float and UTC timestamp columns as JSON lines; values must need no JSON escapes (ours do not)."""
+    """Return string, float and UTC timestamp columns as JSON lines; no value may need JSON escapes."""
     parts: list[pa.ChunkedArray | str] = []
     for position, name in enumerate(table.column_names):
         parts += [f'{"," if position else "{"}"{name}":', _json_values(table.column(name))]
@@ -151,6 +162,7 @@ def json_lines(table: pa.Table) -> pa.Buffer:
     return data if data is not None and table.num_rows else pa.py_buffer(b"")
 
 
+# parameters: the columns of an event
 def _order_events(
     order: Mapping[str, pa.Array],
     created: Micros,
@@ -177,6 +189,7 @@ def _order_events(
     return pa.table(columns).filter(pa.array(mask))
 
 
+# parameters: the columns of an event
 def _trip_events(
     order: Mapping[str, pa.Array],
     picked_up: Micros,
@@ -201,7 +214,7 @@ def _trip_events(
 
 
 def _delivered(rng: np.random.Generator, events: pa.Table, first_us: int) -> pa.Table:
-    """Return the events in the order of delivery, some late, some twice, with the hour of the file they land in."""
+    """Return the events in the order of delivery, some late and some twice, with the column `arrival`."""
     at = events.column("updated_at").cast(pa.int64()).to_numpy()
     late = rng.random(len(at)) < LATE
     arrival = (at - first_us) // HOUR_US + np.where(late, rng.integers(1, LATEST_HOURS + 1, len(at)), 0)
@@ -212,7 +225,7 @@ def _delivered(rng: np.random.Generator, events: pa.Table, first_us: int) -> pa.
 
 
 def _by_arrival(events: pa.Table) -> list[tuple[int, pa.Table]]:
-    """Cut events that are ordered by `arrival` into one slice per hour."""
+    """Divide events that are ordered by `arrival` into one slice per hour."""
     arrival = events.column("arrival").to_numpy()
     starts = np.flatnonzero(np.diff(arrival, prepend=-1))
     ends = np.append(starts[1:], len(arrival))
@@ -251,7 +264,7 @@ def _joinable(part: pa.ChunkedArray | str) -> pa.ChunkedArray | pa.Scalar:
 
 
 def _write(table: pa.Table, path: Path, format: Format) -> None:
-    """Write the file whole under its name, so that a source listing the folder never sees half of it."""
+    """Write a hidden file and rename it, so that a run that lists the folder never sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.tmp")
     if format == "parquet":

@@ -1,1 +1,1 @@
-"""Sources of rows for ingestion."""
+"""Sources of ingestion: the protocol, the registry, and the files source."""

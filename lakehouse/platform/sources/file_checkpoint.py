@@ -1,14 +1,15 @@
-"""What was already ingested, in a few kilobytes that travel inside the commit.
+"""The checkpoint of the files source: the files that commits have read, in at most 100 kB of text.
 
-A file is known by its modification time and a digest of its address and size, so a file that was written again is a
-new file. The checkpoint remembers the newest `LIMIT` files one by one, and of all older ones only where they end:
+A file is identified by its modification time and a digest of its address and size. A file that was written again is
+therefore a new file. The checkpoint has an entry for each of the newest `LIMIT` files, and for all older files only the
+`floor`, the newest of their entries:
 
-    older  <---- floor ---- the newest LIMIT files, each by name ---->  newer
-    taken, all of them      taken if remembered, else still to ingest
+    older  <---- floor ---- the newest LIMIT files, one entry each ---->  newer
+    all were read           read if there is an entry, otherwise not read
 
-A file that appears late with an old time is therefore ingested, unless it is older than the floor: then it is taken
-for one that was forgotten, and lost. That needs more than `LIMIT` files of newer times to have come first; a run with
-`full_refresh` finds such a file.
+A file that arrives late with an old modification time is read, unless it is older than the floor. Such a file is
+skipped, because the checkpoint cannot tell it from a file that was read. This needs more than `LIMIT` newer files; a
+run with `full_refresh` reads the file.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from lakehouse.model.document import parse_json
 
 LIMIT = 10_000
 VERSION = 1
-#: More files than any checkpoint remembers.
+#: The largest number of files that a stored checkpoint may state.
 _MOST_FILES = 10_000_000
 _DIGEST_BYTES = 6
 
-#: Modification time in milliseconds, digest. The time is compared too, so the digest only tells apart equal times.
+#: Modification time in milliseconds, and digest. The digest only has to distinguish files with equal times.
 Entry = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file to ingest: its full address, its path below the listed storage, size, and UTC modification time."""
+    """A file of the source: its address, its path below the listed storage, size and modification time (UTC)."""
 
     url: str
     path: str
@@ -46,25 +47,25 @@ class SourceFile:
 
     @property
     def entry(self) -> Entry:
-        """How the checkpoint remembers this file."""
+        """The entry of this file in a checkpoint."""
         text = f"{self.url}\0{self.size_bytes}".encode(errors="surrogateescape")
         return self.modified_ms, hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The files that commits hold: everything up to `floor`, and those `taken` above it."""
+    """The files that commits have read: all up to `floor`, and those in `taken` above it."""
 
     floor: Entry | None = None
     taken: frozenset[Entry] = frozenset()
 
     def has(self, file: SourceFile) -> bool:
-        """Tell whether a commit holds this file already."""
+        """Return whether a commit has read this file."""
         entry = file.entry
         return entry in self.taken or (self.floor is not None and entry <= self.floor)
 
     def after(self, files: Iterable[SourceFile], *, limit: int = LIMIT) -> Checkpoint:
-        """Return the checkpoint that holds these files too, remembering the newest `limit` by name."""
+        """Return the checkpoint that also includes these files, with entries for the newest `limit` files."""
         floor = self.floor
         entries = sorted(
             entry
@@ -80,7 +81,7 @@ class Checkpoint:
         """Return the checkpoint as one line of JSON."""
         entries = sorted(self.taken)
         times = np.array([ms for ms, _ in entries], dtype="<i8")
-        # Neighbouring times differ little, so their differences shrink to almost nothing.
+        # Differences between neighbouring times are small numbers, which compress well.
         packed = zlib.compress(np.diff(times, prepend=0).tobytes() + b"".join(digest for _, digest in entries), 9)
         return json.dumps(
             {
@@ -93,7 +94,10 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, text: str) -> Checkpoint:
-        """Parse what `to_json` wrote; raise UnsupportedError for a newer form, CorruptTableError for anything else."""
+        """Parse the text of a checkpoint.
+
+        Raises UnsupportedError for a newer version, CorruptTableError for text that `to_json` did not write.
+        """
         try:
             value = parse_json(text)
             version = value["version"]
@@ -106,7 +110,7 @@ class Checkpoint:
             if not isinstance(count, int) or not 0 <= count <= _MOST_FILES:
                 raise ValueError(f"{count!r} files")
             expected = count * (8 + _DIGEST_BYTES)
-            # No more than it says is unpacked: some bytes may hold gigabytes.
+            # The output is limited to the stated size, because a few bytes may decompress to gigabytes.
             unpacker = zlib.decompressobj()
             packed = unpacker.decompress(base64.b64decode(value["taken"], validate=True), expected + 1)
             if len(packed) != count * (8 + _DIGEST_BYTES):

@@ -1,4 +1,4 @@
-"""From the texts of an ingest section to addresses: data interval, wildcards."""
+"""Fill the data interval into the path of the files source, and split paths at wildcards."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ Interval = tuple[datetime, datetime]
 
 
 def interval_paths(path: str, interval: Interval | None, *, once: bool = False) -> tuple[str, ...]:
-    """Return the paths that the run reads: `{start:%Y-%m}` and `{end:...}` filled for every step of the interval, UTC.
+    """Return the paths that a run reads: one per step of the interval, with `{start:%Y-%m}` and `{end:...}` replaced.
 
-    `once` says that rows must not be read twice (see `lakehouse.spec.interval_path`). Raises UserError if the path has
-    placeholders and there is no interval, or if the interval has no clear folders.
+    Times are UTC.
+
+    Args:
+        path: The path of the spec, with or without placeholders.
+        interval: The data interval of the run; None for a run without one.
+        once: Whether rows must not be read twice (see `lakehouse.spec.interval_path`).
+
+    Raises:
+        UserError: The path has placeholders and there is no interval, or the folders of the interval are ambiguous.
     """
     if interval is not None:
         return folders_of(path, *interval, once=once)
@@ -28,12 +35,12 @@ def interval_paths(path: str, interval: Interval | None, *, once: bool = False) 
 
 
 def has_wildcard(segment: str) -> bool:
-    """Tell whether a path segment is a pattern: `*`, `?`, `[...]`, or `**` for any number of directories."""
+    """Return whether a path segment is a pattern: `*`, `?`, `[...]`, or `**` for any number of directories."""
     return any(character in segment for character in "*?[")
 
 
 def split_path(path: str) -> tuple[str, tuple[str, ...]]:
-    """Return the address before the first wildcard, and the segments from there on; no segments: no wildcard.
+    """Return the address before the first wildcard, and the segments from the wildcard on (none without a wildcard).
 
     `s3://landing/2026-*/a.json` -> `("s3://landing", ("2026-*", "a.json"))`.
     """
@@ -41,6 +48,8 @@ def split_path(path: str) -> tuple[str, tuple[str, ...]]:
     segments = rest.rstrip("/").split("/")
     first = next((i for i, segment in enumerate(segments) if has_wildcard(segment)), len(segments))
     if separator and first == 0:
-        raise UserError(f"ingest.path {path!r}: the bucket cannot be a pattern; name one bucket", path=path)
+        raise UserError(
+            f"ingest.path {path!r}: the bucket cannot be a pattern; write the name of one bucket", path=path
+        )
     root = "/".join(segments[:first])
     return (f"{scheme}{separator}{root}" if separator else root or "/"), tuple(segments[first:])

@@ -1,7 +1,8 @@
-"""A look at the first bytes of every file before the work starts: can it be read, is it what its name says.
+"""Check the first bytes of every file before Spark reads it.
 
-So a file that is no gzip or no parquet fails the run with its name, before anything is parsed or written. CSV files
-also tell their column names here, which lets files whose columns differ, or stand in another order, be read together.
+A file that is not in the format of its name or of the spec fails the run before anything is parsed or written, and the
+message names the file. The probe also reads the headers of CSV files, so that files with different columns, or with
+another order of columns, can be read in one run.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _UNREADABLE = (".zip", ".xz", ".zst", ".7z", ".rar", ".tar", ".tgz", ".lz4", ".s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What the first bytes of a file told: its CSV header, or the names in its first JSON record; empty for others."""
+    """A file and its column names: of its CSV header or its first JSON record; empty for other formats."""
 
     file: SourceFile
     names: tuple[str, ...] = ()
@@ -39,22 +40,30 @@ class Probe:
 def probe_files(
     storage: Storage, files: Sequence[SourceFile], format: str, options: Mapping[str, str]
 ) -> tuple[Probe, ...]:
-    """Look into every file, several at a time, and return those that hold anything, in the same order.
+    """Probe the files in parallel, and return those that are not empty, in the same order.
 
-    Raises UserError naming the first file that cannot be read, RetryableError for one that vanished since the listing.
+    Args:
+        storage: The storage of the files.
+        files: The files to probe.
+        format: One of json, csv and parquet.
+        options: Options of Spark's reader.
+
+    Raises:
+        UserError: A file cannot be read; the message names the first one.
+        RetryableError: A file was deleted after it was listed.
     """
-    found: list[Probe] = []
+    probes: list[Probe] = []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for number, probe in enumerate(pool.map(lambda file: _probe(storage, file, format, options), files), 1):
             if probe is not None:
-                found.append(probe)
+                probes.append(probe)
             if number % _PROGRESS == 0:
-                log.info("looked into %s of %s files", number, len(files))
-    return tuple(found)
+                log.info("probed %s of %s files", number, len(files))
+    return tuple(probes)
 
 
 def by_names(probes: Iterable[Probe]) -> dict[tuple[str, ...], tuple[SourceFile, ...]]:
-    """Return the files together that have the same names in the same order."""
+    """Group the files by their column names, in order."""
     groups: dict[tuple[str, ...], list[SourceFile]] = {}
     for probe in probes:
         groups.setdefault(probe.names, []).append(probe.file)
@@ -67,7 +76,7 @@ def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str
     try:
         head = storage.get_range(file.path, 0, HEAD_BYTES)
     except NotFoundError as error:
-        raise RetryableError(f"{file.url} vanished after it was listed; run again", path=file.url) from error
+        raise RetryableError(f"{file.url} was deleted after it was listed; run again", path=file.url) from error
     if format == "parquet":
         if head[:4] != b"PAR1":
             raise UserError(f"{file.url} is not a parquet file: it begins with {head[:8]!r}", path=file.url)
@@ -83,7 +92,7 @@ def _probe(storage: Storage, file: SourceFile, format: str, options: Mapping[str
 def _text_head(file: SourceFile, head: bytes) -> bytes:
     suffix = file.path[file.path.rfind(".") :].lower()
     if suffix in _UNREADABLE:
-        raise UserError(f"{file.url}: files of kind {suffix} are not read; use plain text, .gz or .bz2", path=file.url)
+        raise UserError(f"{file.url}: {suffix} files are not supported; use plain text, .gz or .bz2", path=file.url)
     magic = _MAGIC.get(suffix)
     if magic is None:
         packed = next((kind for kind, start in _MAGIC.items() if head.startswith(start)), None)
@@ -92,7 +101,7 @@ def _text_head(file: SourceFile, head: bytes) -> bytes:
             raise UserError(f"{file.url} is not text but {kind}", path=file.url)
         return head
     if not head.startswith(magic):
-        raise UserError(f"{file.url} is named {suffix} but is not: it begins with {head[:8]!r}", path=file.url)
+        raise UserError(f"{file.url} is named {suffix} but is not {suffix}: it begins with {head[:8]!r}", path=file.url)
     try:
         if suffix == ".gz":
             return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)

@@ -1,4 +1,4 @@
-"""All folders of an interval are read, and what happens to those that have nothing to read."""
+"""Folders of a data interval: all are read, and missing ones are skipped, refused or waited for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAY = ("2026-01-01T00:00:00", "2026-01-01T23:00:00")
 
 
 class Hours:
-    """A landing zone with a folder per hour, and a table that is fed from it."""
+    """A landing zone with a folder per hour, and the table that reads it."""
 
     def __init__(self, name: str) -> None:
         self.root = f"memory://{name}"
@@ -71,7 +71,7 @@ def hours(request: pytest.FixtureRequest) -> Iterator[Hours]:
     yield Hours(f"hours-{abs(hash(request.node.name))}")
 
 
-def test_an_interval_of_23_hours_loads_all_folders_and_its_report_lists_them(hours: Hours) -> None:
+def test_run_reads_all_folders_of_an_interval_and_reports_them(hours: Hours) -> None:
     hours.land(*range(24))
     report = hours.run()
     assert hours.rows() == sorted(f"2026-01-01-{hour}" for hour in range(23))
@@ -82,7 +82,7 @@ def test_an_interval_of_23_hours_loads_all_folders_and_its_report_lists_them(hou
     assert hours.run().status is JobStatus.NOTHING_TO_DO
 
 
-def test_an_interval_that_shares_a_folder_with_its_neighbour_is_not_inserted(hours: Hours) -> None:
+def test_run_refuses_to_insert_an_interval_that_shares_a_folder(hours: Hours) -> None:
     hours.land(0, 1, 2)
     with pytest.raises(UserError, match="rows would be inserted twice"):
         hours.run(("2026-01-01T00:00", "2026-01-01T01:30"), operation="insert")
@@ -90,9 +90,7 @@ def test_an_interval_that_shares_a_folder_with_its_neighbour_is_not_inserted(hou
 
 
 @pytest.mark.parametrize("missing", [None, "fail"])
-def test_a_missing_folder_of_an_interval_fails_by_default_and_nothing_is_read(
-    hours: Hours, missing: str | None
-) -> None:
+def test_missing_folder_of_an_interval_fails_by_default_before_reading(hours: Hours, missing: str | None) -> None:
     hours.land(*range(20))
     with pytest.raises(
         UserError, match=r"3 of 23 folders have nothing to read: .*01-01/20/.*`missing: skip`"
@@ -102,16 +100,16 @@ def test_a_missing_folder_of_an_interval_fails_by_default_and_nothing_is_read(
     assert hours.lake.list("table") == []
 
 
-def test_missing_folders_that_are_skipped_are_in_the_report_and_in_the_commit(hours: Hours) -> None:
+def test_skipped_folders_are_in_the_report_and_in_the_commit(hours: Hours) -> None:
     hours.land(*range(20))
     report = hours.run(missing="skip")
     assert (report.rows, len(report.folders)) == (20, 20)
-    gone = [f"{hours.root}/landing/2026-01-01/{hour:02}/" for hour in (20, 21, 22)]
-    assert list(report.missing) == gone
-    assert json.loads(hours.table().commits()[-1][1].extra[MISSING]) == {"count": 3, "names": gone}
+    missing = [f"{hours.root}/landing/2026-01-01/{hour:02}/" for hour in (20, 21, 22)]
+    assert list(report.missing) == missing
+    assert json.loads(hours.table().commits()[-1][1].extra[MISSING]) == {"count": 3, "names": missing}
 
 
-def test_an_interval_without_any_folder_is_nothing_to_do_with_skip_and_is_read_later(hours: Hours) -> None:
+def test_run_has_nothing_to_do_if_all_folders_are_skipped_and_reads_them_later(hours: Hours) -> None:
     report = hours.run(missing="skip")
     assert (report.status, len(report.missing)) == (JobStatus.NOTHING_TO_DO, 23)
     assert "no files" in report.reason
@@ -119,7 +117,7 @@ def test_an_interval_without_any_folder_is_nothing_to_do_with_skip_and_is_read_l
     assert hours.run(missing="skip").rows == 23
 
 
-def test_waiting_for_a_missing_folder_is_retryable_and_tells_for_how_long(hours: Hours) -> None:
+def test_waiting_for_a_missing_folder_is_retryable_and_has_a_limit(hours: Hours) -> None:
     hours.land(*range(22))
     with pytest.raises(SourceMissingError, match=r"1 of 23 folders .*up to 2h in all") as raised:
         hours.run(missing="wait", wait_for_s=7200)
@@ -138,7 +136,7 @@ def test_waiting_for_a_missing_folder_is_retryable_and_tells_for_how_long(hours:
 
 @pytest.mark.parametrize("state", ["missing", "empty"])
 @pytest.mark.parametrize("rule", ["skip", "fail", "wait"])
-def test_missing_and_empty_folders_are_treated_alike(hours: Hours, tmp_path: Path, rule: str, state: str) -> None:
+def test_missing_and_empty_folders_have_the_same_result(hours: Hours, tmp_path: Path, rule: str, state: str) -> None:
     if state == "empty":
         (tmp_path / "in").mkdir()
         (tmp_path / "in" / "_SUCCESS").touch()
@@ -152,7 +150,7 @@ def test_missing_and_empty_folders_are_treated_alike(hours: Hours, tmp_path: Pat
         hours.run(None, path=path, missing=rule)
 
 
-def test_a_landing_zone_read_by_checkpoint_may_be_empty_but_must_exist(hours: Hours, tmp_path: Path) -> None:
+def test_path_read_by_checkpoint_may_be_empty_and_must_exist(hours: Hours, tmp_path: Path) -> None:
     hours.root = str(tmp_path)
     with pytest.raises(UserError, match="no file or directory"):
         hours.run(None, path="landing")
@@ -160,7 +158,7 @@ def test_a_landing_zone_read_by_checkpoint_may_be_empty_but_must_exist(hours: Ho
     assert hours.run(None, path="landing").status is JobStatus.NOTHING_TO_DO
 
 
-def test_paths_of_a_listing_are_files_directories_and_patterns_of_one_storage(tmp_path: Path) -> None:
+def test_list_source_lists_several_paths_of_one_storage(tmp_path: Path) -> None:
     for name in ("a/1.json", "a/deep/2.json", "b.json", "c/3.csv", "c/4.json", "_d/5.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
@@ -180,12 +178,12 @@ def test_paths_of_a_listing_are_files_directories_and_patterns_of_one_storage(tm
     assert [folder.path for folder in listing.missing] == [f"{tmp_path}/e", f"{tmp_path}/c/*.parquet"]
 
 
-def test_folders_in_two_buckets_are_refused() -> None:
+def test_list_source_refuses_paths_in_two_buckets() -> None:
     with pytest.raises(UserError, match="in two buckets"):
         list_source(("s3://day-1", "s3://day-2"), {})
 
 
-def test_a_spec_says_what_happens_to_missing_folders() -> None:
+def test_spec_declares_the_rule_for_missing_folders() -> None:
     text = "table: t\nlocation: x\nrecord_key: id\ningest: {path: 'in/{start:%Y}/', missing: wait, wait_for: 90m}"
     spec = parse_spec(text, source="t.yaml")
     files = files_of(spec.ingest)

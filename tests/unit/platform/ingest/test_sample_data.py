@@ -28,7 +28,7 @@ def rides(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+def test_generate_depends_on_the_seed_only(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         generate(tmp_path / name, hours=3, orders_per_hour=50, seed=seed)
     texts = {name: [p.read_bytes() for p in sorted((tmp_path / name).rglob("*.json"))] for name in ("a", "b", "c")}
@@ -36,27 +36,27 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Pa
     assert all(a != c for a, c in zip(texts["a"], texts["c"], strict=True))
 
 
-def test_an_hour_is_the_same_however_many_hours_are_made(tmp_path: Path) -> None:
+def test_an_hour_does_not_depend_on_the_number_of_hours(tmp_path: Path) -> None:
     generate(tmp_path / "short", hours=2, orders_per_hour=50, seed=1)
     generate(tmp_path / "long", hours=5, orders_per_hour=50, seed=1)
     for path in (tmp_path / "short").rglob("*.json"):
         assert path.read_bytes() == (tmp_path / "long" / path.relative_to(tmp_path / "short")).read_bytes()
 
 
-def test_there_is_one_file_per_stream_and_hour_and_the_counts_are_the_lines(tmp_path: Path) -> None:
-    made = generate(tmp_path, hours=26, orders_per_hour=20, seed=1)
-    assert len(made.files) == 52
-    assert {p.relative_to(tmp_path).as_posix() for p in made.files} >= {
+def test_generate_writes_one_file_per_stream_and_hour_and_counts_lines(tmp_path: Path) -> None:
+    generated = generate(tmp_path, hours=26, orders_per_hour=20, seed=1)
+    assert len(generated.files) == 52
+    assert {p.relative_to(tmp_path).as_posix() for p in generated.files} >= {
         "orders/2026-01-01/00.json",
         "trips/2026-01-01/23.json",
         "orders/2026-01-02/01.json",
     }
-    assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == sorted(made.files)
-    assert made.orders == len(_read(tmp_path / "orders"))
-    assert made.trips == len(_read(tmp_path / "trips"))
+    assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == sorted(generated.files)
+    assert generated.orders == len(_read(tmp_path / "orders"))
+    assert generated.trips == len(_read(tmp_path / "trips"))
 
 
-def test_orders_are_updated_again_in_later_files(rides: Path) -> None:
+def test_orders_have_events_in_several_files(rides: Path) -> None:
     hours: dict[str, set[str]] = {}
     for hour, event in _read(rides / "orders"):
         hours.setdefault(event["order_id"], set()).add(hour)
@@ -71,7 +71,7 @@ def test_some_events_arrive_hours_after_they_happened(rides: Path) -> None:
     assert all(event["updated_at"][:13] <= hour for hour, event in events)
 
 
-def test_some_events_come_twice_inside_one_file(rides: Path) -> None:
+def test_some_events_are_twice_in_one_file(rides: Path) -> None:
     counts = Counter((hour, json.dumps(event)) for hour, event in _read(rides / "orders"))
     assert sum(n == 2 for n in counts.values()) > 20
 
@@ -91,7 +91,7 @@ def test_the_partition_of_an_order_never_changes(rides: Path) -> None:
     assert all(len(d) == 1 for d in dates.values())
 
 
-def test_the_last_event_of_an_order_is_decided_by_its_time(rides: Path) -> None:
+def test_events_of_an_order_have_different_times(rides: Path) -> None:
     versions: dict[tuple[str, str], set[str]] = {}
     for _, event in _read(rides / "orders"):
         versions.setdefault((event["order_id"], event["updated_at"]), set()).add(event["status"])
@@ -101,7 +101,7 @@ def test_the_last_event_of_an_order_is_decided_by_its_time(rides: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_trip_opens_without_a_dropoff_and_is_completed_later(rides: Path) -> None:
+def test_first_event_of_a_trip_has_no_dropoff(rides: Path) -> None:
     events: dict[str, list[dict[str, Any]]] = {}
     for _, event in _read(rides / "trips"):
         events.setdefault(event["trip_id"], []).append(event)
@@ -113,7 +113,7 @@ def test_a_trip_opens_without_a_dropoff_and_is_completed_later(rides: Path) -> N
             assert last["dropoff_at"] > last["pickup_at"] and last["distance_km"] > 0
 
 
-def test_parquet_files_hold_the_same_rows_with_types(tmp_path: Path) -> None:
+def test_parquet_files_have_the_same_rows_with_types(tmp_path: Path) -> None:
     generate(tmp_path / "json", hours=2, orders_per_hour=50, seed=1)
     generate(tmp_path / "parquet", hours=2, orders_per_hour=50, seed=1, format="parquet")
     table = pq.read_table(tmp_path / "parquet/orders/2026-01-01/01.parquet")

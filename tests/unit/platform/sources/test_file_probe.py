@@ -36,21 +36,21 @@ def _probe(files: Mapping[str, bytes], format: str, **options: str) -> tuple[Pro
         ("a.csv.bz2", bz2.compress(b"a,b c,d\n1,2,3\n"), {}),
     ],
 )
-def test_a_header_is_read_however_the_file_is_packed(name: str, data: bytes, options: dict[str, str]) -> None:
+def test_probe_reads_the_header_of_plain_and_compressed_files(name: str, data: bytes, options: dict[str, str]) -> None:
     assert [probe.names for probe in _probe({name: data}, "csv", **options)] == [("a", "b c", "d")]
 
 
-def test_files_with_the_same_header_are_read_together() -> None:
+def test_by_names_groups_files_with_the_same_header() -> None:
     probes = _probe({"1.csv": b"a,b\n", "2.csv": b"b,a\n", "3.csv": b"a,b\n1,2"}, "csv")
     groups = {names: [file.path for file in files] for names, files in by_names(probes).items()}
     assert groups == {("a", "b"): ["1.csv", "3.csv"], ("b", "a"): ["2.csv"]}
 
 
-def test_a_file_without_a_header_has_no_names() -> None:
+def test_probe_has_no_names_without_a_header() -> None:
     assert [probe.names for probe in _probe({"a.csv": b"1,2\n"}, "csv", header="false")] == [()]
 
 
-def test_the_first_json_record_tells_its_names_and_empty_files_are_left_out() -> None:
+def test_probe_reads_names_of_the_first_json_record_and_skips_empty_files() -> None:
     probes = _probe({"a.json": b'{"x": 1, "y": {"z": 2}}\n{"q": 1}', "b.json": b"", "c.json": b"nonsense\n"}, "json")
     assert [(probe.file.path, probe.names) for probe in probes] == [("a.json", ("x", "y")), ("c.json", ())]
 
@@ -58,22 +58,27 @@ def test_the_first_json_record_tells_its_names_and_empty_files_are_left_out() ->
 @pytest.mark.parametrize(
     ("format", "name", "data", "message"),
     [
-        ("csv", "a.csv.gz", b"a,b\n1,2\n", r"/landing/a.csv.gz is named .gz but is not: it begins with b'a,b"),
+        (
+            "csv",
+            "a.csv.gz",
+            b"a,b\n1,2\n",
+            r"/landing/a.csv.gz is named .gz but is not .gz: it begins with b'a,b",
+        ),
         ("csv", "a.csv.gz", gzip.compress(b"a,b", mtime=0)[:3] + b"\xff" * 40, "/landing/a.csv.gz is damaged"),
         ("json", "a.json", gzip.compress(b"{}", mtime=0), "/landing/a.json is not text but compressed: add .gz"),
         ("json", "a.json", b"PAR1....", "set ingest.format to parquet"),
-        ("json", "a.json.zst", b"....", "files of kind .zst are not read"),
+        ("json", "a.json.zst", b"....", ".zst files are not supported"),
         ("parquet", "a.parquet", b'{"a": 1}', "/landing/a.parquet is not a parquet file: it begins with"),
         ("csv", "a.csv", b"a,b,A\n", "the header of /landing/a.csv has the column 'a' twice"),
         ("csv", "a.csv", b"a,,c\n", "the header of /landing/a.csv has a column without a name"),
     ],
 )
-def test_a_file_that_is_not_what_it_should_be_is_named(format: str, name: str, data: bytes, message: str) -> None:
+def test_probe_refuses_a_file_of_another_format_and_names_it(format: str, name: str, data: bytes, message: str) -> None:
     with pytest.raises(UserError, match=message):
         _probe({name: data}, format)
 
 
-def test_a_file_that_vanished_since_the_listing_may_be_tried_again() -> None:
+def test_probe_of_a_deleted_file_is_retryable() -> None:
     file = SourceFile(url="/landing/a.json", path="a.json", size_bytes=3, modified_ms=0)
-    with pytest.raises(RetryableError, match=r"/landing/a.json vanished"):
+    with pytest.raises(RetryableError, match=r"/landing/a.json was deleted"):
         probe_files(MemoryStorage(), [file], "json", {})

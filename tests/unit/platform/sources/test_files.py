@@ -35,7 +35,7 @@ ARRIVALS = st.lists(
 
 
 @given(ARRIVALS)
-def test_runs_by_checkpoint_take_every_file_once_in_whatever_order_they_appear(
+def test_runs_by_checkpoint_read_every_file_once_in_any_order_of_arrival(
     arrivals: list[list[SourceFile]],
 ) -> None:
     present: list[SourceFile] = []
@@ -54,7 +54,7 @@ def test_runs_by_checkpoint_take_every_file_once_in_whatever_order_they_appear(
 
 
 @given(ARRIVALS)
-def test_a_killed_run_is_planned_again_in_full(arrivals: list[list[SourceFile]]) -> None:
+def test_choose_files_repeats_the_choice_of_a_run_without_commit(arrivals: list[list[SourceFile]]) -> None:
     present = [file for arriving in arrivals for file in arriving]
     killed = choose_files(present, Checkpoint())
     assert choose_files(present, Checkpoint()) == killed
@@ -121,27 +121,27 @@ def landing(tmp_path: Path) -> Path:
         ("*.parquet", []),
     ],
 )
-def test_a_path_names_a_file_a_directory_or_a_pattern(landing: Path, path: str, names: list[str]) -> None:
+def test_list_source_accepts_files_directories_and_patterns(landing: Path, path: str, names: list[str]) -> None:
     listing = list_source((f"{landing}/{path}" if path else str(landing),), {})
     assert [file.path for file in listing.files] == names
     assert all(Path(file.url).is_file() for file in listing.files)
     assert all(listing.storage.get(file.path) == b"{}" for file in listing.files)
 
 
-def test_files_come_in_the_order_of_their_times(landing: Path) -> None:
+def test_list_source_orders_files_by_modification_time(landing: Path) -> None:
     os.utime(landing / "top.json", (1, 1))
     assert list_source((str(landing),), {}).files[0].path == "top.json"
 
 
 @pytest.mark.parametrize("path", ["nothing", "nothing/*.json", "nothing.json"])
-def test_a_path_that_does_not_exist_is_named(landing: Path, path: str) -> None:
+def test_check_missing_names_a_path_that_does_not_exist(landing: Path, path: str) -> None:
     (folder,) = list_source((f"{landing}/{path}",), {}).folders
     assert not folder.exists
     with pytest.raises(UserError, match=f"no file or directory '.*{path[:7]}"):
         check_missing([folder], FileSourceSpec(path=path))
 
 
-def test_an_object_store_has_no_empty_directories_so_a_slash_or_a_pattern_says_it_may_be_empty() -> None:
+def test_list_source_accepts_empty_directories_and_patterns_of_object_stores() -> None:
     open_storage("memory://landing").put("orders/a.json", b"{}")
     assert [f.url for f in list_source(("memory://landing/orders/",), {}).files] == ["memory://landing/orders/a.json"]
     assert [f.url for f in list_source(("memory://landing/orders/a.json",), {}).files] == [
@@ -155,7 +155,7 @@ def test_an_object_store_has_no_empty_directories_so_a_slash_or_a_pattern_says_i
     assert not any(folder.exists for folder in list_source(("memory://landing/trips",), {}).folders)
 
 
-def test_an_interval_fills_the_path_in_utc() -> None:
+def test_interval_paths_fill_placeholders_in_utc() -> None:
     zone = timezone(timedelta(hours=2))
     interval = (datetime(2026, 1, 1, 1, tzinfo=zone), datetime(2026, 2, 1, tzinfo=UTC))
     path = "a/{start:%Y-%m-%d}/{start:%H}_{end:%Y%m}.json"
@@ -177,11 +177,11 @@ def test_an_interval_fills_the_path_in_utc() -> None:
         ("/abs", {"LAKEHOUSE_HOME": "/home"}, "/abs"),
     ],
 )
-def test_texts_of_a_spec_are_resolved_at_run_time(text: str, environ: Mapping[str, str], expected: str) -> None:
+def test_resolve_fills_variables_and_relative_paths(text: str, environ: Mapping[str, str], expected: str) -> None:
     assert resolve(text, environ, name="location") == expected
 
 
-def test_a_missing_variable_is_named_with_the_nearest_known_one() -> None:
+def test_resolve_names_a_missing_variable_and_the_nearest_one() -> None:
     with pytest.raises(
         UserError, match=r"location: '\$\{LAKEHOUSE_SHARD\}/x' needs .*LAKEHOUSE_SHARD.*LAKEHOUSE_SHARED"
     ):
@@ -199,10 +199,10 @@ def test_a_missing_variable_is_named_with_the_nearest_known_one() -> None:
         ("s3://b/*", ("s3://b", ("*",))),
     ],
 )
-def test_a_path_is_cut_before_its_first_wildcard(path: str, expected: tuple[str, tuple[str, ...]]) -> None:
+def test_split_path_divides_before_the_first_wildcard(path: str, expected: tuple[str, tuple[str, ...]]) -> None:
     assert split_path(path) == expected
 
 
-def test_a_pattern_for_buckets_is_refused() -> None:
+def test_split_path_refuses_a_pattern_in_the_bucket() -> None:
     with pytest.raises(UserError, match="bucket cannot be a pattern"):
         split_path("s3://*/x")
