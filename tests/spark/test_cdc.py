@@ -1,4 +1,4 @@
-"""Changes in Spark: DataFrames of structs, and `format("lakehouse")` with Hudi's options and columns."""
+"""Change data in Spark: DataFrames of structs, and `format("lakehouse")` with Hudi's options and columns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def expected(table: Table, begin: str | None = "earliest") -> list[tuple[Any, ..
     return [tuple(c.values()) for c in table.incremental(begin, format="cdc").to_arrow().to_pylist()]
 
 
-def test_the_format_tells_changes_in_hudis_columns(spark: Any, table: Table) -> None:
+def test_data_source_returns_changes_in_columns_of_hudi(spark: Any, table: Table) -> None:
     frame = read(spark, table, **EARLIEST)
     assert frame.dtypes == [(name, "string") for name in ("op", "ts_ms", "before", "after")]
     found = [plain(change) for change in frame.collect()]
@@ -64,7 +64,7 @@ def test_the_format_tells_changes_in_hudis_columns(spark: Any, table: Table) -> 
     assert [op for op, *_ in found] == ["i", "i", "i", "u", "i", "d"]
 
 
-def test_ranges_columns_and_filters_of_changes(spark: Any, table: Table) -> None:
+def test_data_source_applies_ranges_columns_and_filters_to_changes(spark: Any, table: Table) -> None:
     first = table.commits()[0][0]
     begin = {"hoodie.datasource.read.begin.instanttime": first.completion}
     assert [row.op for row in read(spark, table, **begin, columns="op").collect()] == ["u", "i", "d"]
@@ -73,7 +73,7 @@ def test_ranges_columns_and_filters_of_changes(spark: Any, table: Table) -> None
     assert [row.op for row in read(spark, table).collect()] == ["d"]
 
 
-def test_a_data_frame_of_changes_has_structs(spark: Any, table: Table) -> None:
+def test_to_spark_returns_changes_with_structs(spark: Any, table: Table) -> None:
     frame = table.incremental("earliest", format="cdc", columns=["id", "tags"]).to_spark(spark)
     assert [row.op for row in frame.orderBy("ts_ms", "op", "after.id").collect()] == ["i", "i", "i", "i", "u", "d"]
     (update,) = frame.where("op = 'u'").collect()
@@ -87,7 +87,7 @@ def test_a_data_frame_of_changes_has_structs(spark: Any, table: Table) -> None:
     assert upto_now.columns == ["op", "ts_ms", "before", "after"] and upto_now.count() == 0
 
 
-def test_writes_of_data_frames_log_changes(spark: Any, table: Table) -> None:
+def test_writes_of_dataframes_log_changes(spark: Any, table: Table) -> None:
     frame = spark.createDataFrame(
         [("b", "1", 5, ["from", "spark"])], "id string, day string, ts long, tags array<string>"
     )
@@ -97,7 +97,7 @@ def test_writes_of_data_frames_log_changes(spark: Any, table: Table) -> None:
     ]
 
 
-def test_a_stream_tells_changes(spark: Any, table: Table, tmp_path: Path) -> None:
+def test_stream_returns_changes(spark: Any, table: Table, tmp_path: Path) -> None:
     register(spark)
     source = spark.readStream.format("lakehouse").options(**QUERY).load(table.location)
 
@@ -119,9 +119,7 @@ def test_a_stream_tells_changes(spark: Any, table: Table, tmp_path: Path) -> Non
         ({"columns": "id"}, "not in the changes"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
-    spark: Any, table: Table, options: dict[str, str], message: str
-) -> None:
+def test_contradicting_options_are_refused(spark: Any, table: Table, options: dict[str, str], message: str) -> None:
     with pytest.raises(Exception, match=message):
         register(spark)
         spark.read.format("lakehouse").options(**{**QUERY, **options}).load(table.location).collect()

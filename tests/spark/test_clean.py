@@ -1,4 +1,4 @@
-"""Cleans whose files are deleted by executors."""
+"""Cleans on Spark: executors delete the files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.support.tables import Shape, base_files, batch, data_rows, make_table
 pytestmark = pytest.mark.spark
 
 
-def test_executors_delete_the_files_of_a_plan(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_delete_the_files_of_a_clean_plan(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = make_table(Shape(rows_per_file=1_000), env=Env(storage=open_storage(str(tmp_path / "t"))))
     for number in range(4):
         made.upsert(batch([row(f"k{p}", p=p, ts=number, v=f"v{number}") for p in "abcdef"]))

@@ -1,4 +1,4 @@
-"""Clustering on Spark: each group is a task of its own, and rows of all types come out as they went in."""
+"""Clustering on Spark: one task for each group; rows of all types are unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CURVE = {
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_a_clustering_on_spark_keeps_rows_of_all_types(kind: str, spark: Any, tmp_path: Path) -> None:
+def test_clustering_on_spark_keeps_rows_of_all_types(kind: str, spark: Any, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
     table = Table.create(
         location, name="t", record_key=["id"], partition_by=["day"], ordering="ts", table_type=kind, schema=SCHEMA

@@ -1,4 +1,4 @@
-"""Merge-on-read tables that Apache Hudi wrote, read by Spark: `to_spark` and `format("lakehouse")`, in every query."""
+"""Merge-on-read tables of Apache Hudi, read by `to_spark` and `format("lakehouse")` with every kind of query."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def assert_rows(fixture: FixtureTable, rows: pa.Table, entry: dict[str, Any], ex
     if expected is None:
         assert row_hash(rows) == entry["sha256_data"]
         return
-    # A range that is listed twice, as a step and as the span of all steps, has its rows twice.
+    # A range that is both a single step and the span of all steps occurs twice, and so do its rows.
     times, with_meta = expected.num_rows // rows.num_rows, fixture.has_meta_fields
     assert canonical_rows(rows, with_meta=with_meta) == canonical_rows(expected, with_meta=with_meta)[::times]
 
@@ -50,7 +50,7 @@ def source(spark: Any, table: Table, **options: str) -> DataFrame:
 
 
 @pytest.mark.parametrize("fixture", TABLES)
-def test_snapshot_and_base_files_are_the_expected_ones(spark: Any, fixture: FixtureTable, tmp_path: Path) -> None:
+def test_snapshot_and_read_optimized_rows_are_as_expected(spark: Any, fixture: FixtureTable, tmp_path: Path) -> None:
     register(spark)
     table = Table.open(str(fixture.unpack(tmp_path)))
     snapshots = [table.scan().to_spark(spark), source(spark, table)]
@@ -64,7 +64,7 @@ def test_snapshot_and_base_files_are_the_expected_ones(spark: Any, fixture: Fixt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fixture", [table for table in TABLES if table.values[0].times or table.values[0].ranges])
-def test_every_instant_and_every_range_are_the_expected_ones(spark: Any, fixture: FixtureTable, tmp_path: Path) -> None:
+def test_time_travel_and_incremental_rows_are_as_expected(spark: Any, fixture: FixtureTable, tmp_path: Path) -> None:
     register(spark)
     table = Table.open(str(fixture.unpack(tmp_path)))
     past, changes = fixture.expected("asof"), fixture.expected("incr")
@@ -77,7 +77,7 @@ def test_every_instant_and_every_range_are_the_expected_ones(spark: Any, fixture
         start, end = entry["start_exclusive"], entry["end_inclusive"]
         frames.append(table.incremental(start or "earliest", end).to_spark(spark))
         wanted.append((entry, chosen(changes, _start=start, _end=end)))
-        # Of the ways to ask, the source differs by its options only: the ends of the line show them.
+        # The data source differs from to_spark by its options only, so the first and the last instant are enough.
         if entry in (fixture.ranges[0], fixture.ranges[-1]):
             frames.append(source(spark, table, **{_QUERY: "incremental", _BEGIN: start or "earliest", _END: end}))
             wanted.append(wanted[-1])

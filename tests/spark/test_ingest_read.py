@@ -1,4 +1,4 @@
-"""Files become rows, and what cannot become one is kept with its reason."""
+"""Source files are read as rows; bad records are kept with their reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _numbers = itertools.count(1)
 
 
 class Landing:
-    """A landing zone, local or on S3, and the dead letters beside it."""
+    """A landing zone, local or on S3, and its directory of dead letters."""
 
     def __init__(self, spark: SparkSession, root: str, options: Mapping[str, str]) -> None:
         self.spark, self.root, self.options = spark, root, options
@@ -43,7 +43,7 @@ class Landing:
     def read(
         self, known: pa.Schema | None = None, policy: SchemaPolicy | None = None, **ingest: Any
     ) -> tuple[list[dict[str, Any]], Batch]:
-        """Return the good rows as mappings, ordered by their text, and the batch."""
+        """Return the good rows as mappings, sorted by their text, and the batch."""
         schema = ingest.pop("schema", {})
         key, ordering = ingest.pop("record_key", ("id",)), ingest.pop("ordering", ())
         path = f"{self.root}/landing/"
@@ -66,7 +66,7 @@ class Landing:
             return sorted(rows, key=str), batch
 
     def letters(self) -> list[dict[str, str]]:
-        """Return the dead letters, ordered by record."""
+        """Return all dead letters, sorted by record."""
         files = self.box.storage.list(self.box.folder)
         lines = [line for file in files for line in self.box.storage.get(file.path).decode().splitlines()]
         return sorted((json.loads(line) for line in lines), key=lambda letter: str(letter["record"]))
@@ -83,7 +83,7 @@ def landing(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path)
 IDS = {"id": "bigint", "name": "string"}
 
 
-def test_json_lines_are_read_and_bad_ones_kept_as_they_were(landing: Landing) -> None:
+def test_json_lines_are_read_and_bad_ones_are_kept_unchanged(landing: Landing) -> None:
     landing.files.put("a.json", b'{"id": 1, "name": "x"}\n\n{"id": "no number", "name": "y"}\nnonsense\r\n{"id": 2}\n')
     landing.files.put("b.json.gz", gzip.compress('{"id": 3, "name": "z\u00e9"}\n{"name": "no key"}'.encode()))
     rows, batch = landing.read(schema=IDS, max_bad_records=3)
@@ -98,7 +98,7 @@ def test_json_lines_are_read_and_bad_ones_kept_as_they_were(landing: Landing) ->
 
 
 def drift(batch: Batch) -> dict[str, tuple[str, int]]:
-    """Return what happened to columns before the rows came to the table."""
+    """Return the column drift between the files and the schema."""
     assert batch.columns is not None
     return {one.column: (str(one.change), one.rows) for one in batch.columns.drift}
 
@@ -130,13 +130,13 @@ def test_csv_lines_with_too_few_or_too_many_values_are_bad(landing: Landing) -> 
     assert [letter["record"] for letter in landing.letters()] == ["2", "3,y,z", "four,w"]
 
 
-def test_csv_without_a_header_takes_the_declared_columns_in_order(landing: Landing) -> None:
+def test_csv_without_header_has_the_declared_columns_in_order(landing: Landing) -> None:
     landing.files.put("a.csv", b"1;NA\n2;x\n")
     rows, _ = landing.read(format="csv", schema=IDS, options={"header": "false", "sep": ";", "nullValue": "NA"})
     assert rows == [{"id": 1, "name": None}, {"id": 2, "name": "x"}]
 
 
-def test_parquet_files_bring_their_columns_along(landing: Landing) -> None:
+def test_parquet_files_have_their_own_columns(landing: Landing) -> None:
     for name, table in (
         ("a.parquet", pa.table({"id": pa.array([1, None]), "name": ["x", "no key"]})),
         ("b.parquet", pa.table({"id": [2], "name": ["y"], "more": pa.array([7], pa.int32())})),
@@ -152,7 +152,7 @@ def test_parquet_files_bring_their_columns_along(landing: Landing) -> None:
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])
-def test_columns_are_inferred_with_a_warning_where_nobody_declares_them(
+def test_undeclared_columns_are_inferred_with_a_warning(
     landing: Landing, caplog: pytest.LogCaptureFixture, format: str
 ) -> None:
     if format == "json":
@@ -175,7 +175,7 @@ def test_unknown_columns_are_found_in_all_records_and_read_or_counted(landing: L
     rows, batch = landing.read(known)
     assert {row["id"]: row["late"] for row in rows} == {1: None, 2: True, 3: None, 4: None}
     assert [row["s"] for row in rows if row["id"] == 3] == [{"a": 1, "b": 2}]
-    assert set(batch.schema.names) == {"id", "name", "s", "late", "in"}, "of 'never' nobody knows the type"
+    assert set(batch.schema.names) == {"id", "name", "s", "late", "in"}, "no record has a value for 'never'"
     assert batch.columns is not None and batch.columns.lacking_rows["name"] == 1
     rows, batch = landing.read(known, SchemaPolicy(new_column="ignore"))
     assert set(rows[0]) == {"id", "name", "s"}
@@ -193,10 +193,10 @@ def test_json_records_without_a_field_of_their_file_are_counted_by_column(landin
     assert batch.columns is not None
     assert batch.columns.nulled_rows == {"next": 2}
     _, batch = landing.read(schema={"id": "bigint", "x": "bigint", "y": "string"}, max_bad_records=1)
-    assert drift(batch) == {"x": ("nulled", 2), "y": ("nulled", 1)}, "of the first rows of a table, too"
+    assert drift(batch) == {"x": ("nulled", 2), "y": ("nulled", 1)}, "the first rows of a table are counted too"
 
 
-def test_a_json_column_that_differs_from_a_known_one_in_case_is_refused_by_name(landing: Landing) -> None:
+def test_json_column_that_differs_only_in_case_is_refused(landing: Landing) -> None:
     landing.files.put("a.json", b'{"id": 1, "NAME": "x"}\n')
     known = pa.schema([("id", pa.int64()), ("name", pa.string())])
     with pytest.raises(UserError, match=r"column 'NAME' of the files, such as .*a\.json, differs from 'name'"):
@@ -205,7 +205,7 @@ def test_a_json_column_that_differs_from_a_known_one_in_case_is_refused_by_name(
     assert (rows, drift(batch)) == ([{"id": 1}], {"NAME": ("ignored", 1)})
 
 
-def test_parquet_files_with_other_fields_inside_of_a_column_are_read_together_and_counted(landing: Landing) -> None:
+def test_parquet_files_with_different_nested_fields_are_read_together(landing: Landing) -> None:
     for name, table in (
         ("a.parquet", pa.table({"id": [1], "s": [{"p": 1, "q": "a"}], "l": [[{"p": 1}]]})),
         ("b.parquet", pa.table({"id": [2, 3], "s": [{"p": 2}, None], "l": [[{"p": 2, "q": "b"}], None]})),
@@ -222,7 +222,7 @@ def test_parquet_files_with_other_fields_inside_of_a_column_are_read_together_an
     assert drift(batch) == {"s.q": ("nulled", 2), "l.element.q": ("nulled", 1)}
 
 
-def test_what_a_selection_makes_of_lacking_columns_is_lacking_too(landing: Landing) -> None:
+def test_selection_of_missing_columns_is_missing_too(landing: Landing) -> None:
     landing.files.put("a.json", b'{"id": 1, "name": "a b", "n": 1}\n')
     landing.files.put("b.json", b'{"id": 2, "n": 2}\n')
     known = pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.int64())])
@@ -234,7 +234,7 @@ def test_what_a_selection_makes_of_lacking_columns_is_lacking_too(landing: Landi
     assert drift(batch) == {"new": ("ignored", 1)}
 
 
-def test_a_file_without_the_column_that_orders_rows_is_refused(landing: Landing) -> None:
+def test_file_without_the_ordering_column_is_refused(landing: Landing) -> None:
     landing.files.put("a.json", b'{"id": 1, "name": "x"}\n')
     landing.files.put("b.json", b'{"id": 2}\n')
     with pytest.raises(UserError, match=r"b\.json lacks the column 'name'"):
@@ -253,14 +253,14 @@ def test_select_computes_columns_that_may_be_keys(landing: Landing) -> None:
     assert rows == [{"key": 1}, {"key": 2}]
 
 
-def test_several_key_columns_are_bad_only_when_all_are_empty(landing: Landing) -> None:
+def test_record_with_several_key_columns_is_bad_only_if_all_are_empty(landing: Landing) -> None:
     landing.files.put("a.json", b'{"id": 1, "name": null}\n{"id": null, "name": "x"}\n{"id": null, "name": ""}\n')
     rows, batch = landing.read(schema=IDS, record_key=("id", "name"), max_bad_records=1)
     assert [(row["id"], row["name"]) for row in rows] == [(1, None), (None, "x")]
     assert batch.bad_records == 1
 
 
-def test_too_many_bad_records_end_the_run_and_show_one(landing: Landing) -> None:
+def test_too_many_bad_records_fail_the_run_and_show_an_example(landing: Landing) -> None:
     landing.files.put("a.json", b'{"id": 1}\n{"id": }\n')
     with pytest.raises(UserError) as raised:
         landing.read(schema=IDS)
@@ -282,7 +282,7 @@ def test_too_many_bad_records_end_the_run_and_show_one(landing: Landing) -> None
         ({"schema": IDS, "record_key": ("nam",)}, "record key column 'nam' is not among.*Did you mean 'name'"),
     ],
 )
-def test_a_spec_that_does_not_fit_is_refused_by_name(
+def test_spec_that_does_not_fit_the_files_is_refused(
     spark: SparkSession, tmp_path: Path, ingest: dict[str, Any], message: str
 ) -> None:
     landing = Landing(spark, str(tmp_path), {})
@@ -291,7 +291,7 @@ def test_a_spec_that_does_not_fit_is_refused_by_name(
         landing.read(**ingest)
 
 
-def test_a_gzip_file_that_ends_early_is_named(landing: Landing) -> None:
+def test_truncated_gzip_file_is_named(landing: Landing) -> None:
     lines = b"".join(b'{"id": %d, "name": "%d"}\n' % (n, n * 7919 % 10007) for n in range(50_000))
     landing.files.put("good.json", lines)
     landing.files.put("short.json.gz", gzip.compress(lines)[:-20_000])
@@ -300,7 +300,7 @@ def test_a_gzip_file_that_ends_early_is_named(landing: Landing) -> None:
 
 
 @pytest.mark.parametrize("name", ["a b%20c[1]{x}+.json", "2026-01-01T10:00:00.json", "dir=1/é*?.json", "x:y.csv"])
-def test_a_file_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_file_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
     landing = Landing(spark, str(tmp_path), {})
     is_csv = name.endswith("csv")
     landing.files.put(name, b"id,name\n1,x\n,y\n" if is_csv else b'{"id": 1, "name": "x"}\n{"name": "y"}\n')

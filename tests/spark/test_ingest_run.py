@@ -1,4 +1,4 @@
-"""Whole runs: nothing twice, nothing lost, and the checkpoint in the very commit it speaks of."""
+"""Complete ingest runs: no record is lost or duplicated, and the checkpoint is in the commit that it describes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SPECS = Path(__file__).parents[1] / "support" / "specs"
 
 
 class Ingestion:
-    """A spec over a landing folder, run again and again."""
+    """A spec with a landing folder that several runs ingest."""
 
     def __init__(self, spark: SparkSession, root: Path, spec: TableSpec, environ: Mapping[str, str] | None = None):
         self.spark, self.root, self.spec = spark, root, spec
@@ -52,7 +52,7 @@ class Ingestion:
         self.environ = {"LAKEHOUSE_HOME": str(root), **(environ or {})}
 
     def land(self, name: str, *records: object, modified_s: int | None = None) -> Path:
-        """Write a file of JSON lines; a text stands there as it is."""
+        """Write a file of JSON lines; text is written unchanged."""
         path = self.landing / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
@@ -71,17 +71,17 @@ class Ingestion:
 
     @property
     def table(self) -> Table:
-        """The table."""
+        """Return the table."""
         return Table.open(self.spec.location.replace("${LAKEHOUSE_HOME}", str(self.root)))
 
     def rows(self) -> dict[int, object]:
-        """The table as a mapping of id to name."""
+        """Return the rows of the table as a mapping of id to name."""
         rows = self.table.scan(columns=["id", "name"]).to_arrow()
         assert rows.num_rows == len(set(rows.column("id").to_pylist()))
         return dict(zip(rows.column("id").to_pylist(), rows.column("name").to_pylist(), strict=True))
 
     def extra(self) -> Mapping[str, str]:
-        """What the newest commit says."""
+        """Return the extra metadata of the newest commit."""
         return self.table.commits()[-1][1].extra
 
 
@@ -97,7 +97,7 @@ def ingestion(spark: SparkSession, tmp_path: Path) -> Ingestion:
     return Ingestion(spark, tmp_path, spec)
 
 
-def test_new_files_are_ingested_once_however_often_it_runs(ingestion: Ingestion) -> None:
+def test_files_are_ingested_once_by_repeated_runs(ingestion: Ingestion) -> None:
     ingestion.land("a.json", {"id": 1, "name": "a"}, {"id": 2, "name": "a"})
     first = ingestion.run(run_id="manual-1")
     assert (first.status, first.rows, first.inserts, first.files) == (JobStatus.COMMITTED, 2, 2, 1)
@@ -111,7 +111,7 @@ def test_new_files_are_ingested_once_however_often_it_runs(ingestion: Ingestion)
     assert len(ingestion.table.commits()) == 2
 
 
-def test_the_commit_tells_what_it_ingested(ingestion: Ingestion) -> None:
+def test_commit_stores_checkpoint_and_ingested_files(ingestion: Ingestion) -> None:
     path = ingestion.land("a.json", {"id": 1, "name": "a"})
     ingestion.run(run_id="manual-1")
     extra = ingestion.extra()
@@ -121,7 +121,7 @@ def test_the_commit_tells_what_it_ingested(ingestion: Ingestion) -> None:
     assert extra.keys().isdisjoint({INTERVAL, DEAD_LETTERS, SCHEMA})
 
 
-def test_a_late_file_with_an_old_time_and_a_file_written_again_are_ingested(ingestion: Ingestion) -> None:
+def test_file_with_an_old_time_and_rewritten_file_are_ingested(ingestion: Ingestion) -> None:
     ingestion.land("b.json", {"id": 1, "name": "first"}, modified_s=2_000_000)
     ingestion.run()
     ingestion.land("a.json", {"id": 2, "name": "late"}, modified_s=1_000_000)
@@ -131,7 +131,7 @@ def test_a_late_file_with_an_old_time_and_a_file_written_again_are_ingested(inge
     assert ingestion.rows() == {1: "again", 2: "late"}
 
 
-def test_late_files_move_the_version_of_midnight_and_no_run_moves_the_watermark_back(ingestion: Ingestion) -> None:
+def test_late_files_change_the_version_of_midnight_and_never_decrease_the_watermark(ingestion: Ingestion) -> None:
     ingestion.spec = replace(ingestion.spec, schema={"id": "bigint", "name": "string", "at": "timestamp"})
     ingestion.change(event_time="at", lateness_s=600)
     ingestion.land("a.json", {"id": 1, "name": "a", "at": "2025-02-28T20:00:00Z"})
@@ -157,7 +157,7 @@ def test_late_files_move_the_version_of_midnight_and_no_run_moves_the_watermark_
     assert ingestion.table.watermark() == Watermark(value=before.watermark, sources={"t": before.watermark})
 
 
-def test_late_rows_of_deleted_keys_are_left_out_and_counted_in_the_report(ingestion: Ingestion) -> None:
+def test_late_rows_of_deleted_keys_are_dropped_and_counted(ingestion: Ingestion) -> None:
     schema = {"id": "bigint", "name": "string", "at": "bigint", "_hoodie_is_deleted": "boolean"}
     ingestion.spec = replace(ingestion.spec, schema=schema, ordering=("at",), delete_retention="7d")
     ingestion.land("a.json", {"id": 1, "name": "a", "at": 5}, {"id": 2, "name": "a", "at": 5})
@@ -173,11 +173,11 @@ def test_late_rows_of_deleted_keys_are_left_out_and_counted_in_the_report(ingest
     assert ingestion.rows() == {2: "late"}
 
 
-def test_an_interval_takes_its_own_files_and_is_in_its_commit(ingestion: Ingestion) -> None:
+def test_interval_ingests_its_files_and_is_stored_in_the_commit(ingestion: Ingestion) -> None:
     ingestion.change(path="landing/{start:%Y-%m-%d}.json")
     ingestion.land("2026-01-01.json", {"id": 1, "name": "a"})
     ingestion.land("2026-01-02.json", {"id": 2, "name": "b"})
-    # A backfill runs in whatever order.
+    # Runs of a backfill have any order.
     second, first = ("2026-01-02", "2026-01-03"), ("2026-01-01", "2026-01-02T00:00:00Z")
     assert ingestion.run(*second).inserts == 1
     assert ingestion.run(*first).inserts == 1
@@ -188,21 +188,21 @@ def test_an_interval_takes_its_own_files_and_is_in_its_commit(ingestion: Ingesti
     assert ingestion.rows() == {1: "a", 2: "b"}
 
 
-def test_an_interval_is_ingested_again_where_the_spec_or_the_command_says_so(ingestion: Ingestion) -> None:
+def test_interval_is_ingested_again_by_spec_or_command(ingestion: Ingestion) -> None:
     ingestion.change(path="landing/{start:%Y-%m-%d}.json")
     ingestion.land("2026-01-01.json", {"id": 1, "name": "a"})
     day = ("2026-01-01", "2026-01-02")
     ingestion.run(*day)
-    ingestion.land("2026-01-01.json", {"id": 1, "name": "mended"})
+    ingestion.land("2026-01-01.json", {"id": 1, "name": "corrected"})
     assert ingestion.run(*day).status is JobStatus.NOTHING_TO_DO
     assert ingestion.run(*day, full_refresh=True).updates == 1
-    ingestion.land("2026-01-01.json", {"id": 1, "name": "mended again"})
+    ingestion.land("2026-01-01.json", {"id": 1, "name": "corrected again"})
     ingestion.change(replace=True)
     assert ingestion.run(*day).updates == 1
-    assert ingestion.rows() == {1: "mended again"}
+    assert ingestion.rows() == {1: "corrected again"}
 
 
-def test_a_path_without_placeholders_is_read_by_checkpoint_even_with_an_interval(ingestion: Ingestion) -> None:
+def test_path_without_placeholders_uses_the_checkpoint_with_an_interval_too(ingestion: Ingestion) -> None:
     ingestion.land("a.json", {"id": 1, "name": "a"})
     ingestion.run("2026-01-01", "2026-01-02")
     ingestion.land("b.json", {"id": 2, "name": "b"})
@@ -224,7 +224,7 @@ def test_bad_records_within_the_limit_are_counted_in_commit_and_report(ingestion
     assert {letter["record"] for letter in letters} == {"nonsense", '{"id":null,"name":"no key"}'}
 
 
-def test_no_run_removes_the_dead_letters_of_an_earlier_commit(ingestion: Ingestion) -> None:
+def test_runs_keep_dead_letters_of_earlier_commits(ingestion: Ingestion) -> None:
     ingestion.change(max_bad_records=1)
     ingestion.land("a.json", {"id": 1, "name": "a"}, "nonsense")
     ingestion.run(run_id="same")
@@ -235,7 +235,7 @@ def test_no_run_removes_the_dead_letters_of_an_earlier_commit(ingestion: Ingesti
     assert boxes[0] is not None and len(list(Path(boxes[0]).iterdir())) == 1
 
 
-def test_too_many_bad_records_leave_no_table_and_the_mended_file_is_ingested(ingestion: Ingestion) -> None:
+def test_too_many_bad_records_create_no_table_and_the_corrected_file_is_ingested(ingestion: Ingestion) -> None:
     ingestion.land("a.json", {"id": 1, "name": "a"}, "nonsense")
     with pytest.raises(UserError, match="1 bad record, max_bad_records is 0"):
         ingestion.run()
@@ -244,12 +244,12 @@ def test_too_many_bad_records_leave_no_table_and_the_mended_file_is_ingested(ing
     assert ingestion.run().rows == 1
 
 
-def test_inferred_columns_are_remembered(ingestion: Ingestion) -> None:
+def test_inferred_columns_are_kept_for_later_runs(ingestion: Ingestion) -> None:
     ingestion.spec = replace(ingestion.spec, schema={})
     ingestion.change(select=("id", "upper(name) as name"))
     ingestion.land("a.json", {"id": 1, "name": "a"})
     ingestion.run()
-    # Inferred alone, this id would be a text.
+    # Inference from this file only would return a text column.
     ingestion.land("b.json", {"id": "2", "name": "b"})
     with pytest.raises(UserError, match="does not parse"):
         ingestion.run()
@@ -259,7 +259,7 @@ def test_inferred_columns_are_remembered(ingestion: Ingestion) -> None:
     assert [column["name"] for column in json.loads(ingestion.extra()[SCHEMA])["fields"]] == ["id", "name"]
 
 
-def test_an_empty_folder_and_empty_files_are_nothing_to_do(ingestion: Ingestion) -> None:
+def test_empty_folder_and_empty_files_are_nothing_to_do(ingestion: Ingestion) -> None:
     assert ingestion.run().status is JobStatus.NOTHING_TO_DO
     ingestion.land("a.json")
     ingestion.land("b.json", "", "")
@@ -267,7 +267,7 @@ def test_an_empty_folder_and_empty_files_are_nothing_to_do(ingestion: Ingestion)
     assert not (ingestion.root / "table").exists()
 
 
-def test_what_contradicts_the_table_is_refused(ingestion: Ingestion) -> None:
+def test_spec_that_contradicts_the_table_is_refused(ingestion: Ingestion) -> None:
     ingestion.land("a.json", {"id": 1, "name": "a"})
     good = ingestion.spec
     ingestion.run()
@@ -293,7 +293,7 @@ def test_what_contradicts_the_table_is_refused(ingestion: Ingestion) -> None:
 
 
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
-def test_rows_are_written_by_the_operation_of_the_spec(ingestion: Ingestion, operation: str) -> None:
+def test_run_writes_by_the_operation_of_the_spec(ingestion: Ingestion, operation: str) -> None:
     ingestion.change(operation=operation)
     ingestion.land("a.json", {"id": 1, "name": "a"})
     ingestion.run()
@@ -302,7 +302,7 @@ def test_rows_are_written_by_the_operation_of_the_spec(ingestion: Ingestion, ope
     assert sorted(ingestion.table.scan(columns=["name"]).to_arrow().column("name").to_pylist()) == ["a", "b"]
 
 
-def test_a_value_that_an_expression_refuses_is_an_error_of_the_input(ingestion: Ingestion) -> None:
+def test_value_that_an_expression_refuses_is_a_user_error(ingestion: Ingestion) -> None:
     table = pa.table({"id": pa.array([1, 2]), "name": ["7", "seven"]})
     pq.write_table(table, ingestion.landing / "a.parquet")
     ingestion.spec = replace(ingestion.spec, schema={})
@@ -314,7 +314,7 @@ def test_a_value_that_an_expression_refuses_is_an_error_of_the_input(ingestion: 
     assert ingestion.rows() == {1: 7, 2: None}
 
 
-def test_times_without_a_zone_are_utc_whatever_the_session_says(ingestion: Ingestion) -> None:
+def test_times_without_zone_are_utc_for_any_session_zone(ingestion: Ingestion) -> None:
     ingestion.spec = replace(
         ingestion.spec, schema={"id": "bigint", "at": "timestamp"}, partition_by=(PartitionField(name="name"),)
     )
@@ -329,7 +329,7 @@ def test_times_without_a_zone_are_utc_whatever_the_session_says(ingestion: Inges
     assert ingestion.rows() == {1: "2026-01-01"}
 
 
-def test_a_lost_race_is_planned_anew(ingestion: Ingestion, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_plans_again_after_a_conflict(ingestion: Ingestion, monkeypatch: pytest.MonkeyPatch) -> None:
     ingestion.land("a.json", {"id": 1, "name": "a"})
     ingestion.run()
     ingestion.land("b.json", {"id": 1, "name": "b"})
@@ -350,7 +350,7 @@ def test_a_lost_race_is_planned_anew(ingestion: Ingestion, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
-def test_a_file_written_again_while_it_is_read_is_read_again(
+def test_file_rewritten_during_its_read_is_read_again(
     ingestion: Ingestion, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingestion.change(operation="insert", format=format)
@@ -378,7 +378,7 @@ def test_a_file_written_again_while_it_is_read_is_read_again(
 
 
 @pytest.mark.s3
-def test_the_same_runs_on_s3(spark: SparkSession, s3_server: S3Server, tmp_path: Path) -> None:
+def test_runs_ingest_files_on_s3(spark: SparkSession, s3_server: S3Server, tmp_path: Path) -> None:
     root = f"s3://{s3_server.bucket}/ingest-run"
     spec = TableSpec(
         table="t",
@@ -404,7 +404,7 @@ def test_the_same_runs_on_s3(spark: SparkSession, s3_server: S3Server, tmp_path:
     assert [json.loads(letters.get(file.path))["record"] for file in letters.list("")] == ["nonsense"]
 
 
-def test_stock_ticks_batch_by_batch_leave_197_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_stock_ticks_in_two_batches_make_197_rows(spark: SparkSession, tmp_path: Path) -> None:
     shared = shared_dir()
     environ = {"LAKEHOUSE_TABLES": str(tmp_path), "LAKEHOUSE_LANDING": str(tmp_path / "landing")}
     ticks = Ingestion(spark, tmp_path, load_spec(SPECS / "stock_ticks.yaml"), environ)
@@ -437,7 +437,7 @@ def test_taxi_months_are_backfilled_and_voided_trips_deleted(spark: SparkSession
     assert table.scan().count() == 20_000 - voided.num_rows
 
 
-def test_generated_rides_end_in_the_last_state_of_every_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_generated_rides_have_the_last_state_of_every_order(spark: SparkSession, tmp_path: Path) -> None:
     generate(tmp_path / "landing", hours=6, orders_per_hour=100, seed=5)
     spec = TableSpec(
         table="rides.orders",

@@ -1,9 +1,9 @@
-"""A Spark job whose driver is killed while its workers write: they go on for a while, and nothing comes of it.
+"""The driver of a Spark job is killed while its workers write: they continue for a while without visible effect.
 
 LAKEHOUSE_KILLS=all pytest tests/spark/test_killed_driver.py     the JVM alone and Python alone, besides both
 
-On a cluster executors outlive their driver until they notice. Here workers are made to: they stop inside of a data
-file until they are told to go on, and do not mind being told that Spark has gone.
+On a cluster, executors outlive their driver until they notice its end. These workers wait inside a data file until the
+test continues them, and they ignore the termination signal of Spark.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKERS = 2
-# Spark may take its time to start on a machine that is busy.
+# The start of Spark may be slow on a busy machine.
 DEADLINE_S = 300
-# Most of the time goes into the start of a JVM, which does so little that it need not become fast.
+# Most of the time is the start of the JVM, so optimizing compilers do not help.
 SESSION = {
     "spark.master": f"local[{WORKERS}]",
     "spark.task.maxFailures": "1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-#: Who is killed, and whether the workers go on after the next writer has rolled the write back.
+#: Which process is killed, and whether the workers continue after the next writer rolled the write back.
 WAYS = (("both", True), ("jvm", False), ("python", True))
 
 
 class HaltingStorage(LocalStorage):
-    """A disk where no data file is finished before `go` lies beside the table; who waits shows there, too."""
+    """A storage that finishes no data file before the file `go` exists; waiting workers create a file too."""
 
     def open_output(self, path: str) -> OutputFile:
-        """Open a file whose `close` waits."""
+        """Return a file whose `close` waits."""
         inner = super().open_output(path)
         return _Halting(inner, Path(self.root).parent) if path.endswith(".parquet") else inner
 
@@ -58,7 +58,7 @@ class _Halting(PassingOutput):
         self.beside = beside
 
     def close(self) -> None:
-        """Tell that a worker has come here, wait, and finish the file."""
+        """Report that the worker is here, wait, and finish the file."""
         if self.closed:
             return
         for number in (signal.SIGHUP, signal.SIGTERM):
@@ -67,14 +67,14 @@ class _Halting(PassingOutput):
         while not (self.beside / "go").exists():
             time.sleep(0.05)
         try:
-            # Whoever rolled the write back has taken the unfinished file away, too.
+            # The rollback has also deleted the unfinished file.
             self.inner.close()
         finally:
             (self.beside / f"{os.getpid()}.done").touch()
 
 
 def write_with_spark(place: str) -> None:
-    """Insert rows of several partitions by several workers; the driver of the job."""
+    """Run the driver of a job that inserts rows of several partitions by several workers."""
     from lakehouse.spark.session import job_session
 
     spark = job_session("mortal", SESSION)
@@ -85,7 +85,7 @@ def write_with_spark(place: str) -> None:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A driver whose workers are at their data files; afterwards all of its processes are gone."""
+    """A driver whose workers wait in their data files; all of its processes are ended afterwards."""
     place = tmp_path / "table"
     base_table(LocalStorage(str(place)), "SIMPLE")
     code = f"from tests.spark.test_killed_driver import write_with_spark; write_with_spark({str(place)!r})"
@@ -116,7 +116,7 @@ def _until(condition: Callable[[], bool], tmp_path: Path) -> None:
 
 
 def _kill(driver: subprocess.Popen[bytes], whom: str) -> None:
-    """Kill the JVM, or Python's driver, or both at once."""
+    """Kill the JVM, the Python driver, or both."""
     (jvm,) = [p for p in psutil.Process(driver.pid).children(recursive=True) if p.name() == "java"]
     if whom != "jvm":
         os.kill(driver.pid, signal.SIGKILL)
@@ -126,7 +126,7 @@ def _kill(driver: subprocess.Popen[bytes], whom: str) -> None:
 
 
 @pytest.mark.parametrize(("whom", "late"), WAYS if os.environ.get("LAKEHOUSE_KILLS") == "all" else WAYS[:1])
-def test_workers_that_outlive_their_driver_make_nothing_visible(
+def test_workers_that_outlive_their_driver_change_nothing_visible(
     whom: str, late: bool, driver: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     place = str(tmp_path / "table")
@@ -136,20 +136,20 @@ def test_workers_that_outlive_their_driver_make_nothing_visible(
     assert all(worker.is_running() for worker in workers), "workers outlive the driver"
     assert rows_of(storage) == BASE
     if not late:
-        _let_go(tmp_path, workers)
+        _continue(tmp_path, workers)
     Table.open(place).upsert(batch(RECOVERY))
     assert rows_of(storage) == {**BASE, **RECOVERY}
     if late:
-        _let_go(tmp_path, workers)
+        _continue(tmp_path, workers)
         assert rows_of(storage) == {**BASE, **RECOVERY}
-        # Nobody but a walk over the whole table can know of files that were made after their rollback.
+        # Only a listing of the whole table finds files that were written after the rollback of their write.
         Table.open(place, options={"lakehouse.clean.orphans.hours": "0"}).services.orphans(remove=True)
     Table.open(place).upsert(batch({("e", "e1"): 3}))
     assert rows_of(storage) == {**BASE, **RECOVERY, ("e", "e1"): 3}
     assert leftovers(storage) == []
 
 
-def _let_go(tmp_path: Path, workers: list[psutil.Process]) -> None:
+def _continue(tmp_path: Path, workers: list[psutil.Process]) -> None:
     (tmp_path / "go").touch()
     psutil.wait_procs(workers, timeout=DEADLINE_S)
     assert len(list(tmp_path.glob("*.done"))) >= WORKERS

@@ -1,9 +1,9 @@
-"""`lakehouse ingest run` in a process of its own, killed at steps of its work: nothing is lost, nothing is there twice.
+"""`lakehouse ingest run` in a process that is killed at certain steps: no record is lost or duplicated.
 
 LAKEHOUSE_KILLS=all pytest tests/spark/test_killed_ingest.py     every kind of step, instead of three
 
-How many steps come before another differs from run to run, so a step has a name here, not a number. Every kill leaves
-its table to the next run, which is killed as well; the last one lives.
+The number of steps differs from run to run, so a step is identified by its name. Each killed run is followed by another
+run on the same table; the last run is not killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakehouse.platform.ingest.run import DEAD_LETTERS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-# Inserted rows that come twice are there twice.
+# The operation insert does not look keys up, so rows that are ingested twice are duplicates.
 SPEC = """
 table: t
 location: ${LAKEHOUSE_HOME}/table
@@ -57,7 +57,7 @@ opened = run.open_storage
 run.open_storage = lambda place, options: OfDriver(opened(place, options), mode=mode)
 sys.exit(main(["ingest", "run", "--table", spec]))
 """
-# A JVM that does so little need not become fast, only start soon.
+# The JVM only has to start fast; its code runs for a short time.
 SOON = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 COMMIT = r"create .*/\d+_\d+\.commit"
 BEGIN = r"create .*/\d+\.inflight"
@@ -65,9 +65,9 @@ BEGIN = r"create .*/\d+\.inflight"
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The first step of some name, maybe since another one, at which a run is killed.
+    """The first step with a name, optionally after another step, at which a run is killed.
 
-    It has committed if that other one is the commit: what it deletes before is left by the dead.
+    The run has committed if the other step is the commit. Deletions before the commit clean up after earlier kills.
     """
 
     mode: str
@@ -76,16 +76,16 @@ class Kill:
 
     @property
     def has_committed(self) -> bool:
-        """Whether the table has the rows of the run by then."""
+        """Whether the run has committed its rows at this step."""
         return self.since == COMMIT or (self.mode, self.step) == ("kill_after", COMMIT)
 
 
-#: The first three are those of a usual run.
+#: The first three are tested by default.
 KILLS = (
     Kill("kill_before", COMMIT),
     Kill("kill_after", COMMIT),
     Kill("kill_after", BEGIN),
-    # Of dead letters only the look at those that others left is a step of the driver.
+    # Workers write dead letters; only the listing of old ones is a step of the driver.
     Kill("kill_before", r"list_dir run-\w+"),
     Kill("kill_after", r"put .*\.heartbeat/\d+"),
     Kill("kill_after", r"create .*\.commit\.requested"),
@@ -98,7 +98,7 @@ KILLS = (
 
 
 class Home:
-    """A landing folder and the table that is fed from it, by command lines."""
+    """A landing folder and the table into which commands ingest it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -106,12 +106,12 @@ class Home:
         (root / "spec.yaml").write_text(SPEC)
 
     def land(self, number: int) -> None:
-        """Land a record, and a line that is none."""
+        """Write a file with a record and a bad line."""
         lines = [json.dumps({"id": number, "name": "a"}), f"nonsense {number}", ""]
         (self.root / f"landing/{number}.json").write_text("\n".join(lines))
 
     def run(self, kill: Kill) -> subprocess.CompletedProcess[bytes]:
-        """Ingest, and be killed on the way if that comes to the step."""
+        """Run the ingest command, which is killed if it reaches the step."""
         return subprocess.run(
             [sys.executable, "-c", RUN, kill.mode, kill.since, kill.step, str(self.root / "spec.yaml")],
             env={
@@ -127,22 +127,22 @@ class Home:
 
     @property
     def table(self) -> Table:
-        """The table."""
+        """Return the table."""
         return Table.open(str(self.root / "table"))
 
     def rows(self) -> Counter[int]:
-        """How often each record is there."""
+        """Return the number of rows of each record."""
         columns = self.table.schema.names
         return Counter(self.table.scan(columns=["id"]).to_arrow().column("id").to_pylist() if columns else ())
 
     def letters(self) -> Counter[str]:
-        """The bad lines that commits name."""
+        """Return the bad lines of dead letters that commits name."""
         boxes = [Path(box) for _, metadata in self.table.commits() if (box := metadata.extra.get(DEAD_LETTERS))]
         lines = [line for box in boxes for file in box.iterdir() for line in file.read_text().splitlines()]
         return Counter(json.loads(line)["record"] for line in lines)
 
 
-def test_command_lines_that_are_killed_lose_and_double_nothing(tmp_path: Path) -> None:
+def test_killed_ingest_commands_lose_and_duplicate_no_records(tmp_path: Path) -> None:
     home = Home(tmp_path)
     landed: list[int] = []
     committed: list[int] = []

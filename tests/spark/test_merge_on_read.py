@@ -1,4 +1,4 @@
-"""Merge-on-read tables on Spark: what every verb, query and service makes of slices with logs, in all data types."""
+"""Merge-on-read tables on Spark: writes, queries and services on slices with logs, in all data types."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SCHEMA = pa.schema(
 
 
 def row(number: int, *, version: int = 1, **values: Any) -> dict[str, Any]:
-    """Return a row with a value of every type that tells number and version."""
+    """Return a row whose values of all types depend on number and version."""
     moment = dt.datetime(2026, 3, 29, 0, 59, 59, 123456) + dt.timedelta(hours=number)
     made = {
         "id": f"k{number:04d}",
@@ -76,7 +76,7 @@ def batch(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def frame_of(spark: Any, rows: list[dict[str, Any]]) -> Any:
-    """Return rows as a DataFrame whose times without a zone stay so: left to itself, Spark takes them as local."""
+    """Return rows as a DataFrame with timestamps without zone; by default Spark would read them as local times."""
     return spark.createDataFrame(batch(rows), spark_schema(SCHEMA))
 
 
@@ -118,7 +118,7 @@ def versions(frame: Any) -> Mapping[str, int]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """Thirty rows in base files; then logs: new versions of ten rows, deletes of two."""
+    """A table with thirty rows in base files, and logs with new versions of ten rows and deletes of two."""
     made = make(tmp_path)
     made.upsert(batch([row(n) for n in range(30)]))
     made.upsert(batch([row(n, version=2) for n in range(10)]))
@@ -129,7 +129,7 @@ def table(tmp_path: Path) -> Table:
 EXPECTED = {f"k{n:04d}": 2 if n < 10 else 1 for n in range(29) if n != 3}
 
 
-def test_every_type_is_the_same_through_base_files_and_logs(spark: Any, table: Table) -> None:
+def test_values_of_all_types_are_equal_in_base_files_and_logs(spark: Any, table: Table) -> None:
     assert sum(len(s.logs) for s in table.scan().plan().plan.slices) >= 3
     expected = [row(n, version=2 if n < 10 else 1) for n in range(29) if n != 3]
     for rows in (table.scan().to_spark(spark).toArrow(), source(spark, table).toArrow(), table.scan().to_arrow()):
@@ -137,7 +137,7 @@ def test_every_type_is_the_same_through_base_files_and_logs(spark: Any, table: T
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "Europe/Berlin"])
-def test_the_zone_of_the_session_shifts_no_timestamp(spark: Any, tmp_path: Path, zone: str) -> None:
+def test_time_zone_of_the_session_does_not_shift_timestamps(spark: Any, tmp_path: Path, zone: str) -> None:
     table = make(tmp_path)
     with session_zone(spark, zone):
         for version, numbers in ((1, range(30)), (2, range(10))):
@@ -156,7 +156,7 @@ def test_the_zone_of_the_session_shifts_no_timestamp(spark: Any, tmp_path: Path,
     assert canonical_rows(table.scan(read_optimized=True).to_spark(spark).toArrow()) == expected
 
 
-def test_queries_see_base_files_logs_and_the_past(spark: Any, table: Table) -> None:
+def test_queries_read_snapshot_base_files_and_earlier_versions(spark: Any, table: Table) -> None:
     first = table.commits()[0][0]
     original = {f"k{n:04d}": 1 for n in range(30)}
     assert versions(table.scan().to_spark(spark)) == EXPECTED
@@ -169,8 +169,8 @@ def test_queries_see_base_files_logs_and_the_past(spark: Any, table: Table) -> N
     assert versions(source(spark, table, **{QUERY: "incremental", BEGIN: str(first.completed)})) == changed
 
 
-def test_conditions_and_columns_are_exact_in_merged_and_plain_slices(spark: Any, table: Table) -> None:
-    # By the base files alone the first condition would find nothing, and the second too much.
+def test_conditions_and_columns_are_exact_with_and_without_logs(spark: Any, table: Table) -> None:
+    # Base files without logs would return no row for the first condition, and too many for the second.
     assert ids(table.scan(["id"], "ts = 2 AND day = '2026-01-02'").to_spark(spark)) == ["k0001", "k0004", "k0007"]
     assert ids(table.scan(["id"], "ts < 2 AND id < 'k0012'").to_spark(spark)) == [
         "k0010",
@@ -183,7 +183,7 @@ def test_conditions_and_columns_are_exact_in_merged_and_plain_slices(spark: Any,
     assert source(spark, table).where("day = '2026-01-03'").count() == 9
 
 
-def test_a_scan_mixes_slices_with_and_without_logs(spark: Any, tmp_path: Path) -> None:
+def test_scan_reads_slices_with_and_without_logs(spark: Any, tmp_path: Path) -> None:
     table = make(tmp_path)
     table.upsert(batch([row(n) for n in range(30)]))
     table.upsert(batch([row(n, version=2) for n in range(0, 30, 3)]))
@@ -195,7 +195,7 @@ def test_a_scan_mixes_slices_with_and_without_logs(spark: Any, tmp_path: Path) -
     assert "FileScan parquet" in plan and "MapInArrow" in plan
 
 
-def test_a_type_promoted_between_base_and_log_is_the_new_one(spark: Any, tmp_path: Path) -> None:
+def test_type_promoted_between_base_and_log_is_the_new_type(spark: Any, tmp_path: Path) -> None:
     narrow = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("f", pa.float32())])
     wide = pa.schema(
         [("id", pa.string()), ("ts", pa.int64()), ("n", pa.int64()), ("f", pa.float64()), ("x", pa.date32())]
@@ -212,7 +212,7 @@ def test_a_type_promoted_between_base_and_log_is_the_new_one(spark: Any, tmp_pat
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "BUCKET"])
-def test_data_frames_are_written_by_every_verb(spark: Any, tmp_path: Path, index: str) -> None:
+def test_every_write_method_accepts_dataframes(spark: Any, tmp_path: Path, index: str) -> None:
     table = make(tmp_path, options={**TINY, "hoodie.index.type": index, "hoodie.bucket.index.num.buckets": "2"})
 
     def frame(numbers: range, version: int) -> Any:
@@ -233,7 +233,7 @@ def test_data_frames_are_written_by_every_verb(spark: Any, tmp_path: Path, index
     assert versions(table.scan().to_spark(spark)) == {"k0000": 5, "k0001": 5}
 
 
-def test_compaction_on_spark_leaves_rows_as_they_are(spark: Any, table: Table) -> None:
+def test_compaction_on_spark_keeps_rows(spark: Any, table: Table) -> None:
     before = canonical_rows(table.scan().to_spark(spark).toArrow(), with_meta=True)
     outcome = table.services.compaction.run(force=True, spark=spark)
     assert isinstance(outcome, Committed)
@@ -245,7 +245,7 @@ def test_compaction_on_spark_leaves_rows_as_they_are(spark: Any, table: Table) -
     assert versions(table.scan().to_spark(spark)) == EXPECTED | {"k0028": 5}
 
 
-def test_log_compaction_on_spark_leaves_rows_as_they_are(spark: Any, table: Table) -> None:
+def test_log_compaction_on_spark_keeps_rows(spark: Any, table: Table) -> None:
     for version in (3, 4, 5):
         table.upsert(batch([row(n, version=version) for n in range(5, 8)]))
     before = canonical_rows(table.scan().to_arrow(), with_meta=True)
@@ -253,7 +253,7 @@ def test_log_compaction_on_spark_leaves_rows_as_they_are(spark: Any, table: Tabl
     assert canonical_rows(table.scan().to_spark(spark).toArrow(), with_meta=True) == before
 
 
-def test_a_stream_delivers_rows_of_logs_and_not_those_of_compactions(spark: Any, table: Table, tmp_path: Path) -> None:
+def test_stream_returns_rows_of_logs_and_not_of_compactions(spark: Any, table: Table, tmp_path: Path) -> None:
     register(spark)
 
     def run() -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Merge-on-read tables declared in specs: made, ingested into, compacted by the command line, merged by one's own."""
+"""Merge-on-read tables of specs: creation, ingestion, compaction by the command line, custom mergers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(spark: Any, spec: Path, home: Path, start: str, end: str) -> JobReport:
 
 
 def command_line(home: Path, *words: str, submit: tuple[str, ...] = (), **environ: str) -> str:
-    """Return what `lakehouse ...` prints, in a process of its own; with `submit`, one that spark-submit starts."""
+    """Return the output of `lakehouse ...` in a new process; with `submit`, spark-submit starts it."""
     application = [str(Path(sys.executable).with_name("spark-submit")), *submit] if submit else [sys.executable]
     environ |= {"LAKEHOUSE_HOME": str(home), "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, sys.path)])}
     done = subprocess.run(
@@ -93,7 +93,7 @@ def test_rides_are_ingested_into_logs_and_compacted_by_the_command_line(
     capsys.readouterr()
     assert main(["compaction", "plan", "--table", str(spec), "--force", "--output", "json"]) == 0
     planned = json.loads(capsys.readouterr().out)["planned"]
-    # A writer does not wait for the plan, and the plan does not lose what it writes.
+    # A writer does not wait for the plan, and the compaction keeps its rows.
     stored = table.scan(where=f"order_id = '{order}'").to_spark(spark)
     table.upsert(stored.withColumns({"status": lit("voided"), "fare": lit(0.0)}))
     expected[order] = ("voided", 0.0)
@@ -114,7 +114,7 @@ FROM retention GROUP BY day HAVING users > 0
 
 
 def activity(root: Path) -> list[set[str]]:
-    """Land five days of visits, some users several times a day, and return who was active on each."""
+    """Write five days of visits, some users several times a day, and return the active users of each day."""
     draw = random.Random(3)
     seen = []
     for day in range(DAYS):
@@ -128,7 +128,7 @@ def activity(root: Path) -> list[set[str]]:
 
 
 def counted(seen: list[set[str]]) -> dict[str, tuple[int, int, int]]:
-    """Return per day: users, those of them who were back one day and three days later."""
+    """Return for each day the numbers of users, of users active a day later, and of users active three days later."""
     after = [*seen, *([set()] * 3)]
     return {
         f"2026-01-{day + 1:02d}": (len(users), len(users & after[day + 1]), len(users & after[day + 3]))
@@ -138,15 +138,15 @@ def counted(seen: list[set[str]]) -> dict[str, tuple[int, int, int]]:
 
 @pytest.fixture
 def mergers(tmp_path: Path) -> Path:
-    """The archive that goes to workers with a job."""
+    """The archive with mergers that a job sends to workers."""
     return Path(shutil.make_archive(str(tmp_path / "mergers"), "zip", REPOSITORY / "dags", "mergers"))
 
 
-def test_five_days_of_retention_tags_count_as_a_naive_count_does(
+def test_retention_tags_of_five_days_equal_a_naive_count(
     spark: Any, tmp_path: Path, mergers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    # What spark-submit does with --py-files: the archive is on the path here and in workers.
+    # Like spark-submit with --py-files: the archive is on the path of the driver and of workers.
     spark.sparkContext.addPyFile(str(mergers))
     spec = REPOSITORY / "dags/mergers/retention.yaml"
     seen = activity(tmp_path)
@@ -171,7 +171,7 @@ def test_five_days_of_retention_tags_count_as_a_naive_count_does(
     assert counts(table.scan(["day", "active"], read_optimized=True).to_spark(spark)) == counted(seen)
 
 
-def test_a_merger_that_workers_do_not_have_is_told_with_the_way_out(
+def test_merger_that_workers_lack_is_reported_with_a_hint(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here_alone.py").write_text("def merge(older, newer):\n    return newer\n")
@@ -185,13 +185,13 @@ def test_a_merger_that_workers_do_not_have_is_told_with_the_way_out(
         table.services.compaction.run(force=True, spark=spark)
     with pytest.raises(Exception, match=r"'here_alone:merge' cannot be loaded"):
         table.scan().to_spark(spark).collect()
-    # The plan waits for an executor that has it.
+    # The plan stays scheduled for an executor that has the merger.
     assert table.services.compaction.run().metadata.stats[0].num_writes == 1
     assert table.scan(["value"], read_optimized=True).to_arrow().column(0).to_pylist() == [2]
 
 
 @pytest.mark.slow
-def test_a_merger_reaches_workers_with_the_job_that_compacts(
+def test_compaction_job_sends_the_merger_to_workers(
     tmp_path: Path, mergers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = str(tmp_path / "lake/retention")

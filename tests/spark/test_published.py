@@ -1,4 +1,4 @@
-"""A month of published days, read by Spark SQL through a real Hive Metastore while everything goes on."""
+"""A month of published days, read by Spark SQL through a real Hive Metastore during writes and archiving."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _names = count(1)
 
 @dataclass
 class Month:
-    """A table of accounts that changes all day, and what each day was like at its end."""
+    """A table of accounts that changes all day, and its rows at the end of each day."""
 
     job: PublishJob
     days: dict[str, dict[str, int]]
 
     @property
     def expected(self) -> list[list[object]]:
-        """Return what the query has to give."""
+        """Return the expected result of the query."""
         return [[day, len(state), sum(state.values())] for day, state in sorted(self.days.items())]
 
 
@@ -100,7 +100,7 @@ def _month(hive_uri: str, tmp_path: Path, kind: str) -> Iterator[Month]:
             {f"k{n}": (midnight + timedelta(hours=20), 2000 * day + n) for n in range(day, day + 20)},
         ]
         if day % 3 == 1:
-            # Comes after midnight, and is of the day before; new keys, so that nothing newer hides them.
+            # Arrives after midnight with an event time of the day before; a new key, so no newer version replaces it.
             late = {f"late{day}": (midnight - timedelta(hours=1), 7)}
             batches.insert(0, {**late, f"k{day}": (midnight + timedelta(minutes=30), 5)})
         for batch in batches:
@@ -115,7 +115,7 @@ def _month(hive_uri: str, tmp_path: Path, kind: str) -> Iterator[Month]:
     metastore.close()
 
 
-def test_a_month_reads_the_same_before_during_and_after_archiving(month: Month, hive_spark: HiveSpark) -> None:
+def test_month_has_the_same_rows_before_during_and_after_archiving(month: Month, hive_spark: HiveSpark) -> None:
     job = month.job
     target = job.target
     table = target.rpartition(".")[2]
@@ -155,20 +155,18 @@ def test_a_month_reads_the_same_before_during_and_after_archiving(month: Month, 
     stop.set()
     ingesting.join()
     assert not errors
-    assert during > 0, "it was read meanwhile"
+    assert during > 0, "the month was read during archiving"
     assert hive_spark.rows(SQL.format(table), view=target) == month.expected
     states = [p.parameters["lakehouse.state"] for p in job.metastore.partitions(*target.split("."), _names_of(job))]
     assert states[:DAYS] == ["copy"] * ARCHIVED + ["pointer"] * (DAYS - ARCHIVED)
 
 
-def test_engines_without_us_read_archived_partitions_as_plain_hive_and_find_the_files_of_pointers(
-    month: Month, hive_spark: HiveSpark
-) -> None:
+def test_plain_hive_reads_archived_partitions_and_files_of_pointers(month: Month, hive_spark: HiveSpark) -> None:
     job = month.job
     for day in range(3):
         run(job, PublishRequest(names=(f"{START + timedelta(days=day):%Y-%m-%d}",), archive=True), engine=LocalEngine())
     text = f"SELECT dt, count(*), sum(v) FROM {job.target} WHERE dt <= '2025-03-03' GROUP BY dt ORDER BY dt"
-    assert hive_spark.rows(text) == month.expected[:3], "no code of ours"
+    assert hive_spark.rows(text) == month.expected[:3], "no code of this package is involved"
     (pointer,) = job.metastore.partitions(*job.target.split("."), ["dt=2025-03-27"])
     files = hive_spark.splits(pointer.location, pointer.format.input_format)
     assert files, "Hive's own class reads the manifest"
@@ -176,7 +174,7 @@ def test_engines_without_us_read_archived_partitions_as_plain_hive_and_find_the_
     assert [rows.num_rows, pc.sum(rows["v"]).as_py()] == month.expected[26][1:]
 
 
-def test_our_data_source_reads_pointers_and_archived_partitions_alike(month: Month, hive_spark: HiveSpark) -> None:
+def test_data_source_reads_pointers_and_archived_partitions(month: Month, hive_spark: HiveSpark) -> None:
     run(month.job, PublishRequest(names=("2025-03-01",), archive=True), engine=LocalEngine())
     assert hive_spark.source(SQL.format("source"), month.job.target) == month.expected
     text = "SELECT dt, count(*), max(v) FROM source WHERE dt IN ('2025-03-01', '2025-03-30') GROUP BY dt ORDER BY dt"
@@ -188,12 +186,12 @@ def test_our_data_source_reads_pointers_and_archived_partitions_alike(month: Mon
     ]
 
 
-def test_a_condition_on_the_partition_reads_no_other_branch(month: Month, hive_spark: HiveSpark) -> None:
+def test_condition_on_the_partition_prunes_other_partitions(month: Month, hive_spark: HiveSpark) -> None:
     job = month.job
     run(job, PublishRequest(names=("2025-03-01",), archive=True), engine=LocalEngine())
     table = job.target.rpartition(".")[2]
     plan = hive_spark.explain(f"SELECT sum(v) FROM {table} WHERE dt = '2025-03-28'", view=job.target)
-    assert plan.count("Relation [") == 2, "the pointer, and of the copies those that Spark's own filter leaves: none"
+    assert plan.count("Relation [") == 2, "the pointer, and the copies, of which Spark prunes all"
     assert "= 2025-03-28)" in plan
     whole = hive_spark.explain(f"SELECT sum(v) FROM {table}", view=job.target)
     states = [p.parameters["lakehouse.state"] for p in job.metastore.partitions(*job.target.split("."), _names_of(job))]
@@ -204,10 +202,10 @@ def _names_of(job: PublishJob) -> tuple[str, ...]:
     return job.metastore.partition_names(*job.target.split("."))
 
 
-def test_days_of_a_merge_on_read_table_appear_as_files_of_their_own(merged_month: Month, hive_spark: HiveSpark) -> None:
+def test_days_of_a_merge_on_read_table_are_published_as_copies(merged_month: Month, hive_spark: HiveSpark) -> None:
     job = merged_month.job
     run(job, engine=LocalEngine())
-    assert hive_spark.rows(SQL.format(job.target)) == merged_month.expected, "every engine reads them, logs merged"
+    assert hive_spark.rows(SQL.format(job.target)) == merged_month.expected, "every engine reads the merged copies"
     at = START + timedelta(days=DAYS + 1)
     for minute in range(3):
         job.table.upsert(_rows({"k1": (at + timedelta(minutes=minute), 1)}))
@@ -217,10 +215,8 @@ def test_days_of_a_merge_on_read_table_appear_as_files_of_their_own(merged_month
         assert hive_spark.rows(SQL.format(job.target)) == merged_month.expected
 
 
-def test_values_with_reserved_characters_are_what_readers_see(
-    hive_uri: str, hive_spark: HiveSpark, tmp_path: Path
-) -> None:
-    """Slashes, blanks, equals and percent signs, quotes: in pointers, in copies, in conditions."""
+def test_readers_see_values_with_reserved_characters(hive_uri: str, hive_spark: HiveSpark, tmp_path: Path) -> None:
+    """Test slashes, blanks, equals and percent signs, and quotes in pointers, copies and conditions."""
     values = ["a/b", "c d=e", "50%", "it's", 'say "so"', "ünï"]
     name = f"reserved_{next(_names)}"
     table = Table.create(str(tmp_path / "table"), name=name, record_key=["id"], partition_by=["kind"])
@@ -238,8 +234,8 @@ def test_values_with_reserved_characters_are_what_readers_see(
         assert len(run(job, PublishRequest(names=names[:3], archive=True), engine=LocalEngine()).archived) == 3
         expected = sorted([kind, number] for number, kind in enumerate(values))
         for read in (hive_spark.rows, hive_spark.source):
-            told = {"view": job.target} if read == hive_spark.rows else {"published": job.target}
+            options = {"view": job.target} if read == hive_spark.rows else {"published": job.target}
             view = name if read == hive_spark.rows else "source"
-            assert read(f"SELECT kind, v FROM {view} ORDER BY kind", **told) == expected
-            assert read(f"SELECT v FROM {view} WHERE kind = 'c d=e'", **told) == [[1]]
-            assert read(f"SELECT v FROM {view} WHERE kind = 'it\\'s'", **told) == [[3]]
+            assert read(f"SELECT kind, v FROM {view} ORDER BY kind", **options) == expected
+            assert read(f"SELECT v FROM {view} WHERE kind = 'c d=e'", **options) == [[1]]
+            assert read(f"SELECT v FROM {view} WHERE kind = 'it\\'s'", **options) == [[3]]

@@ -1,7 +1,7 @@
-"""Schema drift through whole ingest jobs: kind of change x file format x table type x policy, against a dict of rows.
+"""Schema drift in complete ingest runs: change x file format x table type x policy, compared with a dict of rows.
 
-Every job ingests two files at once: one as the table is, and one that differs. So both have to come out right, and each
-run says what became of the difference in its report and its commit.
+Every run ingests two files: one with the columns of the table and one with different columns. The rows of both must be
+correct, and report and commit must count the drift.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ FIRST: tuple[Row, ...] = (
     {"id": 2, "name": "b", "n": 2},
     {"id": 3, "name": "c", "n": 3},
 )
-#: What the second run brings as the table is: an update and an insert.
+#: Rows of the second run with the columns of the table: an update and an insert.
 ALIKE: tuple[Row, ...] = ({"id": 1, "name": "A", "n": 10}, {"id": 4, "name": "D", "n": 40})
 
 
 @dataclass(frozen=True)
 class Case:
-    """A file that differs, under a policy: what becomes of its rows, or the words of the error.
+    """A file with different columns and a policy; the expected rows, or the expected error text.
 
-    `told` are the drifts as (column, change, rows).
+    `drift` is the expected drift as (column, change, rows).
     """
 
     name: str
@@ -56,7 +56,7 @@ class Case:
     types: Mapping[str, pa.DataType]
     policy: Mapping[str, str]
     expected: tuple[Row, ...] = ()
-    told: tuple[tuple[str, str, int], ...] = ()
+    drift: tuple[tuple[str, str, int], ...] = ()
     error: str = ""
     formats: tuple[str, ...] = ("json", "csv", "parquet")
 
@@ -68,7 +68,7 @@ HALVES = ({"id": 2, "name": "B", "n": 0.5}, {"id": 5, "name": "E", "n": 5.0})
 WORDS = ({"id": 2, "name": "B", "n": "x"}, {"id": 5, "name": "E", "n": "y"})
 LARGE = ({"id": 2, "name": "B", "n": 2**40}, {"id": 5, "name": "E", "n": 5})
 DOUBLE, TEXT, LONG = {"n": pa.float64()}, {"n": pa.string()}, {"n": pa.int64()}
-#: JSON has no 32 bits: its whole numbers are long.
+#: JSON has no 32-bit integers: its whole numbers are long.
 INTS = ("csv", "parquet")
 CASES = (
     Case("new", NEW, {}, {}, NEW, (("extra", "added", 2),)),
@@ -123,7 +123,7 @@ CASES = (
     Case("to text, lossy", WORDS, TEXT, {"type_change": "lossy"}, error="does not parse|column 'n'"),
     Case("to text, asked for", WORDS, TEXT, {"type_change": "text"}, WORDS, (("n", "widened_to_text", 4),)),
 )
-#: Each case with each format on each table type.
+#: Each case with each file format and each table type.
 MATRIX = [
     pytest.param(case, format, kind, id=f"{case.name}-{format}-{kind[:1]}")
     for case in CASES
@@ -133,7 +133,7 @@ MATRIX = [
 
 
 def content(rows: Sequence[Row], format: str, types: Mapping[str, pa.DataType]) -> bytes:
-    """Return a file of rows that have one set of columns."""
+    """Return the bytes of a file with these rows, which have equal columns."""
     names = list(rows[0])
     if format == "json":
         return "".join(json.dumps(row) + "\n" for row in rows).encode()
@@ -150,7 +150,7 @@ def content(rows: Sequence[Row], format: str, types: Mapping[str, pa.DataType]) 
 
 
 class Job:
-    """One table and its landing folder; every file is ingested by the next run."""
+    """A table and its landing folder, from which each run ingests new files."""
 
     def __init__(self, spark: SparkSession, root: Path, format: str, kind: str, policy: Mapping[str, str]) -> None:
         self.spark, self.landing, self.format = spark, root / "landing", format
@@ -168,7 +168,7 @@ class Job:
         (self.landing / f"{name}.{self.format}").write_bytes(content(rows, self.format, types or {}))
 
     def fill(self, whole_numbers: pa.DataType) -> None:
-        """Make the table with the first rows."""
+        """Create the table with its first rows."""
         table = create_declared_table(
             self.spec, self.spec.write_options(), Env(storage=open_storage(self.spec.location))
         )
@@ -176,29 +176,29 @@ class Job:
         table.upsert(pa.Table.from_pylist(list(FIRST), schema))
 
     def run(self) -> JobReport:
-        """Ingest what landed."""
+        """Ingest the new files."""
         command = JobCommand(verb="ingest", action="run", table="t")
         return run_ingest(self.spark, self.spec, command, environ={})
 
     @property
     def table(self) -> Table:
-        """The table."""
+        """Return the table."""
         return Table.open(self.spec.location)
 
     def rows(self) -> list[Row]:
-        """The rows without meta columns, by key."""
+        """Return the rows without meta columns, sorted by key."""
         rows = self.table.scan().to_arrow().drop_columns(list(META_COLUMNS)).to_pylist()
         return sorted(rows, key=lambda row: int(row["id"]))
 
 
 def model(rows: Sequence[Row], columns: Sequence[str], as_text: bool) -> list[Row]:
-    """The rows with all columns of the table."""
+    """Return the rows with all columns of the table."""
     whole = [{name: row.get(name) for name in columns} for row in rows]
     return [{**row, "n": None if row["n"] is None else str(row["n"])} if as_text else row for row in whole]
 
 
 @pytest.mark.parametrize(("case", "format", "kind"), MATRIX)
-def test_drift_does_what_the_policy_says_and_is_counted(
+def test_drift_is_handled_by_the_policy_and_counted(
     spark: SparkSession, tmp_path: Path, case: Case, format: str, kind: str
 ) -> None:
     job = Job(spark, tmp_path, format, kind, case.policy)
@@ -216,13 +216,13 @@ def test_drift_does_what_the_policy_says_and_is_counted(
     columns = ("id", "name", "n", *(("extra",) if any("extra" in row for row in case.expected) else ()))
     rows = model([expected[key] for key in sorted(expected)], columns, as_text=case.types == TEXT)
     assert job.rows() == rows
-    assert sorted((one.column, str(one.change), one.rows) for one in report.drift) == sorted(case.told)
+    assert sorted((one.column, str(one.change), one.rows) for one in report.drift) == sorted(case.drift)
     assert decode_drift(job.table.commits()[-1][1].extra) == report.drift
     assert JobReport.from_json(report.to_json()) == report
     assert (report.inserts, report.updates) == (2, 2) or kind == "MERGE_ON_READ"
 
 
-def test_a_json_record_without_a_field_of_its_file_is_told_in_report_and_commit(
+def test_json_records_without_a_field_of_their_file_are_counted_in_report_and_commit(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     job = Job(spark, tmp_path, "json", "COPY_ON_WRITE", {})
@@ -241,7 +241,7 @@ def test_a_json_record_without_a_field_of_its_file_is_told_in_report_and_commit(
 
 
 @pytest.mark.parametrize("format", ["json", "csv", "parquet"])
-def test_a_key_never_changes_its_text(spark: SparkSession, tmp_path: Path, format: str) -> None:
+def test_text_of_a_key_never_changes(spark: SparkSession, tmp_path: Path, format: str) -> None:
     job = Job(spark, tmp_path, format, "COPY_ON_WRITE", {"type_change": "any"})
     job.fill(pa.int32())
     job.land("2-floats", [{**row, "id": float(row["id"])} for row in FIRST], {"id": pa.float64()})
@@ -250,7 +250,7 @@ def test_a_key_never_changes_its_text(spark: SparkSession, tmp_path: Path, forma
     assert [row["id"] for row in job.rows()] == [1, 2, 3]
 
 
-def test_columns_that_were_added_keep_their_type_beside_a_declared_schema(spark: SparkSession, tmp_path: Path) -> None:
+def test_added_columns_keep_their_type_with_a_declared_schema(spark: SparkSession, tmp_path: Path) -> None:
     job = Job(spark, tmp_path, "json", "COPY_ON_WRITE", {})
     job.spec = TableSpec(
         table="t",

@@ -1,4 +1,4 @@
-"""`format("lakehouse")`: batch with pushed filters and chosen columns, and the stream of commits."""
+"""`format("lakehouse")`: batch reads with pushed filters and selected columns, and streams of commits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_filters_are_pushed_and_still_exact(spark: Any, table: Table) -> None:
     assert sorted(row.ts for row in frame.collect()) == expected
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "BatchScan" in plan
-    assert "Filter (" not in plan, "Spark would filter again what the source has taken"
+    assert "Filter (" not in plan, "Spark does not apply pushed filters again"
 
 
 def test_columns_option_and_schema_both_prune_columns(spark: Any, table: Table) -> None:
@@ -78,7 +78,7 @@ def test_time_travel_and_incremental_use_hudis_option_names(spark: Any, table: T
     assert sorted(row.ts for row in changed.collect()) == list(range(25, 35))
 
 
-def test_a_misspelt_option_and_an_unknown_column_name_the_nearest(spark: Any, table: Table) -> None:
+def test_unknown_option_and_unknown_column_name_the_nearest(spark: Any, table: Table) -> None:
     with pytest.raises(Exception, match=r"as\.of\.instant"):
         _read(spark, table, **{"as.of.instnt": "20260101"}).schema  # noqa: B018
     with pytest.raises(Exception, match="Did you mean 'value'"):
@@ -93,7 +93,7 @@ def test_scan_to_spark_prunes_files_before_any_is_opened(spark: Any, table: Tabl
     assert "FileScan parquet" in frame._jdf.queryExecution().toString()
 
 
-def test_a_stream_delivers_every_commit_once_across_restarts(spark: Any, table: Table, tmp_path: Path) -> None:
+def test_stream_returns_every_commit_once_across_restarts(spark: Any, table: Table, tmp_path: Path) -> None:
     register(spark)
 
     def run() -> None:
@@ -120,7 +120,7 @@ def test_a_stream_delivers_every_commit_once_across_restarts(spark: Any, table: 
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_an_event_time_is_read_with_the_late_events_in_it(spark: Any, tmp_path: Path, kind: str) -> None:
+def test_event_time_query_includes_late_events(spark: Any, tmp_path: Path, kind: str) -> None:
     options = {"hoodie.payload.event.time.field": "at", "lakehouse.event_time.lateness": "1h"}
     table = Table.create(str(tmp_path / "e"), name="e", record_key=["id"], table_type=kind, options=options)
 

@@ -1,4 +1,4 @@
-"""Spark repeats a task that failed: the driver knows the names of first tries, and no other try takes one."""
+"""Spark repeats a failed task: the driver announces file names of first attempts, and no other attempt uses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.spark
 
-# A session of its own, because the number of tries is settled when Spark starts.
+# Uses a separate session, because the number of attempts is set when Spark starts.
 STUMBLING = """
 import json
 from pyspark.sql import SparkSession
@@ -38,14 +38,14 @@ spark.stop()
 """
 
 
-def test_a_task_that_runs_again_has_a_name_that_was_not_announced() -> None:
+def test_repeated_task_uses_a_name_that_was_not_announced() -> None:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", STUMBLING], cwd=root, check=True, capture_output=True, text=True)
     alone, shared = json.loads(done.stdout.splitlines()[-1])
     planned = [[True, f"{task}-0-0", True] for task in range(6)]
     assert [found for found in alone if found[0]] == [found for found in planned if found[1] != "4-0-0"]
     assert [found[0::2] for found in alone if not found[0]] == [[False, False]]
-    # Tasks that share a start share its fate: those before the one that failed run again, too.
+    # Light tasks that share a Spark task are repeated together, including those before the failed one.
     again = [found for found in shared if not found[0]]
     assert again and all(found in planned for found in shared if found[0])
     for tries in (alone, shared):

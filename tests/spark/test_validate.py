@@ -1,4 +1,4 @@
-"""Executors validate files as threads do."""
+"""Validation on Spark has the same findings as on threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.killed import BASE, batch, create
 
 
 @pytest.mark.spark
-def test_a_deep_validation_on_spark_finds_what_threads_find(spark: Any, tmp_path: Path) -> None:
+def test_deep_validation_on_spark_equals_validation_on_threads(spark: Any, tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path / "t"))
     table = create(storage, "LOGS_BUCKET")
     table.bulk_insert(batch(BASE))

@@ -1,4 +1,4 @@
-"""Change logs beside base files: what they record, where they are listed, and that a failed write leaves none."""
+"""Change logs beside base files: their contents, their write stats, and their removal after failed writes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def blocks(storage: Storage, path: str) -> Iterator[tuple[LogBlock, list[dict[st
 
 
 def logged(table: Table) -> list[dict[str, Any]]:
-    """Return the records of the change log of the newest commit, which must have one."""
+    """Return the records of the only change log of the newest commit."""
     storage = table.refresh().env.storage
     (stat,) = last_stats(table)
     (path,) = stat.cdc_files
@@ -74,7 +74,7 @@ def full(id: str, **values: Any) -> dict[str, Any]:
 
 
 def upserted(mode: str, **declared: Any) -> Table:
-    """Return a table after an update, an update that lost, a delete and an insert."""
+    """Return a table after an update, an update with an older version, a delete and an insert."""
     table = make(mode, **declared)
     table.upsert(batch([row(f"k{i}", v=str(i)) for i in range(4)]))
     dead = row("k2", ts=5) | {DELETED: True}
@@ -82,7 +82,7 @@ def upserted(mode: str, **declared: Any) -> Table:
     return table
 
 
-def test_a_full_log_holds_both_images() -> None:
+def test_full_change_log_has_both_images() -> None:
     table = upserted(FULL)
     time = table.commits()[-1][0].requested
     assert logged(table) == [
@@ -92,7 +92,7 @@ def test_a_full_log_holds_both_images() -> None:
     ]
 
 
-def test_a_log_of_before_images_holds_keys_and_what_was_there() -> None:
+def test_change_log_with_before_images_has_keys_and_old_rows() -> None:
     assert logged(upserted("DATA_BEFORE")) == [
         {"op": "u", "record_key": "k0", "before": full("k0", v="0")},
         {"op": "d", "record_key": "k2", "before": full("k2", v="2")},
@@ -100,7 +100,7 @@ def test_a_log_of_before_images_holds_keys_and_what_was_there() -> None:
     ]
 
 
-def test_a_log_of_keys_holds_keys_alone() -> None:
+def test_change_log_with_keys_has_only_keys() -> None:
     assert logged(upserted("OP_KEY_ONLY")) == [
         {"op": "u", "record_key": "k0"},
         {"op": "d", "record_key": "k2"},
@@ -120,7 +120,7 @@ def test_deletes_by_key_and_partial_updates_are_logged(mode: str) -> None:
         assert change["after"] == full("k0", ts=9, v="new")
 
 
-def test_the_log_is_listed_with_its_size_and_new_groups_have_none() -> None:
+def test_write_stat_names_the_change_log_and_new_groups_have_none() -> None:
     table = upserted(FULL)
     storage = table.refresh().env.storage
     first, second = (metadata.stats for _, metadata in table.commits())
@@ -136,7 +136,7 @@ def test_the_log_is_listed_with_its_size_and_new_groups_have_none() -> None:
     assert not [file for file in storage.list(".hoodie/.temp")]
 
 
-def test_a_rewrite_that_changes_nothing_has_an_empty_log() -> None:
+def test_rewrite_without_changes_has_an_empty_change_log() -> None:
     table = upserted(FULL)
     table.upsert(batch([row("k1", ts=0, v="too old")]))
     assert logged(table) == []
@@ -144,7 +144,7 @@ def test_a_rewrite_that_changes_nothing_has_an_empty_log() -> None:
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_inserts_into_a_small_file_are_logged_but_logs_of_rows_need_no_log_of_changes(table_type: str) -> None:
+def test_inserts_into_small_files_are_logged_and_log_files_need_no_change_log(table_type: str) -> None:
     table = make(FULL, table_type=table_type)
     table.upsert(batch([row("a")]))
     table.insert(batch([row("b")]))
@@ -154,7 +154,7 @@ def test_inserts_into_a_small_file_are_logged_but_logs_of_rows_need_no_log_of_ch
     assert len(stat.cdc_files) == (1 if table_type == "COPY_ON_WRITE" else 0)
 
 
-def test_a_row_that_moves_is_deleted_in_one_group_and_inserted_in_the_other() -> None:
+def test_row_that_moves_is_a_delete_and_an_insert() -> None:
     table = make(FULL, shape=Shape(index="GLOBAL_SIMPLE", rows_per_file=100))
     table.upsert(batch([row("x"), row("y", p="b")]))
     table.upsert(batch([row("x", p="b", ts=2)]))
@@ -163,7 +163,7 @@ def test_a_row_that_moves_is_deleted_in_one_group_and_inserted_in_the_other() ->
     assert found == [("a", "d"), ("b", "i")]
 
 
-def test_a_long_log_is_cut_into_blocks_and_into_files() -> None:
+def test_long_change_log_is_divided_into_blocks_and_files() -> None:
     rows = [row(f"k{i:04}", v="x" * 100) for i in range(2_000)]
     small = Shape(rows_per_file=5_000, budget=2_000, options={"hoodie.logfile.max.size": "200000"})
     table = make(FULL, shape=small)
@@ -179,7 +179,7 @@ def test_a_long_log_is_cut_into_blocks_and_into_files() -> None:
     assert max(stat.cdc_files.values()) < 300_000
 
 
-def test_tables_without_change_data_log_nothing() -> None:
+def test_tables_without_change_data_have_no_change_logs() -> None:
     env = make_env()
     table = Table.create(env.storage.root, name="events", record_key=["id"], ordering="ts", env=env)
     table.upsert(batch([row("a")]))
@@ -189,10 +189,10 @@ def test_tables_without_change_data_log_nothing() -> None:
 
 
 class BrokenWriteError(Exception):
-    """What the tests break writes with."""
+    """The failure that the tests inject into writes."""
 
 
-def test_the_logs_of_a_failed_write_are_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_deletes_the_change_logs_of_a_failed_write(monkeypatch: pytest.MonkeyPatch) -> None:
     table = upserted(FULL)
     before = change_logs(table.refresh().env.storage)
     seen: list[list[str]] = []
@@ -208,7 +208,7 @@ def test_the_logs_of_a_failed_write_are_rolled_back(monkeypatch: pytest.MonkeyPa
     assert change_logs(table.refresh().env.storage) == before
 
 
-def test_the_logs_of_a_dead_write_go_with_the_next_rollback_even_without_markers() -> None:
+def test_rollback_deletes_change_logs_of_an_expired_write_without_markers() -> None:
     table = upserted(FULL)
     loaded = table.refresh()
     storage = loaded.env.storage
@@ -226,7 +226,7 @@ def test_the_logs_of_a_dead_write_go_with_the_next_rollback_even_without_markers
 
 
 @pytest.mark.parametrize("markers", ["TIMELINE_SERVER_BASED", "DIRECT"])
-def test_a_log_of_a_repeated_task_is_deleted_before_the_commit(markers: str) -> None:
+def test_change_log_of_a_repeated_task_is_deleted_before_the_commit(markers: str) -> None:
     env = make_env()
     table = make(FULL, env=env)
     table.upsert(batch([row("a")]))
@@ -234,7 +234,7 @@ def test_a_log_of_a_repeated_task_is_deleted_before_the_commit(markers: str) -> 
     strays: list[str] = []
 
     class Repeating(FaultyStorage):
-        """Leaves a second attempt's log beside the first, marker and all."""
+        """Adds the change log and the marker of a second attempt beside the first."""
 
         def open_output(self, path: str) -> OutputFile:
             if path.endswith(".cdc") and not strays:
@@ -278,7 +278,7 @@ def test_change_data_is_declared_by_name_or_by_options(name: str) -> None:
     assert parse_table_config(raw, "t").cdc is CdcMode.DATA_BEFORE
 
 
-def test_the_default_holds_both_images() -> None:
+def test_default_mode_has_both_images() -> None:
     options = {"hoodie.table.cdc.enabled": "true"}
     raw = declared_properties(TableDeclaration(name="t", record_key=("id",), options=options))
     assert parse_table_config(raw, "t").cdc is CdcMode.DATA_BEFORE_AFTER
@@ -295,12 +295,12 @@ def test_the_default_holds_both_images() -> None:
         (None, {"hoodie.table.cdc.enabled": "yes"}),
     ],
 )
-def test_declarations_that_contradict_are_refused(cdc: str | None, options: dict[str, str]) -> None:
+def test_contradicting_declarations_are_refused(cdc: str | None, options: dict[str, str]) -> None:
     with pytest.raises(UserError, match=r"cdc|change logs"):
         declared_properties(TableDeclaration(name="t", record_key=("id",), cdc=cdc, options=options))
 
 
-def test_a_mode_nobody_knows_is_refused_by_name() -> None:
+def test_unknown_mode_is_refused_by_name() -> None:
     raw = declared_properties(TableDeclaration(name="t", record_key=("id",), cdc=FULL))
     raw["hoodie.table.cdc.supplemental.logging.mode"] = "EVERYTHING"
     with pytest.raises(UnsupportedError, match="EVERYTHING"):
@@ -310,7 +310,7 @@ def test_a_mode_nobody_knows_is_refused_by_name() -> None:
 NESTED = pa.schema(
     [pa.field("id", pa.string(), nullable=False), ("n", pa.struct([("x", pa.int32())])), ("l", pa.list_(pa.int64()))]
 )
-# As Hudi 1.2 wrote it, of a table named t with one column.
+# Written by Hudi 1.2 for a table named t with one column.
 HUDIS = (
     '{"type":"record","name":"CDC","namespace":"hoodie.t","doc":"","fields":[{"name":"op","type":["null","string"],'
     '"doc":"","default":null},{"name":"ts_ms","type":["null","string"],"doc":"","default":null},{"name":"before",'
@@ -320,7 +320,7 @@ HUDIS = (
 )
 
 
-def test_the_schema_of_a_log_is_hudis() -> None:
+def test_schema_of_a_change_log_is_that_of_hudi() -> None:
     table = arrow_to_avro(pa.schema([("id", pa.string())]), table="t")
     assert json.loads(cdc_avro_schema(CdcMode.DATA_BEFORE_AFTER, table)) == json.loads(HUDIS)
     before = json.loads(cdc_avro_schema(CdcMode.DATA_BEFORE, table))
@@ -329,7 +329,7 @@ def test_the_schema_of_a_log_is_hudis() -> None:
     assert keys["fields"] == [{"name": name, "type": ["string", "null"]} for name in ("op", "record_key")]
 
 
-def test_images_are_rows_with_nulls_where_there_is_no_row() -> None:
+def test_absent_images_are_null() -> None:
     rows = pa.Table.from_pylist([{"id": "a", "n": {"x": 1}, "l": [1, None]}, {"id": "b"}], NESTED)
     found = image(rows, image_type(NESTED), pa.array([1, None, 0]))
     assert found.to_pylist() == [{"id": "b", "n": None, "l": None}, None, {"id": "a", "n": {"x": 1}, "l": [1, None]}]

@@ -1,4 +1,4 @@
-"""Committed files that are lost or damaged: no reader, writer or service takes older rows for the newest."""
+"""Lost or damaged files of commits: readers, writers and services raise an error instead of using older rows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def delete(storage: Storage, path: str) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of damage, done to the newest file of the table."""
+    """One kind of damage to the newest file of a table."""
 
     shape: Shape
     newest: Callable[[Storage], str]
@@ -81,7 +81,7 @@ CASES = {
 
 
 def damaged(case: Case) -> tuple[Table, Env, str]:
-    """Return a table whose newest file is damaged, as a process that has just started sees it, and the file."""
+    """Return a table, loaded by a new process, and the path of its newest file, which is damaged."""
     table = make_table(case.shape)
     table.insert(batch([row("k", v="old")]))
     table.upsert(batch([row("k", v="new", ts=2)]))
@@ -125,7 +125,7 @@ def test_validate_finds_damaged_file(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_damage_can_be_skipped_explicitly_and_a_rewrite_ends_it(name: str) -> None:
+def test_damage_is_skipped_by_option_and_ends_with_a_rewrite(name: str) -> None:
     case = CASES[name]
     _, env, _ = damaged(case)
     skipping = Table.open(env.storage.root, env=env, options=SKIP)
@@ -151,7 +151,7 @@ def test_error_names_expected_and_found_size() -> None:
     assert f"{facts['found']} bytes" in raised.value.message and f"{facts['expected']} bytes" in raised.value.message
 
 
-def test_plan_made_before_the_damage_is_not_carried_out() -> None:
+def test_plan_made_before_the_damage_is_not_executed() -> None:
     table = make_table(LOGGED)
     table.insert(batch([row("k", v="old")]))
     table.upsert(batch([row("k", v="new", ts=2)]))
@@ -163,7 +163,7 @@ def test_plan_made_before_the_damage_is_not_carried_out() -> None:
 
 
 @pytest.mark.parametrize("newest", [newest_log, newest_base])
-def test_plan_that_names_a_missing_file_is_refused_and_dropped_only_where_damage_is_skipped(
+def test_plan_that_names_a_missing_file_is_refused_and_dropped_only_if_damage_is_skipped(
     newest: Callable[[Storage], str],
 ) -> None:
     table = make_table(LOGGED)
@@ -183,7 +183,7 @@ def test_plan_that_names_a_missing_file_is_refused_and_dropped_only_where_damage
     assert ids(skipping) == (OLD if newest is newest_log else NEW)
 
 
-def test_clustering_plan_that_names_a_missing_file_is_refused_and_dropped_only_where_damage_is_skipped() -> None:
+def test_clustering_plan_that_names_a_missing_file_is_refused_and_dropped_only_if_damage_is_skipped() -> None:
     table = make_table(COPIED)
     table.bulk_insert(batch([row("k", v="old")]))
     table.bulk_insert(batch([row("l", v="new")]))
@@ -199,7 +199,7 @@ def test_clustering_plan_that_names_a_missing_file_is_refused_and_dropped_only_w
     assert ids(Table.open(env.storage.root, env=env, options=SKIP)) == [("k", "old")]
 
 
-def test_plan_whose_files_were_cleaned_after_another_executor_dropped_it_is_tried_again() -> None:
+def test_plan_dropped_by_another_executor_is_retried_if_its_files_were_cleaned() -> None:
     table = make_table(LOGGED)
     table.insert(batch([row("k", v="old")]))
     table.upsert(batch([row("k", v="new", ts=2)]))
@@ -223,7 +223,7 @@ def test_read_optimized_query_ignores_damaged_logs() -> None:
     assert [found["v"] for found in table.scan(["v"], read_optimized=True).to_arrow().to_pylist()] == ["old"]
 
 
-def test_archived_commits_are_not_compared_and_old_versions_that_were_cleaned_are_not_missed() -> None:
+def test_archived_commits_and_cleaned_files_are_not_reported() -> None:
     table = make_table(Shape(keys="non_partition", options={"hoodie.clean.commits.retained": "1"}))
     for value in range(6):
         table.upsert(batch([row("k", v=str(value), ts=value + 1)]))
@@ -235,7 +235,7 @@ def test_archived_commits_are_not_compared_and_old_versions_that_were_cleaned_ar
     assert ids(fresh) == [("k", "5")]
 
 
-def test_listing_that_is_older_than_the_timeline_is_repeated_and_no_damage() -> None:
+def test_listing_older_than_the_timeline_is_repeated_without_damage() -> None:
     table = make_table(Shape(keys="non_partition", options={"hoodie.clean.commits.retained": "1"}))
     table.upsert(batch([row("k", v="1")]))
     env = table.refresh().env
@@ -270,7 +270,7 @@ def commit(*files: BaseFile | LogFile, size: int = 10) -> CommitMetadata:
     return CommitMetadata(operation="UPSERT", stats=stats)
 
 
-def test_log_that_a_base_file_includes_is_not_missed_and_one_that_completed_later_is() -> None:
+def test_log_is_missed_only_if_it_completed_after_the_base_file() -> None:
     compaction = instant(T2, T3, Action.COMMIT)
     early, late = instant(T1, "20260101000001500"), instant("20260101000001100", T4)
     visible = visible_timeline(Timeline((early, late, compaction)), ())

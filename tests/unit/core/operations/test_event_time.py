@@ -1,4 +1,4 @@
-"""Event times in commits: which columns tell them, what each verb writes, watermarks, and versions by event time."""
+"""Event times in commits: their columns, the extra metadata of writes, watermarks, and versions by event time."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ SHAPES = {
 
 
 def at(text: str) -> datetime:
-    """A time in UTC."""
+    """Return a time in UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 def ms(text: str) -> int:
-    """The same in milliseconds."""
+    """Return a time in UTC milliseconds."""
     return int(at(text).timestamp() * 1000)
 
 
 def tracked(shape: Shape | None = None, **options: str) -> Table:
-    """An empty table whose writes tell the times of `ts`; the earlier of two versions loses."""
+    """Return an empty table with the event time column `ts`, which also orders versions of a record."""
     return make_table(shape, schema=TIMED).with_options({**TRACKED, **options})
 
 
@@ -55,8 +55,8 @@ def upsert(table: Table, *events: tuple[str, str | None], verb: str = "upsert", 
     return outcome
 
 
-def told(outcome: Committed) -> tuple[int, int] | None:
-    """The event times of a commit, None if it tells none."""
+def event_times(outcome: Committed) -> tuple[int, int] | None:
+    """Return the first and last event time of a commit; None if it has none."""
     ranges = [stat.event_time for stat in outcome.metadata.stats if stat.event_time]
     return (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
 
@@ -86,13 +86,15 @@ def told(outcome: Committed) -> tuple[int, int] | None:
         (pa.array([], pa.int64()), None),
     ],
 )
-def test_times_of_every_kind_are_told_in_milliseconds(values: pa.Array, expected: tuple[int, int] | None) -> None:
+def test_event_times_of_every_type_are_stored_in_milliseconds(
+    values: pa.Array, expected: tuple[int, int] | None
+) -> None:
     rows = pa.table({"t": values})
     check_event_time(rows.schema, "t")
     assert event_time_range(rows, "t") == expected
 
 
-def test_a_field_of_a_struct_can_be_the_event_time() -> None:
+def test_event_time_may_be_a_field_of_a_struct() -> None:
     rows = pa.table({"event": pa.array([{"at": MARCH}, {"at": MARCH + 5}, None])})
     check_event_time(rows.schema, "event.at")
     assert event_time_range(rows, "event.at") == (MARCH, MARCH + 5)
@@ -100,7 +102,7 @@ def test_a_field_of_a_struct_can_be_the_event_time() -> None:
         check_event_time(rows.schema, "event.when")
 
 
-def test_columns_and_values_that_are_no_times_are_named() -> None:
+def test_columns_and_values_that_are_no_times_are_refused() -> None:
     schema = pa.schema([("updated_at", pa.float64())])
     with pytest.raises(UserError, match=r"'update_at'.*Did you mean 'updated_at'"):
         check_event_time(schema, "update_at")
@@ -113,27 +115,33 @@ def test_columns_and_values_that_are_no_times_are_named() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_every_verb_tells_the_times_of_the_rows_that_came_in(shape: Shape) -> None:
+def test_every_write_method_stores_the_event_times_of_its_rows(shape: Shape) -> None:
     table = tracked(shape)
     first = upsert(table, ("a", "2025-03-01"), ("b", "2025-03-05"), ("n", None))
-    assert told(first) == (ms("2025-03-01"), ms("2025-03-05"))
-    assert told(upsert(table, ("a", "2025-03-02"))) == (ms("2025-03-02"), ms("2025-03-02"))
+    assert event_times(first) == (ms("2025-03-01"), ms("2025-03-05"))
+    assert event_times(upsert(table, ("a", "2025-03-02"))) == (ms("2025-03-02"), ms("2025-03-02"))
     late = upsert(table, ("b", "2025-02-01"), ("c", "2025-02-02"))
-    assert told(late) == (ms("2025-02-01"), ms("2025-02-02")), "an event that loses came in all the same"
-    assert told(upsert(table, ("d", "2025-03-07"), verb="insert")) == (ms("2025-03-07"), ms("2025-03-07"))
+    assert event_times(late) == (ms("2025-02-01"), ms("2025-02-02")), "an event that is not newest counts too"
+    assert event_times(upsert(table, ("d", "2025-03-07"), verb="insert")) == (ms("2025-03-07"), ms("2025-03-07"))
     if shape.index != "BUCKET":
-        assert told(upsert(table, ("e", "2025-03-08"), verb="bulk_insert")) == (ms("2025-03-08"), ms("2025-03-08"))
+        assert event_times(upsert(table, ("e", "2025-03-08"), verb="bulk_insert")) == (
+            ms("2025-03-08"),
+            ms("2025-03-08"),
+        )
     gone = upsert(table, ("a", "2025-03-09"), _hoodie_is_deleted=True)
-    assert told(gone) == (ms("2025-03-09"), ms("2025-03-09"))
-    assert told(upsert(table, ("f", None))) is None
+    assert event_times(gone) == (ms("2025-03-09"), ms("2025-03-09"))
+    assert event_times(upsert(table, ("f", None))) is None
     deleted = table.delete(["b"])
-    assert isinstance(deleted, Committed) and told(deleted) is None
-    assert told(upsert(table, ("g", "2025-03-10"), verb="insert_overwrite")) == (ms("2025-03-10"), ms("2025-03-10"))
-    assert told(upsert(table, ("h", "2025-03-11"), verb="insert_overwrite_table")) == (ms("2025-03-11"),) * 2
+    assert isinstance(deleted, Committed) and event_times(deleted) is None
+    assert event_times(upsert(table, ("g", "2025-03-10"), verb="insert_overwrite")) == (
+        ms("2025-03-10"),
+        ms("2025-03-10"),
+    )
+    assert event_times(upsert(table, ("h", "2025-03-11"), verb="insert_overwrite_table")) == (ms("2025-03-11"),) * 2
 
 
 @pytest.mark.parametrize("shape", [Shape(), Shape(type="MERGE_ON_READ")], ids=["clustering", "compaction"])
-def test_services_tell_no_event_times(shape: Shape) -> None:
+def test_services_store_no_event_times(shape: Shape) -> None:
     table = tracked(shape, **{"hoodie.compact.inline.max.delta.commits": "1"})
     upsert(table, ("a", "2025-03-01"), verb="bulk_insert")
     upsert(table, ("b", "2025-03-02"), verb="bulk_insert")
@@ -141,12 +149,12 @@ def test_services_tell_no_event_times(shape: Shape) -> None:
     services = table.services
     outcome = services.compaction.run() if shape.is_merge_on_read else services.clustering.run(force=True)
     assert isinstance(outcome, Committed)
-    assert told(outcome) is None
+    assert event_times(outcome) is None
     found = table.version_at("2025-03-04")
     assert (found.instant, found.is_clean) == (outcome.instant, True)
 
 
-def test_the_file_of_a_commit_holds_them_as_hudi_does() -> None:
+def test_commit_file_stores_event_times_like_hudi() -> None:
     table = tracked()
     outcome = upsert(table, ("a", "2025-03-01"), ("b", "2025-03-05"))
     loaded = table.refresh()
@@ -160,11 +168,11 @@ def test_the_file_of_a_commit_holds_them_as_hudi_does() -> None:
     again = decode_commit(encode_commit(outcome.metadata, table_version=9, replace=False))
     assert again.stats[0].event_time == stat.event_time
     untold = upsert(table.with_options({"hoodie.write.track.event.time.watermark": "false"}), ("a", "2025-03-06"))
-    assert told(untold) is None
+    assert event_times(untold) is None
     assert untold.metadata.extra.keys().isdisjoint({WATERMARKS_KEY, PAST_KEY})
 
 
-def test_a_batch_without_the_column_is_refused_before_anything_is_written() -> None:
+def test_batch_without_event_time_column_is_refused_before_the_write() -> None:
     table = make_table(schema=None).with_options({"hoodie.payload.event.time.field": "when"})
     with pytest.raises(UserError, match=r"'when'.*hoodie.write.track.event.time.watermark=false"):
         table.upsert(batch([row("a")]))
@@ -173,7 +181,7 @@ def test_a_batch_without_the_column_is_refused_before_anything_is_written() -> N
     assert len(table.timeline) == 0
 
 
-def test_options_of_event_time_are_checked() -> None:
+def test_event_time_options_are_checked() -> None:
     with pytest.raises(UserError, match=r"lakehouse\.event_time\.lateness='soon'"):
         parse_options({"lakehouse.event_time.lateness": "soon"})
     with pytest.raises(UserError, match=r"the name is empty"):
@@ -181,7 +189,7 @@ def test_options_of_event_time_are_checked() -> None:
     assert parse_options(TRACKED).event_time.column == "ts"
 
 
-def test_the_watermark_is_the_greatest_event_time_less_lateness_and_never_goes_back() -> None:
+def test_watermark_is_the_greatest_event_time_less_lateness_and_never_decreases() -> None:
     table = tracked(**{"lakehouse.event_time.lateness": "1h30m"})
     assert table.watermark().value is None
     upsert(table, ("a", "2025-03-01T12:00"))
@@ -196,23 +204,23 @@ def test_the_watermark_is_the_greatest_event_time_less_lateness_and_never_goes_b
     assert table.watermark().value == at("2025-03-01T22:30")
 
 
-def test_each_source_has_its_own_watermark_and_the_table_has_the_least() -> None:
+def test_table_watermark_is_the_least_of_its_sources() -> None:
     table = tracked()
     shop, bank = (table.with_options({"lakehouse.event_time.source": name}) for name in ("shop", "bank"))
     both = table.with_options({"lakehouse.event_time.sources": "shop, bank"})
     upsert(shop, ("a", "2025-03-02"))
     assert table.watermark().value == at("2025-03-02")
-    assert both.watermark().value is None, "nothing is known of the bank yet"
+    assert both.watermark().value is None, "the source bank has no watermark yet"
     upsert(bank, ("b", "2025-03-01"))
     assert both.watermark().value == at("2025-03-01")
     upsert(bank, ("b", "2025-03-05"))
     upsert(table.with_options({"lakehouse.event_time.source": "retired"}), ("b", "2020-01-01"))
-    assert both.watermark().value == at("2025-03-02"), "sources that are not awaited do not hold it back"
+    assert both.watermark().value == at("2025-03-02"), "sources that are not awaited are ignored"
     assert table.watermark().value == at("2020-01-01")
     assert table.watermark().sources.keys() == {"shop", "bank", "retired"}
 
 
-def test_writers_that_complete_at_the_same_time_each_move_their_source() -> None:
+def test_concurrent_writers_each_advance_their_source() -> None:
     env = make_env()
     options = {**TRACKED, "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
     made = make_table(Shape(options=options), env=env, schema=TIMED)
@@ -225,16 +233,16 @@ def test_writers_that_complete_at_the_same_time_each_move_their_source() -> None
 
     shop.upsert(pa.RecordBatchReader.from_batches(TIMED, meanwhile()))
     newest = shop.commits()[-1][1]
-    assert "bank" not in newest.extra[WATERMARKS_KEY], "it did not know of the other"
+    assert "bank" not in newest.extra[WATERMARKS_KEY], "it did not see the other commit"
     assert shop.watermark().sources == {"shop": at("2025-03-02"), "bank": at("2025-03-01")}
     assert newest.extra[WATERMARKS_KEY] != "{}"
-    # The shop asked first and committed last: what is read is what was committed before, not what was asked for.
+    # The shop requested first and committed last: a write continues from completed commits, not from requested ones.
     assert data_rows(shop, ["id"], as_of_event_time="2025-03-02") == [{"id": "b"}]
     upsert(shop, ("a", "2025-03-03"))
     assert "bank" in shop.commits()[-1][1].extra[WATERMARKS_KEY]
 
 
-def test_late_events_move_the_version_of_midnight() -> None:
+def test_late_events_change_the_version_of_midnight() -> None:
     table = tracked()
     evening = upsert(table, ("a", "2025-02-28T20:00"), ("b", "2025-02-28T22:00"))
     found = table.version_at("2025-03-01")
@@ -258,7 +266,7 @@ def test_late_events_move_the_version_of_midnight() -> None:
     assert found.watermark == at("2025-03-01T00:05")
 
 
-def test_a_clean_version_is_exactly_the_events_before_its_time() -> None:
+def test_clean_version_has_exactly_the_events_before_its_time() -> None:
     table = tracked(Shape(type="MERGE_ON_READ"))
     for hour in range(5):
         upsert(table, ("a", f"2025-03-01T0{hour}:00"), (f"k{hour}", f"2025-03-01T0{hour}:30"))
@@ -272,7 +280,7 @@ def test_a_clean_version_is_exactly_the_events_before_its_time() -> None:
     assert table.version_at("2025-03-01T00:00").instant is None
 
 
-def test_what_brings_no_events_belongs_to_the_version_before_it() -> None:
+def test_commit_without_events_belongs_to_the_version_before_it() -> None:
     table = tracked(Shape(type="MERGE_ON_READ", options={"hoodie.compact.inline.max.delta.commits": "1"}))
     upsert(table, ("a", "2025-03-01"), ("b", "2025-03-01"))
     upsert(table, ("a", "2025-03-02"))
@@ -285,7 +293,7 @@ def test_what_brings_no_events_belongs_to_the_version_before_it() -> None:
     assert data_rows(table, ["id", "ts"], as_of_event_time="2025-03-05") == [{"id": "a", "ts": at("2025-03-02")}]
 
 
-def test_rows_of_unknown_times_make_no_version_clean_that_has_them() -> None:
+def test_version_with_rows_of_unknown_times_is_not_clean() -> None:
     table = tracked()
     upsert(table, ("a", "2025-03-01"))
     silent = upsert(table.with_options({"hoodie.write.track.event.time.watermark": "false"}), ("b", "2025-03-09"))
@@ -297,7 +305,7 @@ def test_rows_of_unknown_times_make_no_version_clean_that_has_them() -> None:
 
 
 @pytest.mark.parametrize("shape", [Shape(), Shape(type="MERGE_ON_READ")], ids=["copy on write", "merge on read"])
-def test_archived_commits_count(shape: Shape) -> None:
+def test_archived_commits_are_used_for_versions_and_watermarks(shape: Shape) -> None:
     table = tracked(shape, **EAGERLY)
     for day in range(1, 8):
         upsert(table, ("a", f"2025-03-0{day}"), (f"k{day}", f"2025-03-0{day}T12:00"))
@@ -313,7 +321,7 @@ def test_archived_commits_count(shape: Shape) -> None:
     assert found.first_later == before[asked.index("2025-03-03")].first_later
 
 
-def test_the_archive_is_not_read_where_the_timeline_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_is_not_read_if_the_timeline_is_sufficient(monkeypatch: pytest.MonkeyPatch) -> None:
     table = tracked(**EAGERLY)
     for day in range(1, 8):
         upsert(table, ("a", f"2025-03-0{day}"))
@@ -325,7 +333,7 @@ def test_the_archive_is_not_read_where_the_timeline_tells(monkeypatch: pytest.Mo
     assert table.watermark().value == at("2025-03-08")
 
 
-def test_questions_that_have_no_answer_say_what_to_do() -> None:
+def test_reads_without_event_times_are_refused_with_a_hint() -> None:
     table = make_table()
     table.upsert(batch([row("a")]))
     with pytest.raises(UserError, match=r"set hoodie.payload.event.time.field"):
@@ -337,7 +345,7 @@ def test_questions_that_have_no_answer_say_what_to_do() -> None:
     assert table.watermark().value is None
 
 
-def test_the_command_line_reads_by_event_time(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_reads_by_event_time(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     table = Table.create(str(tmp_path / "t"), name="t", record_key=["id"], options=TRACKED)
     table.upsert(pa.table({"id": ["a"], "ts": ["2025-03-01T10:00:00Z"]}))
     table.upsert(pa.table({"id": ["b"], "ts": ["2025-03-02T10:00:00Z"]}))
@@ -347,7 +355,7 @@ def test_the_command_line_reads_by_event_time(tmp_path: Any, capsys: pytest.Capt
     assert main([*words, "--as-of-event-time", "2025-03-02", "--as-of", "2025-03-02"]) == 64
 
 
-def test_a_version_whose_files_were_cleaned_is_refused() -> None:
+def test_version_whose_files_were_cleaned_is_refused() -> None:
     table = tracked(**{"hoodie.clean.commits.retained": "1"})
     for day in range(1, 5):
         upsert(table, ("a", f"2025-03-0{day}"))

@@ -1,4 +1,4 @@
-"""Reads of merge-on-read tables by example: what logs hide, add and bring back."""
+"""Reads of merge-on-read tables: effects of log files on rows of base files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ids(table: Table, **scan: object) -> list[tuple[str, str]]:
     return [(found["id"], found["v"]) for found in data_rows(table, ["id", "v"], **scan)]
 
 
-def test_changes_are_read_over_a_base_file_of_several_row_groups() -> None:
+def test_logs_are_merged_with_a_base_file_of_several_row_groups() -> None:
     shape = Shape(type="MERGE_ON_READ", keys="non_partition", rows_per_file=1_000, budget=500)
     table = make_table(shape)
     rows = batch(row(f"k{n}", v="old") for n in range(50))
@@ -39,13 +39,13 @@ def _row_groups(table: Table, path: str) -> int:
 BUCKETED = Shape(type="MERGE_ON_READ", keys="non_partition", index="BUCKET", buckets=1)
 
 
-def test_an_insert_after_a_delete_loses_to_the_base_row_until_a_compaction_removed_it() -> None:
+def test_older_insert_after_a_delete_shows_the_base_row_until_compaction() -> None:
     table = make_table(BUCKETED)
     table.insert(batch([row("k", v="base", ts=100)]))
     table.delete(["k"])
     assert ids(table) == []
     table.insert(batch([row("k", v="late", ts=5)]))
-    # The insert took the delete's place, and what is left of the logs is older than the base row.
+    # The insert replaced the delete in the logs, and it is older than the base row.
     assert ids(table) == [("k", "base")]
     table.delete(["k"])
     table.services.compaction.run(force=True)
@@ -53,7 +53,7 @@ def test_an_insert_after_a_delete_loses_to_the_base_row_until_a_compaction_remov
     assert ids(table) == [("k", "late")]
 
 
-def test_of_base_rows_with_one_key_only_the_first_meets_the_logs() -> None:
+def test_logs_change_only_the_first_of_several_base_rows_with_one_key() -> None:
     table = make_table(BUCKETED)
     table.insert(batch([row("k", v="first"), row("k", v="second"), row("m", v="other")]))
     table.upsert(batch([row("k", v="new")]))
@@ -64,7 +64,7 @@ def test_of_base_rows_with_one_key_only_the_first_meets_the_logs() -> None:
     assert ids(table) == ids(table, read_optimized=True) == [("k", "second"), ("m", "other")]
 
 
-def test_a_group_of_logs_alone_is_read_and_its_first_compaction_gives_it_a_base_file() -> None:
+def test_group_without_base_file_is_read_and_compacted() -> None:
     shape = Shape(type="MERGE_ON_READ", keys="non_partition", index="BUCKET", buckets=1, new_buckets="log")
     table = make_table(shape)
     table.insert(batch([row("k", v="old"), row("m", v="old")]))
@@ -75,7 +75,7 @@ def test_a_group_of_logs_alone_is_read_and_its_first_compaction_gives_it_a_base_
     assert ids(table) == ids(table, read_optimized=True) == [("k", "new"), ("m", "old"), ("n", "new")]
 
 
-def test_logs_that_complete_after_a_plan_stay_over_the_base_file_it_makes() -> None:
+def test_logs_completed_after_a_plan_are_merged_with_its_base_file() -> None:
     table = make_table(LOGGED)
     table.insert(batch([row("k", v="old"), row("m", v="old")]))
     table.upsert(batch([row("k", v="mid", ts=2)]))
@@ -87,7 +87,7 @@ def test_logs_that_complete_after_a_plan_stay_over_the_base_file_it_makes() -> N
     assert ids(table, as_of=planned.requested) == [("k", "mid"), ("m", "old")]
 
 
-def test_log_compaction_of_damaged_logs_writes_nothing_where_damage_is_skipped() -> None:
+def test_log_compaction_of_damaged_logs_writes_nothing_if_damage_is_skipped() -> None:
     table = make_table(replace(LOGGED, options={"lakehouse.damaged.files": "skip"}))
     table.insert(batch([row("k", v="old")]))
     table.upsert(batch([row("k", v="mid", ts=2)]))
@@ -101,7 +101,7 @@ def test_log_compaction_of_damaged_logs_writes_nothing_where_damage_is_skipped()
     assert ids(table) == [("k", "old")]
 
 
-def test_a_record_size_of_zero_bytes_is_taken_for_one() -> None:
+def test_record_size_of_zero_bytes_counts_as_one() -> None:
     table = make_table(Shape(options={"hoodie.copyonwrite.record.size.estimate": "0"}))
     table.insert(batch([row("k", v="old")]))
     assert ids(table) == [("k", "old")]

@@ -1,4 +1,4 @@
-"""Validation names what is wrong: each invariant is broken by itself, on copy-on-write and merge-on-read tables."""
+"""Validation reports each invariant that a test violates, on copy-on-write and merge-on-read tables."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def names(storage: Storage, *, deep: bool = False) -> set[str]:
 
 
 def bases(storage: Storage) -> list[FileInfo]:
-    """The base files of the newest slices."""
+    """Return the base files of the newest slices."""
     live = {s.base.path for s in load_slices(open_as(storage, 998).refresh()) if s.base is not None}
     return [file for file in storage.list("") if file.path in live]
 
@@ -94,12 +94,12 @@ def logs(storage: Storage) -> list[FileInfo]:
 
 
 def data_file(storage: Storage) -> FileInfo:
-    """A log file, where the table has some, else a base file."""
+    """Return a log file, or a base file if the table has no log files."""
     return (logs(storage) or bases(storage))[0]
 
 
 def timeline(storage: Storage, *suffixes: str) -> list[str]:
-    """The files of the timeline that end like this, oldest first."""
+    """Return the timeline files with these suffixes, oldest first."""
     listed, _ = storage.list_dir(".hoodie/timeline")
     return [file.path for file in listed if file.name.endswith(suffixes)]
 
@@ -114,7 +114,7 @@ def rewrite(
     change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
     footer: Mapping[bytes, bytes | None] | None = None,
 ) -> None:
-    """Write a base file again with other rows or footer values (None: without them), as its writer might have."""
+    """Write a base file again with other rows or footer values; a value of None removes the footer entry."""
     path = next(file.path for file in bases(storage) if pq.read_metadata(storage.open_input(file.path)).num_rows > 2)
     with pq.ParquetFile(storage.open_input(path)) as file:
         rows, kept = file.read(), dict(file.metadata.metadata or {})
@@ -156,7 +156,7 @@ def name_in_savepoint(storage: Storage) -> None:
 
 
 def plan(storage: Storage) -> Instant:
-    """Plan a compaction, of a table without logs a clustering."""
+    """Plan a compaction, or a clustering if the table has no logs."""
     services = open_as(storage, 1, **{"hoodie.clustering.plan.strategy.sort.columns": "v"}).services
     planned = services.compaction.schedule(force=True) if logs(storage) else services.clustering.schedule(force=True)
     assert isinstance(planned, Instant), planned
@@ -180,7 +180,7 @@ def other_token(storage: Storage) -> None:
     storage.put(replace(base, write_token="9-9-9").path, storage.get(file.path))
 
 
-def begin_and_die(storage: Storage) -> None:
+def begin_and_fail(storage: Storage) -> None:
     storage.put(f".hoodie/timeline/{LATER}.deltacommit.requested", b"")
     storage.put(f".hoodie/timeline/{LATER}.deltacommit.inflight", b"")
 
@@ -226,7 +226,7 @@ def twice(storage: Storage) -> None:
 
 
 EMPTY_BLOOM = BloomFilter.build(pa.array([], pa.string()), entries=10, fpp=0.1)
-#: What is seen without opening a file: invariant -> what breaks it, kinds of tables, what comes with it.
+#: Found without opening data files: invariant -> how to violate it, table types, other findings it causes.
 SHALLOW: list[tuple[str, Break, tuple[str, ...], frozenset[str]]] = [
     ("properties.checksum", lambda s: edit_properties(s, hoodie__table__checksum="1"), KINDS, frozenset()),
     ("properties.present", lambda s: move(s, PROPERTIES, f"{PROPERTIES}.backup"), KINDS, frozenset()),
@@ -239,7 +239,7 @@ SHALLOW: list[tuple[str, Break, tuple[str, ...], frozenset[str]]] = [
     ("timeline.requested", lambda s: s.delete(timeline(s, "commit.requested")[0]), KINDS[:2], frozenset()),
     ("timeline.readable", lambda s: s.put(completed_commits(s)[-1], b"no commit"), KINDS[:2], frozenset()),
     ("timeline.readable", plan_and_lose_the_plan, KINDS[:2], frozenset()),
-    ("timeline.dead", begin_and_die, KINDS[:2], frozenset()),
+    ("timeline.dead", begin_and_fail, KINDS[:2], frozenset()),
     ("plan.files", plan_and_lose_a_file, KINDS[:2], frozenset({"file.present"})),
     ("savepoint.files", name_in_savepoint, KINDS[:2], frozenset()),
     ("file.present", lambda s: s.delete(bases(s)[0].path), KINDS, frozenset()),
@@ -260,7 +260,7 @@ SHALLOW: list[tuple[str, Break, tuple[str, ...], frozenset[str]]] = [
         frozenset(),
     ),
 ]
-#: What is seen by reading files.
+#: Found by reading data files.
 DEEP: list[tuple[str, Break, tuple[str, ...], frozenset[str]]] = [
     ("partition.metadata", lambda s: s.put(partition_file(s), b"?"), KINDS[:2], frozenset()),
     (
@@ -330,7 +330,7 @@ def cases(found: Iterable[tuple[str, Break, tuple[str, ...], frozenset[str]]]) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tables_in_order_have_no_findings(kind: str) -> None:
+def test_valid_tables_have_no_findings(kind: str) -> None:
     for storage in (built(kind), archived(kind)):
         before = {file.path: storage.get(file.path) for file in storage.list("")}
         found = report(storage, deep=True)
@@ -339,7 +339,7 @@ def test_tables_in_order_have_no_findings(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name", "broken", "beside"), cases(SHALLOW))
-def test_what_names_tell_is_seen_without_opening_files(
+def test_shallow_validation_finds_violations_without_opening_files(
     kind: str, name: str, broken: Break, beside: frozenset[str]
 ) -> None:
     storage = copy_of(built(kind))
@@ -348,7 +348,7 @@ def test_what_names_tell_is_seen_without_opening_files(
 
 
 @pytest.mark.parametrize(("kind", "name", "broken", "beside"), cases(DEEP))
-def test_what_files_tell_is_seen_by_reading_them(kind: str, name: str, broken: Break, beside: frozenset[str]) -> None:
+def test_deep_validation_finds_violations_in_files(kind: str, name: str, broken: Break, beside: frozenset[str]) -> None:
     storage = copy_of(built(kind))
     broken(storage)
     shallow, deep = names(storage), names(storage, deep=True)
@@ -357,7 +357,7 @@ def test_what_files_tell_is_seen_by_reading_them(kind: str, name: str, broken: B
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_a_broken_archive_is_named(kind: str) -> None:
+def test_broken_archive_is_reported(kind: str) -> None:
     whole = archived(kind)
     parquet = next(f.path for f in whole.list(".hoodie/timeline/history") if f.name.endswith(".parquet"))
     manifest = [f.path for f in whole.list(".hoodie/timeline/history") if f.name.startswith("manifest_")][-1]
@@ -374,7 +374,7 @@ def test_a_broken_archive_is_named(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_what_a_dead_archiver_left_on_the_timeline_is_a_warning(kind: str) -> None:
+def test_instants_left_by_a_failed_archive_are_a_warning(kind: str) -> None:
     storage = copy_of(archived(kind))
     for path in timeline(due_for_archive(kind), ""):
         storage.put(path, due_for_archive(kind).get(path))
@@ -382,7 +382,7 @@ def test_what_a_dead_archiver_left_on_the_timeline_is_a_warning(kind: str) -> No
     assert {finding.invariant for finding in found.findings} == {"timeline.archived"} and not found.corrupt
 
 
-def test_change_logs_are_read_too() -> None:
+def test_deep_validation_reads_change_logs() -> None:
     table = make_table(Shape(options={"hoodie.table.cdc.enabled": "true"}))
     table.upsert(records([row("k1"), row("k2")]))
     table.upsert(records([row("k1", ts=2), row("k3", ts=2)]))
@@ -397,7 +397,7 @@ def test_change_logs_are_read_too() -> None:
     assert {(f.invariant, f.path) for f in table.validate().findings} == {("file.present", changes.path)}
 
 
-def test_a_missing_file_is_told_with_its_path_its_instant_and_the_way_out() -> None:
+def test_missing_file_is_reported_with_path_instant_and_hint() -> None:
     storage = copy_of(built("SIMPLE"))
     lost = parse_base_file(bases(storage)[0].name, "", 0)
     path = bases(storage)[0].path
@@ -407,7 +407,7 @@ def test_a_missing_file_is_told_with_its_path_its_instant_and_the_way_out() -> N
     assert "backup" in finding.way_out and "missing" in finding.problem
 
 
-def test_files_that_cleans_took_are_not_missed() -> None:
+def test_cleaned_files_are_not_reported() -> None:
     storage = copy_of(built("SIMPLE"))
     table = Table.open(storage.root, options={"hoodie.clean.commits.retained": "1"}, env=Env(storage=storage))
     table.upsert(batch({("a", "a1"): 7}))
@@ -415,23 +415,23 @@ def test_files_that_cleans_took_are_not_missed() -> None:
     assert report(storage, deep=True).findings == ()
 
 
-def test_files_are_not_missed_whose_clean_is_archived_before_their_commit() -> None:
+def test_files_cleaned_by_an_archived_clean_are_not_reported() -> None:
     storage = copy_of(due_for_archive("SIMPLE"))
     before = {path: storage.get(path) for path in timeline(storage, "commit", ".inflight")}
     eager(open_as(storage, 1)).services.archive.run(force=True)
     actions = open_as(storage, 1).refresh().store.archived_actions(Action.CLEAN, "")
     assert actions and report(storage).findings == ()
     youngest = max(action.instant.requested for action in actions)
-    # As Hudi leaves it, which counts cleans by themselves: the commits of that time are still on the timeline.
+    # Hudi archives cleans by their own number, so the commits of that time are still on the timeline.
     for path, data in before.items():
         if ".clean" not in path and path.rpartition("/")[2][:17] < youngest:
             storage.put(path, data)
     assert {finding.invariant for finding in report(storage).findings} == {"timeline.archived"}
 
 
-def test_what_happens_during_a_validation_is_no_finding() -> None:
+def test_concurrent_changes_are_no_findings() -> None:
     class Late(MemoryStorage):
-        """A store whose table is cleaned between the listing and the look at the timeline."""
+        """A storage whose table is cleaned between the listing and the load of the timeline."""
 
         turn: Callable[[], object] | None = None
 
@@ -456,9 +456,9 @@ def test_what_happens_during_a_validation_is_no_finding() -> None:
     assert storage.turn is None
 
 
-def test_a_key_that_moves_during_a_validation_is_not_there_twice() -> None:
+def test_key_that_moves_during_a_validation_is_no_duplicate() -> None:
     class Late(MemoryStorage):
-        """A store whose table is written to when one partition is listed and the other is not."""
+        """A storage whose table is written to after one partition was listed and before the other is."""
 
         turn: Callable[[], object] | None = None
         listed = threading.Event()
@@ -485,7 +485,7 @@ def test_a_key_that_moves_during_a_validation_is_not_there_twice() -> None:
     assert storage.turn is None and table.scan().count() == 3
 
 
-def test_the_command_prints_the_report_and_exits_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_the_report_and_sets_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     storage = open_storage(str(tmp_path / "t"))
     table = create(storage, "LOGS_SIMPLE")
     table.bulk_insert(batch(BASE))
@@ -517,7 +517,7 @@ def test_the_command_prints_the_report_and_exits_by_it(tmp_path: Path, capsys: p
     assert main([*words[:-2]]) == 65 and "file.present" in capsys.readouterr().out
 
 
-def test_every_invariant_is_broken_by_some_test() -> None:
+def test_every_invariant_is_violated_by_a_test() -> None:
     broken = {name for name, *_ in (*SHALLOW, *DEEP)} | {"timeline.order", "timeline.archived", "archive.readable"}
-    # Whatever else goes wrong leads to what cannot be checked; test_validate_keys has keys of several partitions.
+    # Other errors cause the finding `unchecked`; test_validate_keys tests keys in several partitions.
     assert broken | {"unchecked", "key.global"} == set(INVARIANTS)

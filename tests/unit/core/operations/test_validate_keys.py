@@ -1,4 +1,4 @@
-"""Keys that are in several partitions: found by `keys="global"`, on every kind of table, in shares of bounded size."""
+"""Validation with `keys="global"` finds keys in several partitions on every table type, within the memory budget."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ LOGS = {"table_type": "MERGE_ON_READ"}
 
 
 def table_of(location: str = "", options: dict[str, str] | None = None, **declared: Any) -> Table:
-    """Return a new table of key `id`, partitioned by `day`."""
+    """Return a new table with record key `id`, partitioned by `day`."""
     env = None if location else make_env(storage=MemoryStorage())
     where = location or env.storage.root  # type: ignore[union-attr]
     return Table.create(where, name="t", record_key="id", partition_by="day", options=options, env=env, **declared)
 
 
 def rows_of(day: int, keys: list[str], v: int = 1) -> pa.Table:
-    """Return rows of some keys on one day."""
+    """Return rows with these keys on one day."""
     return pa.table({"id": keys, "day": [str(day)] * len(keys), "v": [v] * len(keys)})
 
 
 def global_findings(table: Table) -> list[Finding]:
-    """Return what a look for keys of the whole table finds about keys."""
+    """Return the findings about keys of a validation with keys="global"."""
     return [f for f in table.validate(keys="global").findings if f.invariant in ("key.global", "unchecked")]
 
 
@@ -48,7 +48,7 @@ def test_keys_in_several_partitions_are_counted_with_examples(declared: dict[str
     (found,) = global_findings(table)
     assert (found.invariant, found.severity) == ("key.global", Severity.WARNING)
     assert found.problem == "2 of 8 keys are in several partitions: 'b' in '1', '2', '3'; 'c' in '1', '3'"
-    assert table.validate(deep=True).findings == (), "within partitions all is well"
+    assert table.validate(deep=True).findings == (), "keys are unique in each partition"
 
 
 @pytest.mark.parametrize("declared", [{}, LOGS], ids=["copy_on_write", "merge_on_read"])
@@ -61,7 +61,7 @@ def test_keys_deleted_in_other_partitions_are_not_found(declared: dict[str, Any]
     assert global_findings(table) == []
 
 
-def test_keys_that_are_twice_in_one_partition_are_no_keys_of_several() -> None:
+def test_duplicate_keys_in_one_partition_are_not_reported() -> None:
     table = table_of()
     table.insert(rows_of(1, ["a"]))
     table.insert(rows_of(1, ["a"]))
@@ -70,7 +70,7 @@ def test_keys_that_are_twice_in_one_partition_are_no_keys_of_several() -> None:
     assert [f.invariant for f in table.validate(deep=True, keys="global").findings] == ["key.unique"]
 
 
-def test_global_index_moves_keys_so_none_is_in_several_partitions() -> None:
+def test_tables_with_global_index_have_no_keys_in_several_partitions() -> None:
     table = table_of(options={"hoodie.index.type": "GLOBAL_SIMPLE"})
     table.upsert(rows_of(1, ["a", "b"]))
     table.upsert(rows_of(2, ["a"]))
@@ -78,9 +78,9 @@ def test_global_index_moves_keys_so_none_is_in_several_partitions() -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
-def test_shares_of_keys_fit_the_budget_and_find_the_same(parts: int) -> None:
+def test_result_does_not_depend_on_the_number_of_shares(parts: int) -> None:
     keys = [f"key{n:03}" for n in range(50)]
-    # 24 bytes a hash, in half of the budget.
+    # A hash takes 24 bytes of half of the budget.
     budget = -(-100 * 24 // parts) * 2
     table = table_of(options={"lakehouse.write.memory.budget": str(budget)})
     table.with_options({"lakehouse.write.memory.budget": str(1 << 29)}).upsert(
@@ -92,7 +92,7 @@ def test_shares_of_keys_fit_the_budget_and_find_the_same(parts: int) -> None:
     assert found.problem.startswith("50 of 100 keys are in several partitions: 'key0")
 
 
-def test_lost_file_is_reported_and_not_taken_for_clean(tmp_path: Path) -> None:
+def test_lost_file_is_reported_as_unchecked(tmp_path: Path) -> None:
     table = table_of(str(tmp_path / "t"))
     table.upsert(rows_of(1, ["a"]))
     table.upsert(rows_of(2, ["b"]))
@@ -106,7 +106,7 @@ def test_unknown_scope_is_refused_with_the_nearest_one() -> None:
         table_of().validate(keys="globl")
 
 
-def test_command_takes_the_scope_of_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_accepts_the_scope_of_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     location = str(tmp_path / "t")
     table = table_of(location)
     table.upsert(rows_of(1, ["a"]))
@@ -124,11 +124,11 @@ def test_command_takes_the_scope_of_keys(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("words", [["table", "create", "--help"], ["ingest", "run", "--help"]])
-def test_help_says_within_what_a_key_is_unique(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_where_keys_are_unique(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
         assert main(words) == 0
     except SystemExit as end:
         assert end.code == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "unique in each partition" in told
-    assert "validate --keys global" in told
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "unique in each partition" in help_text
+    assert "validate --keys global" in help_text

@@ -1,4 +1,4 @@
-"""The rules of validation by value: timelines, files of commits, keys in little memory."""
+"""Validation rules on values: timelines, files of commits, unique keys within the memory budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def instant(text: str) -> Instant:
     return found
 
 
-def test_rules_of_the_timeline_by_value() -> None:
+def test_check_timeline_finds_each_violation() -> None:
     t1, t2, t3 = "20260101000000000", "20260102000000000", "20260103000000000"
     legal = [f"{t1}.commit.requested", f"{t1}.inflight", f"{t1}_{t2}.commit", f"{t1}.savepoint.inflight"]
 
@@ -45,7 +45,7 @@ def test_rules_of_the_timeline_by_value() -> None:
     assert State.COMPLETED in {instant(name).state for name in legal}
 
 
-def test_files_of_commits_by_value() -> None:
+def test_check_files_compares_commits_with_sizes() -> None:
     times = ("20260101000000000", "20260102000000000", "20260103000000000")
     base, later, log = "p/f_0-0-0_1.parquet", "p/f_0-0-0_2.parquet", "p/.f_1.log.1_0-0-0"
 
@@ -54,24 +54,24 @@ def test_files_of_commits_by_value() -> None:
         stat = WriteStat(partition="p", file_id="f", path=path, size_bytes=10)
         return at, CommitMetadata(operation="UPSERT", stats=(replace(stat, **more),) if path else ())
 
-    def told(sizes: dict[str, int], gone: Iterable[str] = (), layout: int = 2) -> set[tuple[str, str]]:
+    def findings(sizes: dict[str, int], gone: Iterable[str] = (), layout: int = 2) -> set[tuple[str, str]]:
         found = check_files(commits, sizes, set(gone), layout=layout)
         return {(finding.invariant, finding.path) for finding in found}
 
     commits = [commit(0, base), commit(1, log, cdc_files={"p/c.cdc": 5}), commit(2, later)]
     there = {base: 10, log: 10, later: 10, "p/c.cdc": 5}
-    assert told(there) == set()
-    assert told({**there, log: 11, base: 9}) == {("file.size", log), ("file.size", base)}
-    assert told({**there, log: 11, base: 9}, layout=1) == {("file.size", base)}, "logs of version 6 grow"
-    assert told({**there, log: 9}, layout=1) == {("file.size", log)}
+    assert findings(there) == set()
+    assert findings({**there, log: 11, base: 9}) == {("file.size", log), ("file.size", base)}
+    assert findings({**there, log: 11, base: 9}, layout=1) == {("file.size", base)}, "logs of version 6 are appended to"
+    assert findings({**there, log: 9}, layout=1) == {("file.size", log)}
     without = {path: size for path, size in there.items() if path not in (base, "p/c.cdc")}
-    assert told(without) == {("file.present", base), ("file.present", "p/c.cdc")}
-    assert told(without, gone=[base, log]) == set(), "a clean took them, changes with their file"
-    assert told({base: 10, log: 10, "p/c.cdc": 5}, layout=1) == {("file.present", later)}
-    assert told({later: 10, "p/c.cdc": 5}, layout=1) == set(), "a clean that is archived may have taken them"
+    assert findings(without) == {("file.present", base), ("file.present", "p/c.cdc")}
+    assert findings(without, gone=[base, log]) == set(), "a clean removed them, and change logs with their file"
+    assert findings({base: 10, log: 10, "p/c.cdc": 5}, layout=1) == {("file.present", later)}
+    assert findings({later: 10, "p/c.cdc": 5}, layout=1) == set(), "an archived clean may have removed them"
 
 
-def test_keys_are_compared_in_as_many_passes_as_memory_asks_for() -> None:
+def test_number_of_passes_over_keys_depends_on_the_memory_budget() -> None:
     storage = MemoryStorage()
     table = create(storage, "LOGS_SIMPLE")
     keys = {("a", f"k{number:05}"): 1 for number in range(5_000)}

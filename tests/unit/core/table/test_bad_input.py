@@ -1,4 +1,4 @@
-"""Bad input is refused by name, before any data file exists, and leaves no pending instant behind."""
+"""Bad input raises an error that names it, before a data file is written, and leaves no pending instant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GOOD = batch([row("k1"), row("k2")])
 
 
 def unchanged_after(call: Callable[[], Any], table: Table, match: str, kind: type[UserError] = UserError) -> UserError:
-    """Return the error of a call that must fail without a trace in the table."""
+    """Return the error of a call that must fail and must not change the table."""
     storage = table.refresh().env.storage
     files, commits = len(base_files(storage)), len(table.commits())
     with pytest.raises(kind, match=match) as raised:
@@ -37,7 +37,7 @@ def unchanged_after(call: Callable[[], Any], table: Table, match: str, kind: typ
 
 @pytest.fixture(params=["empty", "filled"])
 def table(request: pytest.FixtureRequest) -> Table:
-    """A table without rows, and one with some."""
+    """An empty table and a table with rows."""
     made = make_table(Shape(keys="complex"), schema=None)
     if request.param == "filled":
         made.upsert(GOOD)
@@ -49,7 +49,7 @@ VERBS = ["upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrit
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("column", ["id", "p", "region", "ts"])
-def test_a_missing_key_partition_or_ordering_column_is_named(table: Table, verb: str, column: str) -> None:
+def test_write_names_a_missing_key_partition_or_ordering_column(table: Table, verb: str, column: str) -> None:
     renamed = [name + "_" if name == column else name for name in SCHEMA.names]
     error = unchanged_after(lambda: getattr(table, verb)(GOOD.rename_columns(renamed)), table, f"'{column}' is not in")
     assert f"Did you mean '{column}_'" in str(error) or len(column) < 3
@@ -58,7 +58,7 @@ def test_a_missing_key_partition_or_ordering_column_is_named(table: Table, verb:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("bad", [{"id": None, "region": None}, {"id": "", "region": ""}, {"id": "", "region": None}])
-def test_a_row_without_key_is_counted_and_shown(table: Table, verb: str, bad: Mapping[str, Any]) -> None:
+def test_write_error_counts_and_shows_rows_without_key(table: Table, verb: str, bad: Mapping[str, Any]) -> None:
     rows = batch([row("k1"), row("k2") | bad])
     unchanged_after(
         lambda: getattr(table, verb)(rows), table, r"1 of 2 rows have a null or empty record key .*row 1: .*'id': "
@@ -66,7 +66,7 @@ def test_a_row_without_key_is_counted_and_shown(table: Table, verb: str, bad: Ma
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_value_that_would_leave_the_table_is_no_partition(table: Table, verb: str) -> None:
+def test_write_refuses_a_partition_value_that_leaves_the_table_directory(table: Table, verb: str) -> None:
     rows = batch([row("k1"), row("k2", p="..")])
     unchanged_after(lambda: getattr(table, verb)(rows), table, "cannot form a partition path")
 
@@ -74,7 +74,7 @@ def test_a_value_that_would_leave_the_table_is_no_partition(table: Table, verb: 
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.int64()), pa.map_(pa.string(), pa.int64()), pa.struct([("a", pa.int64())])]
 )
-def test_an_ordering_column_without_order_is_refused(kind: pa.DataType) -> None:
+def test_write_refuses_an_ordering_column_of_a_type_without_order(kind: pa.DataType) -> None:
     table = make_table(schema=None)
     rows = GOOD.set_column(SCHEMA.get_field_index("ts"), "ts", pa.nulls(2, kind))
     unchanged_after(lambda: table.upsert(rows), table, "ordering column 'ts' has type .* no order")
@@ -89,7 +89,7 @@ def test_an_ordering_column_without_order_is_refused(kind: pa.DataType) -> None:
         ("_hoodie_is_deleted", pa.array(["x", "y"]), "'_hoodie_is_deleted' is bool"),
     ],
 )
-def test_an_illegal_change_of_type_names_the_column_and_both_types(column: str, values: pa.Array, message: str) -> None:
+def test_illegal_type_change_names_the_column_and_both_types(column: str, values: pa.Array, message: str) -> None:
     table = make_table()
     table.upsert(GOOD)
     rows = GOOD.set_column(SCHEMA.get_field_index(column), column, values)
@@ -97,7 +97,7 @@ def test_an_illegal_change_of_type_names_the_column_and_both_types(column: str, 
     assert "Cast the column" in str(error)
 
 
-def test_a_column_that_the_batch_lacks_is_refused_or_filled_where_asked_for() -> None:
+def test_missing_column_is_refused_or_filled_with_nulls_by_option() -> None:
     table = make_table()
     table.upsert(GOOD)
     rows = batch([row("k1", v="new", ts=2)]).drop_columns(["amount"])
@@ -122,13 +122,13 @@ def test_a_column_that_the_batch_lacks_is_refused_or_filled_where_asked_for() ->
         (pa.field("a column", pa.string()), "'a column' is not allowed"),
     ],
 )
-def test_what_the_format_cannot_hold_is_refused(column: pa.Field, message: str) -> None:
+def test_write_refuses_types_that_the_format_does_not_support(column: pa.Field, message: str) -> None:
     table = make_table(schema=None)
     rows = GOOD.append_column(column, pa.nulls(2, column.type))
     unchanged_after(lambda: table.upsert(rows), table, message)
 
 
-def test_a_column_declared_not_null_takes_no_null() -> None:
+def test_write_refuses_nulls_in_a_required_column() -> None:
     declared = SCHEMA.set(SCHEMA.get_field_index("v"), pa.field("v", pa.string(), nullable=False))
     table = make_table(schema=declared)
     table.upsert(batch([row("k1", v="x")]))
@@ -137,12 +137,12 @@ def test_a_column_declared_not_null_takes_no_null() -> None:
     )
 
 
-def test_a_frame_must_be_arrow_or_spark() -> None:
+def test_write_refuses_frames_that_are_neither_arrow_nor_spark() -> None:
     table = make_table()
     unchanged_after(lambda: table.upsert([{"id": "k1"}]), table, "not list")
 
 
-def test_a_misspelt_option_of_a_call_is_refused_with_the_nearest() -> None:
+def test_unknown_option_of_a_call_is_refused_with_the_nearest_name() -> None:
     table = make_table()
     unchanged_after(
         lambda: table.upsert(GOOD, options={"hoodie.parquet.max.filesize": "1"}),
@@ -151,12 +151,12 @@ def test_a_misspelt_option_of_a_call_is_refused_with_the_nearest() -> None:
     )
 
 
-def test_a_misspelt_argument_of_a_verb_is_refused_with_the_nearest() -> None:
+def test_unknown_argument_of_a_write_is_refused_with_the_nearest_name() -> None:
     table = make_table()
     unchanged_after(lambda: table.upsert(GOOD, option={}), table, "'option'.*Did you mean 'options'")
 
 
-def test_buckets_cannot_change() -> None:
+def test_number_of_buckets_cannot_change() -> None:
     table = make_table(Shape(index="BUCKET", buckets=4))
     table.upsert(batch(row(f"k{n}") for n in range(20)))
     for count in (0, 2, 8):
@@ -174,7 +174,7 @@ def test_buckets_cannot_change() -> None:
 
 
 @pytest.mark.parametrize("keys", [[], ["absent"]])
-def test_deleting_nothing_makes_no_commit(keys: list[str]) -> None:
+def test_delete_of_absent_keys_makes_no_commit(keys: list[str]) -> None:
     table = make_table()
     table.upsert(GOOD)
     outcome = table.delete(keys)
@@ -182,27 +182,27 @@ def test_deleting_nothing_makes_no_commit(keys: list[str]) -> None:
     assert len(table.commits()) == 1 and tuple(table.timeline.where(pending=True)) == ()
 
 
-def test_deleting_needs_a_key_and_a_table_with_rows() -> None:
+def test_delete_needs_key_columns_and_a_table_with_rows() -> None:
     table = make_table(schema=None)
     unchanged_after(lambda: table.delete(["k1"]), table, "nothing to delete")
     table.upsert(GOOD)
     unchanged_after(lambda: table.delete(GOOD.select(["p", "v"])), table, "'id' is not in the data")
 
 
-def test_a_partition_that_is_not_there_cannot_be_deleted() -> None:
+def test_delete_of_an_absent_partition_is_refused() -> None:
     table = make_table()
     table.upsert(GOOD)
     unchanged_after(lambda: table.delete_partitions(["a", "b"]), table, "'b' is not a partition")
 
 
-def test_a_place_without_a_table_is_named() -> None:
+def test_open_names_a_location_without_a_table() -> None:
     env = make_env()
     with pytest.raises(UserError, match=r"is not a Hudi table: it has no \.hoodie/hoodie\.properties") as raised:
         Table.open(env.storage.root, env=env)
     assert env.storage.root in str(raised.value)
 
 
-def test_a_table_is_not_created_over_something_else() -> None:
+def test_create_refuses_a_location_with_other_files() -> None:
     env = make_env()
     env.storage.put("photos/cat.jpg", b"")
     with pytest.raises(UserError, match="not empty and not a Hudi table"):
@@ -210,7 +210,7 @@ def test_a_table_is_not_created_over_something_else() -> None:
     assert [file.path for file in env.storage.list("")] == ["photos/cat.jpg"]
 
 
-def test_a_table_is_created_once() -> None:
+def test_create_refuses_an_existing_table() -> None:
     env = make_env()
     table = make_table(env=env)
     table.upsert(GOOD)
@@ -221,7 +221,7 @@ def test_a_table_is_created_once() -> None:
 
 
 def altered(changes: Mapping[str, str]) -> tuple[Env, Table]:
-    """A table with one commit whose properties somebody changed."""
+    """Return a table with one commit whose properties were changed."""
     env = make_env()
     table = make_table(env=env)
     table.upsert(GOOD)
@@ -242,7 +242,7 @@ def altered(changes: Mapping[str, str]) -> tuple[Env, Table]:
         ({"hoodie.table.format": "iceberg"}, "hoodie.table.format=iceberg"),
     ],
 )
-def test_a_table_that_cannot_be_read_is_refused_when_it_is_opened(changes: Mapping[str, str], named: str) -> None:
+def test_open_refuses_a_table_that_cannot_be_read(changes: Mapping[str, str], named: str) -> None:
     env, _ = altered(changes)
     with pytest.raises(UnsupportedError, match=named):
         Table.open(env.storage.root, env=env)
@@ -256,14 +256,14 @@ def test_a_table_that_cannot_be_read_is_refused_when_it_is_opened(changes: Mappi
         ({"hoodie.table.recordkey.fields": ""}, "without record key fields"),
     ],
 )
-def test_a_table_that_can_only_be_read_refuses_writes_by_name(changes: Mapping[str, str], named: str) -> None:
+def test_write_refuses_a_read_only_table_and_names_the_cause(changes: Mapping[str, str], named: str) -> None:
     env, _ = altered(changes)
     table = Table.open(env.storage.root, env=env)
     assert table.scan(["id"]).count() == 2
     unchanged_after(lambda: table.upsert(GOOD), table, named, UnsupportedError)
 
 
-def test_an_incremental_read_needs_meta_columns() -> None:
+def test_incremental_read_needs_meta_columns() -> None:
     env, first = altered({"hoodie.populate.meta.fields": "false"})
     begin = first.commits()[0][0].completion
     with pytest.raises(UnsupportedError, match=r"hoodie\.populate\.meta\.fields=false"):
@@ -271,7 +271,7 @@ def test_an_incremental_read_needs_meta_columns() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_stream_that_turns_bad_late_leaves_nothing_of_what_was_written(table: Table, verb: str) -> None:
+def test_reader_that_fails_late_leaves_no_files_and_no_instant(table: Table, verb: str) -> None:
     good = [batch(row(f"n{n:04d}", v="text" * 9) for n in range(start, start + 200)) for start in range(0, 2_000, 200)]
     stream = [part for rows in (*good, batch([row("k") | {"id": None, "region": None}])) for part in rows.to_batches()]
     tight = {"hoodie.parquet.max.file.size": "4000", "lakehouse.write.memory.budget": "4000"}
@@ -283,14 +283,14 @@ def test_a_stream_that_turns_bad_late_leaves_nothing_of_what_was_written(table: 
     assert len(base_files(table.refresh().env.storage)) == len(table.commits())
 
 
-def test_a_key_that_the_declared_schema_lacks_is_refused_at_creation(tmp_path: Path) -> None:
+def test_create_refuses_a_key_that_the_schema_lacks(tmp_path: Path) -> None:
     schema = pa.schema([("order_id", pa.string()), ("day", pa.string())])
     with pytest.raises(UserError, match=r"'order_idd' is not in the data\. Did you mean 'order_id'"):
         Table.create(str(tmp_path / "t"), name="t", record_key=["order_idd"], schema=schema)
     assert not (tmp_path / "t" / ".hoodie").exists()
 
 
-def test_a_table_evolved_by_column_ids_is_refused_by_name(tmp_path: Path) -> None:
+def test_table_with_schema_evolution_by_column_ids_is_refused(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), name="t", record_key=["id"])
     table.upsert(pa.table({"id": ["a"]}), commit_metadata={"latest_schema": '{"max_column_id":5}'})
     with pytest.raises(UnsupportedError, match=r"hoodie\.schema\.on\.read\.enable"):
@@ -304,14 +304,14 @@ def merge_on_read(**declared: Any) -> Table:
 
 
 @pytest.mark.parametrize("call", ["due", "plan", "schedule", "run", "cost"])
-def test_a_table_without_logs_has_nothing_to_compact(call: str) -> None:
+def test_compaction_has_nothing_to_do_without_log_files(call: str) -> None:
     table = make_table()
     table.upsert(GOOD)
     verb = getattr(table.services.compaction, call)
     unchanged_after(verb, table, "is a copy-on-write table: it has no logs", UnsupportedError)
 
 
-def test_a_compaction_that_is_not_planned_is_named_with_those_that_are() -> None:
+def test_unknown_compaction_instant_is_named_with_the_pending_ones() -> None:
     table = merge_on_read()
     table.upsert(GOOD)
     table.upsert(GOOD)
@@ -328,7 +328,7 @@ def test_a_compaction_that_is_not_planned_is_named_with_those_that_are() -> None
         table.services.compaction.run(instant=planned.requested)
 
 
-def test_tables_of_version_six_are_compacted_by_hudi_alone(tmp_path: Path) -> None:
+def test_compaction_and_upsert_refuse_tables_of_version_six(tmp_path: Path) -> None:
     fixture = next(table for table in load_fixture_tables() if table.name == "mor_v6_nonpartitioned")
     table = Table.open(str(fixture.unpack(tmp_path)))
     with pytest.raises(UnsupportedError, match="version 6 are read only here"):
@@ -338,7 +338,7 @@ def test_tables_of_version_six_are_compacted_by_hudi_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_each_of_several_ordering_columns_is_needed(verb: str) -> None:
+def test_write_needs_each_ordering_column(verb: str) -> None:
     table = merge_on_read(ordering=["ts", "at"], schema=None)
     rows = GOOD.rename_columns(["at_" if name == "at" else name for name in SCHEMA.names])
     unchanged_after(lambda: getattr(table, verb)(rows), table, "'at' is not in the data. Did you mean 'at_'")
@@ -346,7 +346,7 @@ def test_each_of_several_ordering_columns_is_needed(verb: str) -> None:
     unchanged_after(lambda: getattr(table, verb)(nested), table, "ordering column 'at' has type .* no order")
 
 
-def test_a_part_of_the_columns_still_needs_key_partition_and_ordering() -> None:
+def test_partial_update_needs_key_partition_and_ordering_columns() -> None:
     table = merge_on_read()
     table.upsert(GOOD)
     partial = {"lakehouse.write.partial.update": "true"}
@@ -368,7 +368,7 @@ def test_a_part_of_the_columns_still_needs_key_partition_and_ordering() -> None:
         ({"hoodie.table.partial.update.mode": "KEEP_SOME"}, "partial.update.mode=KEEP_SOME"),
     ],
 )
-def test_logs_merged_by_what_cannot_be_run_here_are_refused_and_base_files_read(
+def test_unavailable_merger_prevents_reads_of_logs_but_not_of_base_files(
     changes: Mapping[str, str], named: str
 ) -> None:
     table = merge_on_read()

@@ -1,4 +1,4 @@
-"""`describe` of a merge-on-read table, by values."""
+"""The values that `describe` returns for a merge-on-read table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def logged() -> Table:
     return table
 
 
-def test_partitions_tell_groups_bytes_logs_and_plans() -> None:
+def test_describe_partitions_have_groups_bytes_logs_and_plans() -> None:
     table = logged()
     storage = table.refresh().env.storage
     base = {file.partition: file.size_bytes for file in base_files(storage)}
@@ -40,40 +40,40 @@ def test_partitions_tell_groups_bytes_logs_and_plans() -> None:
     }
 
 
-def test_pending_plans_are_told_until_they_are_carried_out() -> None:
+def test_describe_lists_pending_plans_until_they_are_executed() -> None:
     table = logged()
     assert table.describe()["pending plans"] == []
     planned = table.services.compaction.schedule(force=True)
-    told = table.describe()
-    assert told["pending plans"] == [
+    summary = table.describe()
+    assert summary["pending plans"] == [
         {"instant": planned.requested, "action": "compaction", "state": "requested", "file groups": 1}
     ]
-    assert [partition["planned groups"] for partition in told["partitions"]] == [1, 0]
+    assert [partition["planned groups"] for partition in summary["partitions"]] == [1, 0]
     table.services.compaction.run(instant=planned.requested)
-    told = table.describe()
-    assert told["pending plans"] == []
-    assert [(p["log files"], p["planned groups"]) for p in told["partitions"]] == [(0, 0), (0, 0)]
+    summary = table.describe()
+    assert summary["pending plans"] == []
+    assert [(p["log files"], p["planned groups"]) for p in summary["partitions"]] == [(0, 0), (0, 0)]
 
 
-def test_head_and_commits_say_what_the_table_is_and_what_was_done() -> None:
+def test_describe_has_configuration_and_latest_commits() -> None:
     table = logged()
     table.services.compaction.run(force=True)
-    told = table.describe()
-    assert told["table"] == "events"
-    assert told["type"] == "MERGE_ON_READ, version 9, EVENT_TIME_ORDERING"
-    assert (told["record key"], told["partitioned by"], told["ordering"]) == (["id"], ["p"], ["ts"])
-    assert told["schema"][0] == {"column": "id", "type": "string"}
-    counts = [(c["operation"], c["files"], c["inserts"], c["updates"], c["deletes"]) for c in told["commits"]]
+    summary = table.describe()
+    assert summary["table"] == "events"
+    assert summary["type"] == "MERGE_ON_READ, version 9, EVENT_TIME_ORDERING"
+    assert (summary["record key"], summary["partitioned by"], summary["ordering"]) == (["id"], ["p"], ["ts"])
+    assert summary["schema"][0] == {"column": "id", "type": "string"}
+    counts = [(c["operation"], c["files"], c["inserts"], c["updates"], c["deletes"]) for c in summary["commits"]]
     assert counts == [
         ("BULK_INSERT", 2, 6, 0, 0),
         ("UPSERT", 1, 0, 2, 0),
         ("DELETE", 1, 0, 0, 1),
         ("COMPACT", 1, 0, 2, 1),
     ]
-    assert all(commit["completed"] > commit["instant"] for commit in told["commits"])
+    assert all(commit["completed"] > commit["instant"] for commit in summary["commits"])
 
 
-def test_a_group_of_logs_alone_has_no_ratio() -> None:
+def test_describe_has_no_log_ratio_for_groups_without_base_file() -> None:
     table = make_table(Shape(type="MERGE_ON_READ", index="BUCKET", buckets=1, new_buckets="log"))
     table.upsert(batch([row("k1")]))
     (partition,) = table.describe()["partitions"]

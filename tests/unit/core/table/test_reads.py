@@ -1,4 +1,4 @@
-"""Reading through the public face: snapshots, time travel, changes, conditions, and what commits say."""
+"""Reads by the public API: snapshots, time travel, incremental reads, conditions, commit metadata."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def history() -> tuple[Table, list[Committed]]:
 
 
 def ids(rows: pa.Table) -> list[str]:
-    """Keys of the rows."""
+    """Return the keys of the rows."""
     return sorted(rows.column("id").to_pylist())
 
 
-def test_a_snapshot_has_meta_columns_and_those_of_the_table(history: tuple[Table, list[Committed]]) -> None:
+def test_snapshot_has_meta_columns_and_data_columns(history: tuple[Table, list[Committed]]) -> None:
     table, steps = history
     rows = table.scan().to_arrow()
     assert rows.column_names == [*META_COLUMNS, *SCHEMA.names]
@@ -43,7 +43,7 @@ def test_a_snapshot_has_meta_columns_and_those_of_the_table(history: tuple[Table
     assert newest["_hoodie_partition_path"] == "p=b"
 
 
-def test_every_earlier_state_can_be_read(history: tuple[Table, list[Committed]]) -> None:
+def test_time_travel_reads_every_earlier_commit(history: tuple[Table, list[Committed]]) -> None:
     table, steps = history
     first, second, third = (step.instant.requested for step in steps)
     assert ids(table.scan(as_of=first).to_arrow()) == ["k1", "k2"]
@@ -54,7 +54,7 @@ def test_every_earlier_state_can_be_read(history: tuple[Table, list[Committed]])
     assert ids(table.scan(as_of="2999-01-01 00:00:00").to_arrow()) == ["k1", "k4"]
 
 
-def test_changes_are_read_between_completions(history: tuple[Table, list[Committed]]) -> None:
+def test_incremental_read_returns_rows_between_completion_times(history: tuple[Table, list[Committed]]) -> None:
     table, steps = history
     first, second, third = (step.instant.completion for step in steps)
     assert ids(table.incremental(first).to_arrow()) == ["k1", "k4"]
@@ -66,7 +66,7 @@ def test_changes_are_read_between_completions(history: tuple[Table, list[Committ
     assert ids(table.incremental(first, columns=["id"], where="p = 'b'").to_arrow()) == ["k4"]
 
 
-def test_a_change_that_was_changed_again_is_shown_once_and_newest(history: tuple[Table, list[Committed]]) -> None:
+def test_incremental_read_returns_only_the_newest_version_of_a_row(history: tuple[Table, list[Committed]]) -> None:
     table, steps = history
     rows = table.incremental(steps[0].instant.completion).to_arrow()
     assert ids(rows) == ["k1", "k4"]
@@ -88,7 +88,7 @@ def test_a_change_that_was_changed_again_is_shown_once_and_newest(history: tuple
         ("2026-01-31T10:00:00+02:00", None),
     ],
 )
-def test_times_are_instants_or_iso_and_in_utc(text: str, instant: str | None) -> None:
+def test_instant_text_accepts_instants_and_iso_times_in_utc(text: str, instant: str | None) -> None:
     if instant is None:
         with pytest.raises(UserError, match="is not a time"):
             instant_text(text)
@@ -96,7 +96,7 @@ def test_times_are_instants_or_iso_and_in_utc(text: str, instant: str | None) ->
         assert instant_text(text) == instant
 
 
-def test_a_condition_keeps_its_rows_and_reads_no_other_partition(history: tuple[Table, list[Committed]]) -> None:
+def test_condition_filters_rows_and_prunes_partitions(history: tuple[Table, list[Committed]]) -> None:
     table, _ = history
     scan = table.scan(["id"], where="p = 'b'")
     assert scan.to_arrow().to_pylist() == [{"id": "k4"}]
@@ -105,7 +105,7 @@ def test_a_condition_keeps_its_rows_and_reads_no_other_partition(history: tuple[
     assert table.scan(where="ts >= 2 AND v LIKE 'n%'").count() == 1
 
 
-def test_ranges_of_columns_skip_files_of_one_partition() -> None:
+def test_column_ranges_prune_files_of_a_partition() -> None:
     table = make_table(Shape(rows_per_file=2, fills_small_files=False))
     for start in (0, 10, 20):
         table.upsert(batch(row(f"k{n}", ts=n) for n in (start, start + 1)))
@@ -124,14 +124,14 @@ def test_ranges_of_columns_skip_files_of_one_partition() -> None:
         ({"as_of": "soon"}, "'soon' is not a time"),
     ],
 )
-def test_a_read_that_cannot_be_is_refused_by_name(
+def test_impossible_read_is_refused_with_its_cause(
     history: tuple[Table, list[Committed]], call: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         history[0].scan(**call).to_arrow()
 
 
-def test_columns_come_in_the_order_asked_for_and_conditions_need_none_of_them(
+def test_columns_have_the_requested_order_and_conditions_may_use_others(
     history: tuple[Table, list[Committed]],
 ) -> None:
     rows = history[0].scan(["v", "id"], where="ts = 2").to_arrow()
@@ -141,7 +141,7 @@ def test_columns_come_in_the_order_asked_for_and_conditions_need_none_of_them(
 
 
 @pytest.mark.parametrize("schema", [None, SCHEMA])
-def test_a_table_without_commits_reads_as_empty(schema: pa.Schema | None) -> None:
+def test_table_without_commits_reads_as_empty(schema: pa.Schema | None) -> None:
     table = make_table(schema=schema)
     assert table.scan().count() == 0
     assert table.scan().to_arrow().column_names[5:] == ([] if schema is None else schema.names)
@@ -150,7 +150,7 @@ def test_a_table_without_commits_reads_as_empty(schema: pa.Schema | None) -> Non
     assert table.schema.names == ([] if schema is None else schema.names)
 
 
-def test_commits_tell_what_they_were_for(history: tuple[Table, list[Committed]]) -> None:
+def test_commits_have_operation_and_extra_metadata(history: tuple[Table, list[Committed]]) -> None:
     table, steps = history
     assert [instant for instant, _ in table.commits()] == [step.instant for step in steps]
     assert table.last_commit_extra("source") == "third"
@@ -161,7 +161,7 @@ def test_commits_tell_what_they_were_for(history: tuple[Table, list[Committed]])
     assert table.partitions() == ("p=a", "p=b")
 
 
-def test_a_scan_sees_the_table_as_it_was_when_it_was_planned(history: tuple[Table, list[Committed]]) -> None:
+def test_scan_reads_the_state_at_its_creation(history: tuple[Table, list[Committed]]) -> None:
     table, _ = history
     scan = table.scan(["id"])
     table.upsert(batch([row("k5")]))
@@ -169,7 +169,7 @@ def test_a_scan_sees_the_table_as_it_was_when_it_was_planned(history: tuple[Tabl
     assert ids(table.scan(["id"]).to_arrow()) == ["k1", "k4", "k5"]
 
 
-def test_a_table_on_local_disk_opens_from_its_path_alone(tmp_path: Path) -> None:
+def test_local_table_opens_from_its_path(tmp_path: Path) -> None:
     make_table(env=make_env(str(tmp_path / "t"))).upsert(batch([row("k1")]))
     table = Table.open(str(tmp_path / "t"))
     assert (table.name, table.location) == ("events", str(tmp_path / "t"))
@@ -177,7 +177,7 @@ def test_a_table_on_local_disk_opens_from_its_path_alone(tmp_path: Path) -> None
     assert table.config.version == 9
 
 
-def test_properties_half_updated_are_read_from_their_backup() -> None:
+def test_half_updated_properties_are_read_from_their_backup() -> None:
     env = make_env()
     make_table(env=env).upsert(batch([row("k1")]))
     properties = ".hoodie/hoodie.properties"
@@ -186,7 +186,7 @@ def test_properties_half_updated_are_read_from_their_backup() -> None:
     assert Table.open(env.storage.root, env=env).scan().count() == 1
 
 
-def test_a_read_of_no_columns_is_refused(tmp_path: Path) -> None:
+def test_read_of_no_columns_is_refused(tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), name="t", record_key=["id"])
     table.upsert(pa.table({"id": ["a"]}))
     with pytest.raises(UserError, match="name at least one column"):

@@ -1,4 +1,4 @@
-"""A text where a list of texts is expected is a list of one, in every public call; what is no text is refused."""
+"""Every public call accepts one text instead of a list of texts and refuses values that are no text."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def make(**declared: Any) -> Table:
 
 
 def signalled(names: Any) -> Any:
-    """Return what a signal for some days of a publication names."""
+    """Return the names in a signal for some days of a publication."""
     job = make_job({"ready": ["signal"]})
     job.table.upsert(rows_of(("a", "2025-03-01T10:00:00", 1)))
     return publish_run.signal(job, names)
 
 
 def withdrawn(names: Any) -> Any:
-    """Return what is withdrawn of a publication with one day."""
+    """Return the withdrawn partitions of a publication with one day."""
     job = make_job({"ready": ["signal"]})
     job.table.upsert(rows_of(("a", "2025-03-01T10:00:00", 1)))
     publish_run.signal(job, ["2025-03-01"])
@@ -60,30 +60,30 @@ def withdrawn(names: Any) -> Any:
 
 
 def status_of(names: Any) -> Any:
-    """Return the partitions whose status is told."""
+    """Return the partitions in the status."""
     job = make_job()
     job.table.upsert(rows_of(("a", "2025-03-01T10:00:00", 1)))
     return tuple(row.partition for row in publish_status.status(job, names))
 
 
 def deleted(keys: Any) -> Any:
-    """Return the keys that are left after a delete."""
+    """Return the remaining keys after a delete."""
     table = make(partition_by=())
     table.delete(keys)
     return tuple(table.scan("id").to_arrow()["id"].to_pylist())
 
 
 def left_days(partitions: Any) -> Any:
-    """Return the partitions that are left after some were deleted."""
+    """Return the remaining partitions after a delete."""
     table = make()
     table.delete_partitions(partitions)
     return table.partitions()
 
 
 def expiring(verb: Callable[[TableServices, Any], Any]) -> Callable[[Any], Any]:
-    """Return the partitions that a ttl with pinned partitions would delete, or says it would."""
+    """Return a call that returns the partitions that a ttl with pinned partitions deletes or plans to delete."""
 
-    def told(pinned: Any) -> Any:
+    def expired(pinned: Any) -> Any:
         table = make().with_options(
             {
                 "hoodie.partition.ttl.strategy.days.retain": "1",
@@ -93,7 +93,7 @@ def expiring(verb: Callable[[TableServices, Any], Any]) -> Callable[[Any], Any]:
         table.refresh().env.clock.sleep(3 * 86_400)
         return verb(table.services, pinned)
 
-    return told
+    return expired
 
 
 #: name -> a call with the argument, the one text, and what the call has to return for it.
@@ -175,7 +175,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_text_alone_is_a_list_of_one(name: str) -> None:
+def test_single_text_is_a_list_of_one(name: str) -> None:
     call, text, expected = CALLS[name]
     assert call([text]) == expected, "as a list"
     assert call(text) == expected, "as a text"
@@ -183,13 +183,13 @@ def test_text_alone_is_a_list_of_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("value", [b"id", 7, [7], {"id": 1}, [None], [["id"]]], ids=str)
-def test_value_that_is_no_text_is_refused_with_its_name(name: str, value: Any) -> None:
+def test_value_that_is_no_text_is_refused_with_the_argument_name(name: str, value: Any) -> None:
     with pytest.raises(UserError, match=r"give a text|expected a pyarrow Table"):
         CALLS[name][0](value)
 
 
 @pytest.mark.parametrize("name", ["Table.create record_key", "TableDeclaration ordering", "Table.scan columns"])
-def test_set_of_columns_is_refused_where_their_order_counts(name: str) -> None:
+def test_set_of_columns_is_refused_if_their_order_matters(name: str) -> None:
     with pytest.raises(UserError, match="is a set, whose order changes"):
         CALLS[name][0]({"id", "day"})
 
@@ -208,7 +208,7 @@ def test_publish_section_takes_a_text_or_a_list(ready: Any) -> None:
     assert parse_publish("t", {"database": "d", "ready": ready}).ready == ("signal",)
 
 
-def test_declaration_takes_columns_in_one_text_as_a_spec_does() -> None:
+def test_declaration_accepts_columns_in_one_text_like_a_spec() -> None:
     one = TableDeclaration(name="t", record_key="id, day", partition_by="p,q", ordering="ts,at")  # type: ignore[arg-type]
     several = TableDeclaration(name="t", record_key=("id", "day"), partition_by=("p", "q"), ordering=("ts", "at"))
     assert declared_properties(one) == declared_properties(several)
@@ -216,7 +216,7 @@ def test_declaration_takes_columns_in_one_text_as_a_spec_does() -> None:
 
 
 @pytest.mark.parametrize("name", ["record_key", "partition_by", "ordering"])
-def test_declaration_refuses_a_column_that_stands_there_twice_or_has_no_name(name: str) -> None:
+def test_declaration_refuses_duplicate_and_unnamed_columns(name: str) -> None:
     declared: dict[str, Any] = {"name": "t", "record_key": ("k",)}
     with pytest.raises(UserError, match=f"{name}: column 'id' stands there twice"):
         TableDeclaration(**declared | {name: ["id", "id"]})
@@ -231,8 +231,8 @@ def test_empty_text_is_refused_unless_it_is_a_partition() -> None:
     assert text_list(None, "partitions") == ()
 
 
-def test_every_public_parameter_that_is_a_list_of_texts_takes_a_text() -> None:
-    """A new parameter of these classes has to be declared so, and to be among the calls above."""
+def test_every_public_list_parameter_accepts_a_text() -> None:
+    """A new list parameter of these classes must accept `str` and occur in the calls above."""
     public = [
         Table,
         TableServices,
@@ -253,13 +253,13 @@ def test_every_public_parameter_that_is_a_list_of_texts_takes_a_text() -> None:
         for name, kind in inspect.get_annotations(function).items()
         if name != "return" and lists.search(str(kind))
     ]
-    assert len(found) > 12, "they are found"
+    assert len(found) > 12, "the parameters are found"
     assert [entry for entry in found if not entry[2].startswith("str | ")] == []
 
 
-def test_rows_of_pandas_are_refused_with_the_way_to_pass_them() -> None:
+def test_pandas_frames_are_refused_with_a_hint() -> None:
     class DataFrame:
-        """Looks like one of pandas."""
+        """Has the method by which the error recognizes a pandas frame."""
 
         def to_records(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Every type makes the round trip insert -> update -> read, and stored files follow the promotions of their table."""
+"""Values of every type survive insert, update and read; reads of old files apply type promotions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UTC = dt.UTC
 BERLIN = dt.timezone(dt.timedelta(hours=1))
 INNER = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])
 
-#: name, type given, values, type stored (None: the same), values read (None: the same)
+#: name, input type, values, stored type (None: the same), values read (None: the same)
 CASES: list[tuple[str, pa.DataType, list[Any], pa.DataType | None, list[Any] | None]] = [
     ("bool", pa.bool_(), [True, False, None], None, None),
     ("int8", pa.int8(), [-128, 127, None], pa.int32(), None),
@@ -84,26 +84,26 @@ CASES: list[tuple[str, pa.DataType, list[Any], pa.DataType | None, list[Any] | N
 
 
 def make(**options: str) -> Table:
-    """An empty table of keys alone."""
+    """Return an empty table with key columns only."""
     env = make_env()
     options = {"lakehouse.schema.type.change": "any", **options}
     return Table.create(env.storage.root, name="t", record_key=["id"], options=options, env=env)
 
 
 def read(table: Table, column: str = "x") -> dict[str, Any]:
-    """Values by key."""
+    """Return values by key."""
     return {row["id"]: row[column] for row in table.scan(["id", column]).to_arrow().to_pylist()}
 
 
 @pytest.mark.parametrize(("name", "kind", "values", "stored", "wanted"), CASES, ids=[case[0] for case in CASES])
-def test_a_type_survives_insert_update_and_read(
+def test_type_survives_insert_update_and_read(
     name: str, kind: pa.DataType, values: list[Any], stored: pa.DataType | None, wanted: list[Any] | None
 ) -> None:
     table = make()
     wanted = wanted or values
     table.insert(pa.table({"id": ["a", "b", "c"], "x": pa.array(values, kind)}))
     assert read(table) == dict(zip("abc", wanted, strict=True))
-    # b gets the value of a, a and c are rewritten as they are stored; d is new.
+    # b gets the value of a; a and c are rewritten without change; d is new.
     table.upsert(pa.table({"id": ["b", "d"], "x": pa.array([values[0], values[1]], kind)}))
     assert read(table) == {"a": wanted[0], "b": wanted[0], "c": wanted[2], "d": wanted[1]}
     table.bulk_insert(pa.table({"id": ["e"], "x": pa.array([values[1]], kind)}))
@@ -113,7 +113,7 @@ def test_a_type_survives_insert_update_and_read(
     assert read(Table.open(table.location)) == read(table)
 
 
-def test_all_types_in_one_table_with_rows_of_nulls() -> None:
+def test_all_types_in_one_table_survive_with_null_rows() -> None:
     table = make()
     columns = {name: pa.array(values, kind) for name, kind, values, _, _ in CASES}
     table.upsert(pa.table({"id": ["a", "b", "c"], **columns}))
@@ -132,21 +132,21 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize("rewrites", [True, False])
-def test_int_becomes_long_becomes_double_becomes_string_on_stored_files(rewrites: bool) -> None:
+def test_stored_files_follow_promotions_from_int_to_string(rewrites: bool) -> None:
     table = make(**{"hoodie.parquet.small.file.limit": str(1 << 30) if rewrites else "0"})
     for number, (kind, value, _) in enumerate(NUMBERS):
         table.upsert(pa.table({"id": [f"k{number}"], "x": pa.array([value], kind)}))
         assert table.schema.field("x").type == kind
     found = read(table)
     if rewrites:
-        # Each rewrite stored the value in the type of its day, so the long went through a double.
+        # Each rewrite stored the value in the type of that time, so the long was converted to double first.
         assert found == {"k0": "7.0", "k1": "9.007199254740992E15", "k2": "0.25", "k3": "x"}
     else:
         assert found == {f"k{number}": text for number, (*_, text) in enumerate(NUMBERS)}
         assert table.scan(["id"], where="x = '7'").to_arrow().to_pylist() == [{"id": "k0"}]
 
 
-def test_a_narrower_batch_is_widened_to_the_table() -> None:
+def test_batch_with_narrower_types_is_widened_to_the_table() -> None:
     table = make()
     for number, (kind, value, _) in enumerate(reversed(NUMBERS)):
         table.upsert(pa.table({"id": [f"k{number}"], "x": pa.array([value], kind)}))
@@ -154,7 +154,7 @@ def test_a_narrower_batch_is_widened_to_the_table() -> None:
     assert read(table) == {f"k{number}": text for number, (*_, text) in enumerate(reversed(NUMBERS))}
 
 
-def test_dates_bytes_and_decimals_are_promoted_too() -> None:
+def test_dates_bytes_and_decimals_are_promoted() -> None:
     table = make(**{"hoodie.parquet.small.file.limit": "0"})
     first = {"d": pa.array([dt.date(2026, 1, 31)]), "b": pa.array(["text"]), "m": pa.array([Decimal("1.50")])}
     table.insert(pa.table({"id": ["a"], **first}))
@@ -166,7 +166,7 @@ def test_dates_bytes_and_decimals_are_promoted_too() -> None:
 
 
 @pytest.mark.parametrize("rewrites", [True, False])
-def test_columns_and_fields_are_added_and_old_rows_have_none(rewrites: bool) -> None:
+def test_added_columns_and_fields_are_null_in_old_rows(rewrites: bool) -> None:
     table = make(**{"hoodie.parquet.small.file.limit": str(1 << 30) if rewrites else "0"})
     old = pa.struct([("a", pa.int32())])
     new = pa.struct([("b", pa.string()), ("a", pa.int64())])
@@ -188,7 +188,7 @@ def test_columns_and_fields_are_added_and_old_rows_have_none(rewrites: bool) -> 
     assert table.schema.names == ["id", "s", "l", "m", "late"]
 
 
-def test_time_travel_shows_the_schema_of_its_day() -> None:
+def test_time_travel_has_the_schema_of_its_instant() -> None:
     table = make()
     first = table.upsert(pa.table({"id": ["a"], "x": pa.array([1], pa.int32())}))
     table.upsert(pa.table({"id": ["b"], "x": pa.array([0.5]), "late": ["y"]}))
@@ -198,7 +198,7 @@ def test_time_travel_shows_the_schema_of_its_day() -> None:
     assert table.scan(["x"]).to_arrow().schema.field("x").type == pa.float64()
 
 
-def test_nested_values_that_were_required_may_become_optional() -> None:
+def test_required_nested_values_may_become_optional() -> None:
     table = make()
     strict = pa.list_(pa.field("item", pa.int32(), nullable=False))
     table.upsert(pa.table({"id": ["a"], "x": pa.array([[1]], strict)}))
@@ -211,7 +211,7 @@ def test_nested_values_that_were_required_may_become_optional() -> None:
     assert read(table) == {"a": {"a": 1}, "b": None, "c": {"a": 3}}
 
 
-def test_keys_may_be_of_any_type_that_has_a_text() -> None:
+def test_keys_may_have_any_type_with_a_text_form() -> None:
     env = make_env()
     table = Table.create(env.storage.root, name="t", record_key=["day", "n"], env=env)
     rows = pa.table({"day": pa.array([dt.date(2026, 1, 31)] * 2), "n": pa.array([1, 2], pa.int64()), "v": ["x", "y"]})
@@ -221,7 +221,7 @@ def test_keys_may_be_of_any_type_that_has_a_text() -> None:
     assert [tuple(row.values()) for row in found] == [("day:2026-01-31,n:1", "x"), ("day:2026-01-31,n:2", "z")]
 
 
-def test_dates_far_out_are_kept_though_python_has_none_of_them() -> None:
+def test_dates_beyond_the_range_of_python_are_kept() -> None:
     table = make()
     far = pa.array([4_000_000, -1_000_000], pa.int32()).cast(pa.date32())
     late = pa.array([400_000_000_000_000_000, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))

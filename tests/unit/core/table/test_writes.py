@@ -1,4 +1,4 @@
-"""What each verb of the public face does to files and commits; what it does to rows is the model's matter."""
+"""Effects of each write method on files and commits; property tests check the effects on rows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.tables import SCHEMA, Shape, batch, check_storage, data_rows,
 
 
 def written(outcome: Committed | NothingToDo) -> CommitMetadata:
-    """The metadata of a write that committed."""
+    """Return the metadata of a committed write."""
     assert isinstance(outcome, Committed), outcome
     return outcome.metadata
 
 
 def counts(outcome: Committed | NothingToDo) -> list[tuple[int, int, int]]:
-    """Inserts, updates and deletes per file."""
+    """Return inserts, updates and deletes per file."""
     return [(s.num_inserts, s.num_updates, s.num_deletes) for s in written(outcome).stats]
 
 
@@ -36,7 +36,7 @@ def counts(outcome: Committed | NothingToDo) -> list[tuple[int, int, int]]:
         ("insert_overwrite_table", Action.REPLACECOMMIT, "INSERT_OVERWRITE_TABLE"),
     ],
 )
-def test_each_verb_commits_under_its_own_name(verb: str, action: Action, operation: str) -> None:
+def test_write_method_commits_its_operation_and_action(verb: str, action: Action, operation: str) -> None:
     table = make_table()
     outcome = getattr(table, verb)(batch([row("k1"), row("k2", p="b")]), commit_metadata={"run": "7"})
     assert (outcome.instant.action, outcome.metadata.operation) == (action, operation)
@@ -46,7 +46,7 @@ def test_each_verb_commits_under_its_own_name(verb: str, action: Action, operati
     check_storage(table)
 
 
-def test_updates_deletes_and_inserts_of_one_upsert_are_told_apart() -> None:
+def test_upsert_counts_updates_deletes_and_inserts_separately() -> None:
     table = make_table(Shape(rows_per_file=10))
     table.upsert(batch(row(f"k{n}") for n in range(4)))
     rows = [row("k0", ts=2), row("k1", ts=0), row("k2", ts=2, _hoodie_is_deleted=True), row("k9")]
@@ -55,7 +55,7 @@ def test_updates_deletes_and_inserts_of_one_upsert_are_told_apart() -> None:
     assert [r["id"] for r in data_rows(table, ["id"])] == ["k0", "k1", "k3", "k9"]
 
 
-def test_a_delete_that_is_older_than_its_row_loses_by_event_time() -> None:
+def test_delete_older_than_its_row_has_no_effect_by_event_time() -> None:
     for merge, left in (("event", 1), ("commit", 0)):
         table = make_table(Shape(merge=merge))
         table.upsert(batch([row("k1", ts=5)]))
@@ -63,7 +63,7 @@ def test_a_delete_that_is_older_than_its_row_loses_by_event_time() -> None:
         assert table.scan().count() == left
 
 
-def test_deleting_by_key_always_wins() -> None:
+def test_delete_by_key_ignores_ordering() -> None:
     table = make_table()
     table.upsert(batch([row("k1", ts=5), row("k1", p="b"), row("k2")]))
     assert counts(table.delete(batch([row("k1", p="b")]).select(["id", "p"]))) == [(0, 0, 1)]
@@ -75,7 +75,7 @@ def test_deleting_by_key_always_wins() -> None:
 
 
 @pytest.mark.parametrize("verb", ["upsert", "insert", "bulk_insert", "insert_overwrite"])
-def test_no_rows_make_no_commit(verb: str) -> None:
+def test_write_of_no_rows_makes_no_commit(verb: str) -> None:
     table = make_table()
     table.upsert(batch([row("k1")]))
     outcome = getattr(table, verb)(batch([]))
@@ -84,7 +84,7 @@ def test_no_rows_make_no_commit(verb: str) -> None:
     check_storage(table)
 
 
-def test_overwriting_a_table_with_no_rows_empties_it() -> None:
+def test_insert_overwrite_table_with_no_rows_empties_the_table() -> None:
     for index in ("SIMPLE", "BUCKET"):
         table = make_table(Shape(index=index))
         table.upsert(batch([row("k1"), row("k2", p="b")]))
@@ -95,7 +95,7 @@ def test_overwriting_a_table_with_no_rows_empties_it() -> None:
         check_storage(table)
 
 
-def test_overwriting_replaces_the_partitions_of_its_rows_alone() -> None:
+def test_insert_overwrite_replaces_only_partitions_of_its_rows() -> None:
     table = make_table()
     table.upsert(batch([row("k1"), row("k2", p="b"), row("k3", p="c")]))
     outcome = table.insert_overwrite(batch([row("k4", p="b"), row("k5", p="d")]))
@@ -108,7 +108,7 @@ def test_overwriting_replaces_the_partitions_of_its_rows_alone() -> None:
     ]
 
 
-def test_deleted_partitions_come_back_with_new_rows_only() -> None:
+def test_deleted_partition_contains_only_rows_inserted_later() -> None:
     table = make_table()
     table.upsert(batch([row("k1"), row("k2", p="b")]))
     outcome = table.delete_partitions(["/a/"])
@@ -119,7 +119,7 @@ def test_deleted_partitions_come_back_with_new_rows_only() -> None:
     check_storage(table)
 
 
-def test_inserts_fill_small_files_before_they_open_new_ones() -> None:
+def test_inserts_fill_small_files_before_new_files() -> None:
     table = make_table(Shape(rows_per_file=4))
     first = {stat.file_id for stat in written(table.insert(batch(row(f"k{n:02d}") for n in range(6)))).stats}
     for number in range(3):
@@ -129,7 +129,7 @@ def test_inserts_fill_small_files_before_they_open_new_ones() -> None:
     check_storage(table)
 
 
-def test_small_files_are_left_alone_where_the_limit_is_off() -> None:
+def test_small_files_are_not_filled_if_the_limit_is_zero() -> None:
     table = make_table(Shape(fills_small_files=False))
     for number in range(3):
         (stat,) = written(table.insert(batch([row(f"k{number}")]))).stats
@@ -137,7 +137,7 @@ def test_small_files_are_left_alone_where_the_limit_is_off() -> None:
     assert len({stat.file_id for _, metadata in table.commits() for stat in metadata.stats}) == 3
 
 
-def test_a_commit_leaves_one_new_small_file_per_partition_at_most() -> None:
+def test_commit_writes_at_most_one_small_file_per_partition() -> None:
     table = make_table(Shape(rows_per_file=5))
     metadata = written(table.upsert(batch(row(f"k{n:03d}", p="ab"[n % 2]) for n in range(34))))
     for partition in "ab":
@@ -146,7 +146,7 @@ def test_a_commit_leaves_one_new_small_file_per_partition_at_most() -> None:
     check_storage(table)
 
 
-def test_a_bulk_insert_rolls_over_at_the_maximum_size_and_keeps_every_row() -> None:
+def test_bulk_insert_starts_a_new_file_at_the_maximum_size() -> None:
     table = make_table(Shape(budget=40_000, options={"hoodie.parquet.max.file.size": "20000"}))
     rows = [row(f"k{n:05d}", p="ab"[n % 2], v=f"text {n * 7919 % 10007}" * 3) for n in range(6_000)]
     reader = pa.RecordBatchReader.from_batches(SCHEMA, batch(rows).to_batches(max_chunksize=500))
@@ -159,13 +159,13 @@ def test_a_bulk_insert_rolls_over_at_the_maximum_size_and_keeps_every_row() -> N
     check_storage(table)
 
 
-def test_a_table_takes_its_schema_from_the_first_batch() -> None:
+def test_first_batch_declares_the_schema() -> None:
     table = make_table(schema=None)
     table.upsert(batch([row("k1")]))
     assert table.schema.equals(SCHEMA)
 
 
-def test_columns_may_come_in_any_order_and_meta_columns_are_ignored() -> None:
+def test_batch_columns_have_any_order_and_meta_columns_are_ignored() -> None:
     table = make_table()
     table.upsert(batch([row("k1", v="x")]))
     back = table.scan().to_arrow()
@@ -174,7 +174,7 @@ def test_columns_may_come_in_any_order_and_meta_columns_are_ignored() -> None:
     assert table.schema.names == SCHEMA.names
 
 
-def test_a_frame_may_be_a_table_a_batch_or_a_reader() -> None:
+def test_frame_may_be_a_table_a_batch_or_a_reader() -> None:
     table = make_table()
     rows = [batch([row(f"k{n}")]) for n in range(3)]
     frames: list[Any] = [rows[0], rows[1].to_batches()[0], rows[2].to_reader()]
@@ -183,7 +183,7 @@ def test_a_frame_may_be_a_table_a_batch_or_a_reader() -> None:
     assert [r["id"] for r in data_rows(table, ["id"])] == ["k0", "k1", "k2"]
 
 
-def test_options_of_a_call_hold_for_the_call_alone() -> None:
+def test_options_of_a_call_apply_to_that_call_only() -> None:
     table = make_table(Shape(fills_small_files=True))
     table.insert(batch([row("k1")]))
     (apart,) = written(table.insert(batch([row("k2")]), options={"hoodie.parquet.small.file.limit": "0"})).stats
@@ -191,7 +191,7 @@ def test_options_of_a_call_hold_for_the_call_alone() -> None:
     assert (apart.prev_commit is None, filled.prev_commit is None) == (True, False)
 
 
-def test_combining_inserts_is_an_option() -> None:
+def test_inserts_are_combined_by_option() -> None:
     rows = batch([row("k1", ts=1), row("k1", ts=2), row("k2")])
     for verb, index in itertools.product(("insert", "bulk_insert", "insert_overwrite"), ("SIMPLE", "BUCKET")):
         plain, combining = make_table(Shape(index=index)), make_table(Shape(index=index, combines_inserts=True))
@@ -201,7 +201,7 @@ def test_combining_inserts_is_an_option() -> None:
         assert [r["ts"] for r in data_rows(combining, ["id", "ts"])] == [2, 1], (verb, index)
 
 
-def test_a_new_key_is_kept_though_another_key_of_the_batch_is_stored_twice() -> None:
+def test_new_key_is_inserted_if_another_key_of_the_batch_is_stored_twice() -> None:
     table = make_table(Shape(fills_small_files=False))
     table.insert(batch([row("k1", v="one")]))
     table.insert(batch([row("k1", v="two")]))
@@ -209,7 +209,7 @@ def test_a_new_key_is_kept_though_another_key_of_the_batch_is_stored_twice() -> 
     assert [(r["id"], r["v"]) for r in data_rows(table, ["id", "v"])] == [("k1", "both"), ("k1", "both"), ("new", None)]
 
 
-def test_a_global_index_moves_a_row_or_updates_it_where_it_is() -> None:
+def test_global_index_moves_a_row_or_updates_it_in_place() -> None:
     for moves, path in ((True, "b"), (False, "a")):
         table = make_table(Shape(index="GLOBAL_SIMPLE", moves=moves))
         table.upsert(batch([row("k1"), row("k2")]))
@@ -220,7 +220,7 @@ def test_a_global_index_moves_a_row_or_updates_it_where_it_is() -> None:
         check_storage(table)
 
 
-def test_the_stored_form_of_single_field_complex_keys_is_followed() -> None:
+def test_stored_form_of_single_field_complex_keys_is_kept() -> None:
     # Releases of Hudi differ: version 9 stores `id:k1`, version 8 mostly `k1`.
     for version, key in ((9, "id:k1"), (8, "k1")):
         table = make_table(Shape(keys="complex_single", version=version))
@@ -229,7 +229,7 @@ def test_the_stored_form_of_single_field_complex_keys_is_followed() -> None:
         assert table.scan(["_hoodie_record_key"]).to_arrow().to_pylist() == [{"_hoodie_record_key": key}]
 
 
-def test_a_table_is_written_by_several_handles_in_turn() -> None:
+def test_several_table_objects_write_in_turn() -> None:
     env = make_env()
     first = make_table(env=env)
     second = Table.open(env.storage.root, env=env)
