@@ -98,7 +98,7 @@ def _sorted(
 
 
 def _placer(context: ClusteringContext, slices: list[FileSlice]) -> Callable[[pa.Table], pa.Array] | None:
-    """Return a function that computes the positions of rows on the curve; None without curve or with one column."""
+    """Return a function that computes the positions of rows on the curve; None if the rows need no curve."""
     names, curve = context.layout.columns, _CURVES.get(context.layout.curve)
     if curve is None or len(names) == 1:
         return None

@@ -104,7 +104,7 @@ def _merge(
         gone = np.zeros(stored.num_rows, bool)
         fresh: list[pa.Table] = []
         for position, kind, incoming in window.upto(stop):
-            replaced, dropped, rows = _meet(context, stored, position - start, kind, incoming)
+            replaced, dropped, rows = _merge_matches(context, stored, position - start, kind, incoming)
             gone[(position - start)[replaced | dropped]] = True
             fresh.append(rows)
             writer.events.add(incoming)
@@ -117,7 +117,7 @@ def _merge(
     return updates, deletes
 
 
-def _meet(
+def _merge_matches(
     context: WriteContext, stored: pa.Table, position: np.ndarray, kind: np.ndarray, incoming: pa.Table
 ) -> tuple[np.ndarray, np.ndarray, pa.Table]:
     """Return masks of the matches that replace and that remove their stored row, and the replacing rows in order."""

@@ -206,8 +206,8 @@ def refuse_moves(context: WriteContext, rows: int) -> None:
         raise UnsupportedError(
             f"{context.storage.root}: {rows} stored rows would move to another partition, and this write merges "
             "values of the stored row into the new one, which is not supported across partitions. Set "
-            "hoodie.simple.index.update.partition.path=false to update rows where they are, or bring whole rows to a "
-            "table without merger and partial updates."
+            "hoodie.simple.index.update.partition.path=false to update rows where they are, or write complete rows to "
+            "a table without merger and partial updates."
         )
 
 

@@ -59,12 +59,12 @@ def append_group(context: WriteContext, read: SliceContext, attempt: Attempt, ta
     try:
         for rows, moved in _incoming(context, task):
             writer.add(rows, moved)
-        return _over(task.file_slice, writer.finish())
+        return _with_base_slice(task.file_slice, writer.finish())
     finally:
         writer.discard()
 
 
-def _over(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteStat]:
+def _with_base_slice(file_slice: FileSlice | None, stats: list[WriteStat]) -> list[WriteStat]:
     """Return write statistics with the slice that the logs extend. Hudi finds the rows before a change by it."""
     if file_slice is None:
         return stats

@@ -102,8 +102,9 @@ class PartialRows:
 def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> PartialRows | None:
     """Return how to divide the rows of a task; None if they go to the log as they are.
 
-    Rows that provide all columns do. So do rows of non-blocking writers: a completed row would overwrite columns that
-    another writer has changed in the meantime. Readers of Hudi read such a row correctly after compaction.
+    Rows that provide all columns need no completion. Rows of non-blocking writers are not completed either, because a
+    completed row would overwrite columns that another writer changed in the meantime. Readers of Hudi return the
+    correct values of such a row after compaction.
     """
     if not context.keeps or context.reads_no_rows:
         return None

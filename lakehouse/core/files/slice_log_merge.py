@@ -133,7 +133,7 @@ class LogMerge:
 
 
 def _stored_bytes(context: SliceContext, logs: Sequence[LogFile]) -> int:
-    """Return the size of log files. Plans name files without sizes; of those the storage is asked."""
+    """Return the total size of log files. The size of a file that a plan names without size is read from storage."""
     total = 0
     for log in logs:
         if log.size_bytes:

@@ -177,7 +177,7 @@ class _BaseCheck:
             yield self._finding("bucket.rows", f"{self._elsewhere} rows belong to other buckets")
         for name, count in self._foreign.items():
             if count:
-                yield self._finding("file.meta_columns", f"{count} rows have a {name} that is not the file's")
+                yield self._finding("file.meta_columns", f"{count} rows have a {name} other than that of the file")
         for name, count in self._outside.items():
             if count:
                 yield self._finding("file.column_ranges", f"{count} values of {name!r} are outside of its range")

@@ -39,7 +39,7 @@ def load_merger(name: str) -> Merger:
 
 
 def merge_records(older: pa.Table, newer: pa.Table, rule: MergeRule, sets: ColumnSets) -> pa.Table:
-    """Return the entries that the merger of `rule` returns for aligned entries, all of them records, in their schema.
+    """Merge aligned entries, all of them records, with the merger of `rule`; return entries in the same schema.
 
     Columns that a newer partial row does not provide are filled from the older row first.
 
