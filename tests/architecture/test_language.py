@@ -41,9 +41,7 @@ OPTION_VALUES = re.compile(r"\bgive_way\b")
 PENDING: tuple[str, ...] = (
     "lakehouse/cli",
     "lakehouse/core/format",
-    "lakehouse/core/operations/create",
     "lakehouse/core/operations/services",
-    "lakehouse/core/operations/undo",
     "lakehouse/core/planning",
     "lakehouse/core/table",
     "lakehouse/model",

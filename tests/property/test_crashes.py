@@ -158,7 +158,7 @@ def test_a_commit_of_unknown_fate_deletes_nothing_and_is_settled_by_the_timeline
     assert unanswered.deleted == []
     if not lands:
         # It may land yet, so while the writer lives and its lease lasts, nobody may roll it back.
-        with pytest.raises(RetryableError, match="its writer is alive"):
+        with pytest.raises(RetryableError, match=r"the write \d+ is active"):
             open_as(storage, SURVIVOR).upsert(batch(RECOVERY))
     rows = VERBS["upsert"].after(BASE) if lands else BASE
     recover(storage, rows)

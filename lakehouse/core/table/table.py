@@ -46,7 +46,7 @@ from lakehouse.core.operations.read.queries import (
     Version,
 )
 from lakehouse.core.operations.undo.restore import Restored, restore
-from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_dead_writes, rollback
+from lakehouse.core.operations.undo.rollback import FailedWrites, roll_back_expired_writes, rollback
 from lakehouse.core.operations.undo.savepoint import create_savepoint, delete_savepoint
 from lakehouse.core.operations.validate.validate import validate
 from lakehouse.core.operations.write.request import WriteRequest
@@ -421,7 +421,7 @@ class Table:
 
     def rollback_failed(self, *, dry_run: bool = False) -> FailedWrites:
         """Roll back the failed writes, whose heartbeats expired; active writes are not changed."""
-        return roll_back_dead_writes(self.refresh(), self._policies.transaction, dry_run=dry_run)
+        return roll_back_expired_writes(self.refresh(), self._policies.transaction, dry_run=dry_run)
 
     def savepoint(
         self, instant: str | None = None, *, user: str = "", comment: str = "", dry_run: bool = False

@@ -1,7 +1,7 @@
-"""Creating a table, and changing its properties (TL-2).
+"""Create a table, and change its properties (TL-2).
 
-hoodie.properties is made by create-if-absent, so a table exists whole or not at all; Hudi's copy of its rule of buckets
-follows.
+hoodie.properties is created by create-if-absent, so a table either exists or does not. The bucket rule file for Hudi is
+written afterwards.
 """
 
 from __future__ import annotations
@@ -22,58 +22,58 @@ _BACKUP = f"{PROPERTIES}.backup"
 
 
 def create_table(env: Env, properties: Mapping[str, str], *, exist_ok: bool = False) -> TableConfig:
-    """Create the table that `properties` describe and return its config.
+    """Create a table with these properties and return its config.
 
-    Raises UserError if a table is there already (unless `exist_ok`), the place holds other files, or it lies inside
-    another table or around one.
+    Raises UserError if the table exists (unless `exist_ok`), the location contains other files, or it is inside another
+    table or contains one.
     """
     version = properties.get("hoodie.table.version", "")
     if version not in map(str, WRITABLE_VERSIONS):
-        raise UserError(f"hoodie.write.table.version={version}: tables of version {WRITABLE_VERSIONS} can be made")
+        raise UserError(f"hoodie.write.table.version={version}: tables of version {WRITABLE_VERSIONS} can be created")
     files, directories = env.storage.list_dir("")
     if HOODIE not in directories and (files or any(not name.startswith((".", "_")) for name in directories)):
         raise UserError(
-            f"{env.storage.root} is not empty and not a Hudi table; choose an empty place", location=env.storage.root
+            f"{env.storage.root} is not empty and not a Hudi table; choose an empty location", location=env.storage.root
         )
     if HOODIE not in directories:
         refuse_nested(env.storage, directories)
     data = render_properties(properties, comments=("Properties of a lakehouse table",))
-    made = env.storage.create(PROPERTIES, data)
-    if not made and not exist_ok:
-        raise UserError(f"{env.storage.root} is a table already; open it, or drop it first", location=env.storage.root)
+    is_created = env.storage.create(PROPERTIES, data)
+    if not is_created and not exist_ok:
+        raise UserError(f"{env.storage.root} is already a table; open it, or drop it first", location=env.storage.root)
     config = load_config(env.storage)
-    # Second, so that it is always that of the properties; who dies in between is finished by the next write.
+    # Written second, so that it always agrees with the properties. After a crash in between, the next write writes it.
     store_bucket_rules(env.storage, config.raw)
     return config
 
 
 def refuse_nested(storage: Storage, directories: Iterable[str] = ()) -> None:
-    """Raise UserError if a store lies in the folder of a table, or some of its directories are tables."""
+    """Raise UserError if the location is inside another table, or one of its directories is a table."""
     other = table_above(storage)
     if other is not None:
         raise UserError(
-            f"{storage.root} lies inside the table {other}, whose services would take its files for their own; choose "
-            "a place beside that table",
+            f"{storage.root} is inside the table {other}, whose services would treat its files as their own; choose "
+            "a location beside that table",
             location=storage.root,
             table=other,
         )
     other = table_below(storage, directories)
     if other is not None:
         raise UserError(
-            f"{storage.root} holds the table {other}, whose files services of a table here would take for their own; "
-            "choose an empty place",
+            f"{storage.root} contains the table {other}, whose files services of a table here would treat as their "
+            "own; choose an empty location",
             location=storage.root,
             table=other,
         )
 
 
 def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
-    """Set (or with None remove) properties by Hudi's protocol: backup, main, backup gone (TL-2.2)."""
+    """Set properties, or remove those with value None, in the order of Hudi: backup, main, delete backup (TL-2.2)."""
     storage = env.storage
     try:
         old = storage.get(PROPERTIES)
     except NotFoundError:
-        # An update died between the two files: the backup is the truth.
+        # An update crashed between the two files: the backup is valid.
         old = storage.get(_BACKUP)
         storage.put(PROPERTIES, old)
     values = parse_properties(old)
@@ -88,7 +88,7 @@ def update_properties(env: Env, changes: Mapping[str, str | None]) -> None:
 
 
 def drop_metadata_table(env: Env) -> None:
-    """Do what Hudi does with hoodie.metadata.enable=false: readers list files again, then the metadata table goes.
+    """Drop the metadata table as Hudi does with hoodie.metadata.enable=false: first the properties, then the files.
 
     A table that declares a metadata table must never be committed to without it (TL-9.8).
     """

@@ -1,4 +1,4 @@
-"""From what an engineer declares of a table to the properties that Hudi stores (TL-2, DATA-2)."""
+"""Convert the declaration of a table to the properties that Hudi stores (TL-2, DATA-2)."""
 
 from __future__ import annotations
 
@@ -31,35 +31,44 @@ _HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
 _URL_ENCODE = "hoodie.datasource.write.partitionpath.urlencode"
 _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _HUDIS_RECORD_KEY = "hoodie.datasource.write.recordkey.field"
-#: Options of writes that a table keeps, because they must not change afterwards.
+#: Write options that the table stores, because they must not change later.
 STORED_OPTIONS = (
     INDEX_TYPE,
     NUM_BUCKETS,
     HASH_FIELD,
     KEY_ENCODING,
 )
-#: Options of writes that a table keeps so that all writers heed them; a caller may set others.
+#: Write options that the table stores as defaults for all writers; a caller may override them.
 _SHARED_OPTIONS = (DELETE_RETENTION,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDeclaration:
-    """A table to be made. `partition_by` holds column names, or `column:SIMPLE` / `column:TIMESTAMP`.
+    """The declaration of a new table; a single text is accepted instead of a list of columns.
 
-    A text stands for a list of one. The record key is unique in each partition, as in Hudi; in the whole table only
-    with a global index (`hoodie.index.type=GLOBAL_SIMPLE`), which looks keys up in all partitions.
+    The attributes about merging (DATA-5.1 to DATA-5.3) cannot be changed after the table is created.
 
-    How versions of a record meet (DATA-5.1 to DATA-5.3), all of it settled for the table's life:
-    `ordering`: the columns that say which version is the later one, compared as a tuple.
-    `merge_mode`: EVENT_TIME_ORDERING (the greater ordering value wins; the default with `ordering`),
-    COMMIT_TIME_ORDERING (the later commit wins; the default without), CUSTOM (a `merger` decides; its default).
-    `merger`: `package.module:function`, see rows.merger; importable here and wherever tasks run.
-    `partial_update`: IGNORE_DEFAULTS (nulls keep the value of the other version) or FILL_UNAVAILABLE (texts and bytes
-    that read `unavailable_value` do; Debezium's marker unless it is given).
-    `delete_field`, `delete_marker`: rows whose column reads the marker are deletes.
-
-    `schema` is Avro JSON of the data columns, or None to take it from the first batch. `options` are `hoodie.*` keys,
-    of the table and of its writes. `cdc` is what change logs hold (a CdcMode), None for a table without.
+    Attributes:
+        name: The name of the table.
+        record_key: The columns of the record key. It is unique in each partition, as in Hudi; with a global index
+            (`hoodie.index.type=GLOBAL_SIMPLE`), which looks up keys in all partitions, it is unique in the table.
+        partition_by: Column names, or `column:SIMPLE` / `column:TIMESTAMP`.
+        ordering: The ordering columns, compared as a tuple; the version with the greater value is newer.
+        schema: Avro JSON of the data columns; None takes the schema of the first batch.
+        key_generator: The key generator; None infers it from the columns.
+        timestamp: The formats of TIMESTAMP partition columns.
+        merge_mode: EVENT_TIME_ORDERING (the greater ordering value wins; the default with `ordering`),
+            COMMIT_TIME_ORDERING (the later commit wins; the default without), or CUSTOM (`merger` decides; the default
+            with `merger`).
+        merger: `package.module:function`, see `rows.custom_merger`; it must be importable in all tasks.
+        partial_update: IGNORE_DEFAULTS (a null keeps the value of the other version) or FILL_UNAVAILABLE (a text or
+            bytes equal to `unavailable_value` does).
+        unavailable_value: The value that means "not available"; None means the marker of Debezium.
+        delete_field: A column that marks deletes: rows are deletes if its value is `delete_marker`.
+        delete_marker: The value of `delete_field` in deletes.
+        table_type: COPY_ON_WRITE or MERGE_ON_READ.
+        cdc: The contents of change logs (a CdcMode); None for a table without change logs.
+        options: `hoodie.*` options of the table and of its writes.
     """
 
     name: str
@@ -85,7 +94,7 @@ class TableDeclaration:
 
     @property
     def ordering_columns(self) -> tuple[str, ...]:
-        """The ordering columns, however they were given."""
+        """The ordering columns as a tuple."""
         return text_list(self.ordering, "ordering")
 
     @property
@@ -96,19 +105,19 @@ class TableDeclaration:
         return tuple(dict.fromkeys((*self.record_key, *partitions, *self.ordering_columns, *deletes)))
 
     def call_options(self) -> dict[str, str]:
-        """Return the options that are of writes, not of the table."""
+        """Return the options of writes, without those of the table."""
         return {key: value for key, value in self.options.items() if key not in CREATE_OPTIONS}
 
 
 def _column_names(texts: Sequence[str], argument: str) -> tuple[str, ...]:
-    """Return the columns of an argument, which may also stand in one text: "id, day", as a spec and Hudi have them.
+    """Return the columns of an argument; one text may contain several, as in "id, day".
 
-    Raises UserError for a column that is named twice, or not at all.
+    Raises UserError for an empty name and for a column that is named twice.
     """
     names = tuple(name.strip() for text in texts for name in text.split(","))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UserError(f"{argument}: column {twice!r} stands there twice; name each column once", argument=argument)
+        raise UserError(f"{argument}: column {twice!r} is named twice; name each column once", argument=argument)
     if "" in names:
         raise UserError(
             f"{argument}={','.join(texts)!r} has a column without a name; remove the comma", argument=argument
@@ -117,9 +126,9 @@ def _column_names(texts: Sequence[str], argument: str) -> tuple[str, ...]:
 
 
 def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
-    """Return hoodie.properties of the declared table.
+    """Return the content of hoodie.properties for the declared table.
 
-    Raises UserError naming what is missing, misspelt or does not fit together.
+    Raises UserError for missing, unknown or contradictory values; the message names them.
     """
     if not declaration.name:
         raise UserError("a table needs a name")
@@ -129,7 +138,7 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
     version = declaration.options.get(_VERSION, "9")
     if version not in map(str, WRITABLE_VERSIONS):
         known = " and ".join(map(str, WRITABLE_VERSIONS))
-        raise UserError(f"{_VERSION}={version}: versions {known} are written")
+        raise UserError(f"{_VERSION}={version}: versions {known} can be written")
     if declaration.table_type not in TABLE_TYPES:
         raise UserError(
             f"table type {declaration.table_type!r} is unknown.{nearest(declaration.table_type, TABLE_TYPES)}"
@@ -146,16 +155,16 @@ def declared_properties(declaration: TableDeclaration) -> dict[str, str]:
 
 
 def declared_rule(declaration: TableDeclaration) -> MergeRule:
-    """Return how versions of a record meet in the declared table.
+    """Return the merge rule of the declared table.
 
-    Raises UserError for what does not fit together, and for a merger that cannot be loaded.
+    Raises UserError for contradictory values, and for a merger that cannot be loaded.
     """
     ordering, merger = declaration.ordering_columns, declaration.merger
     default = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
     mode = (declaration.merge_mode or (MergeMode.CUSTOM if merger else default)).upper()
     partial = (declaration.partial_update or PartialMode.NONE).upper()
     if len(set(ordering)) < len(ordering):
-        raise UserError(f"ordering columns {', '.join(ordering)}: one of them stands there twice")
+        raise UserError(f"ordering columns {', '.join(ordering)}: one of them is named twice")
     if mode not in MergeMode.__members__:
         raise UserError(f"merge mode {mode!r} is unknown.{nearest(mode, MergeMode)}")
     if mode == MergeMode.EVENT_TIME_ORDERING and not ordering:
@@ -171,7 +180,7 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
     if declaration.unavailable_value is not None and partial != PartialMode.FILL_UNAVAILABLE:
         raise UserError(f"unavailable value {declaration.unavailable_value!r} needs partial update FILL_UNAVAILABLE")
     if bool(declaration.delete_field) != bool(declaration.delete_marker):
-        raise UserError("delete_field and delete_marker belong together: the column, and what it reads in a delete")
+        raise UserError("delete_field and delete_marker belong together: a column, and its value in deletes")
     if merger:
         load_merger(merger)
     return MergeRule(
@@ -186,9 +195,9 @@ def declared_rule(declaration: TableDeclaration) -> MergeRule:
 
 
 def require_merger(config: TableConfig) -> None:
-    """Raise UserError if the table is merged by a function that is allowed and cannot be loaded here.
+    """Raise UserError if the table's merger is allowed and cannot be loaded here.
 
-    One that is not allowed is not loaded: the table is described and listed without it, and refused where rows merge.
+    A merger that is not allowed is not loaded: the table can be described, and operations that merge rows are refused.
     """
     rule = config.merge_rule
     if rule.merger and rule.merger_allowed:
@@ -196,7 +205,7 @@ def require_merger(config: TableConfig) -> None:
 
 
 def require_ordered(rule: MergeRule, where: str) -> None:
-    """Raise UserError if deletes of a table that is merged by `rule` have no order to be remembered by."""
+    """Raise UserError if a table with this merge rule cannot keep tombstones, because versions have no order."""
     if not rule.compared:
         raise UserError(
             f"{where}: {DELETE_RETENTION} compares ordering values of deletes and rows, and this table orders versions "
@@ -204,11 +213,11 @@ def require_ordered(rule: MergeRule, where: str) -> None:
             option=DELETE_RETENTION,
         )
     if rule.by_parts:
-        raise UnsupportedError(f"{where}: {DELETE_RETENTION} does not order by parts of {rule.ordering[0]!r}")
+        raise UnsupportedError(f"{where}: {DELETE_RETENTION} cannot order by parts of {rule.ordering[0]!r}")
 
 
 def stored_options(config: TableConfig) -> dict[str, str]:
-    """Return the options of writes that the table itself stores."""
+    """Return the write options that the table stores."""
     stored = {key: config.raw[key] for key in (*STORED_OPTIONS, *_SHARED_OPTIONS) if key in config.raw}
     return {**stored, EXPRESSIONS: config.raw[MADE_WITH]} if MADE_WITH in config.raw else stored
 
@@ -218,7 +227,7 @@ def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
     if stored_index_type(stored).hashes_keys and stored.get(KEY_ENCODING, "").lower() == KeyEncoding.ESCAPED:
         raise UserError(
             f"{KEY_ENCODING}={stored[KEY_ENCODING]} and {INDEX_TYPE}=BUCKET contradict: engines that prune by bucket "
-            "hash the values as they are, not escaped, and would miss rows; choose another index, or the encoding "
+            "hash the values without escaping, and would miss rows; choose another index, or the encoding "
             f"{KeyEncoding.CHECKED}",
             option=KEY_ENCODING,
         )
@@ -226,13 +235,13 @@ def _index_properties(declaration: TableDeclaration) -> dict[str, str]:
         _check_rules(declaration)
         stored[MADE_WITH] = declaration.options[EXPRESSIONS]
     if stored_index_type(stored).hashes_keys:
-        # With this index Hudi asks its options for the record key; where it runs a service, they are these properties.
+        # With this index, Hudi reads the record key from its options; in services these are the table properties.
         return {_HUDIS_RECORD_KEY: ",".join(declaration.record_key), **stored}
     return stored
 
 
 def _check_rules(declaration: TableDeclaration) -> None:
-    """Raise UserError for rules of buckets in a table whose partitions cannot have any."""
+    """Raise UserError for bucket rules of a table without bucket index or partitions."""
     options, rule = declaration.options, f"{EXPRESSIONS}={declaration.options[EXPRESSIONS]!r}"
     if not stored_index_type(options).hashes_keys or not options.get(NUM_BUCKETS, "").strip("0 "):
         raise UserError(f"{rule} needs {INDEX_TYPE}=BUCKET, and {NUM_BUCKETS} for all other partitions")
@@ -241,7 +250,7 @@ def _check_rules(declaration: TableDeclaration) -> None:
 
 
 def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:
-    """Return the property of remembered deletes, if the declaration asks for them."""
+    """Return the property for the retention of tombstones, if it is declared."""
     retention = declaration.options.get(DELETE_RETENTION, "").strip()
     if not retention:
         return {}
@@ -250,7 +259,7 @@ def _delete_properties(declaration: TableDeclaration) -> dict[str, str]:
 
 
 def _cdc_properties(declaration: TableDeclaration) -> dict[str, str]:
-    """Return the properties of change data, declared by `cdc` or by their keys; none for a table without."""
+    """Return the properties of change logs, declared by `cdc` or by options; empty for a table without."""
     enabled = _flag(declaration, CDC_ENABLED)
     if declaration.cdc is None and not enabled:
         return {}

@@ -44,7 +44,7 @@ from lakehouse.core.operations.services.plan_executor import (
     still_pending,
 )
 from lakehouse.core.operations.services.service import DEFAULT_REQUEST, ServiceCost, ServiceRequest
-from lakehouse.core.operations.undo.rollback import roll_back_dead_writes
+from lakehouse.core.operations.undo.rollback import roll_back_expired_writes
 from lakehouse.core.operations.write.tombstones import delete_expired_tombstones
 from lakehouse.core.planning.clean import (
     PINS_KEY,
@@ -200,7 +200,7 @@ def _run(table: LoadedTable, engine: Engine, policies: Policies, request: Servic
     if request.instant is not None:
         return _execute(table, engine, policies, pending_plan(table, Action.CLEAN, request.instant), pins)
     if not policies.transaction.eager:
-        roll_back_dead_writes(table, policies.transaction)
+        roll_back_expired_writes(table, policies.transaction)
         table = table.reload()
     outcome: Cleaned | NothingToDo | None = None
     for pending in plans_without_executor(table, policies.transaction, Action.CLEAN):

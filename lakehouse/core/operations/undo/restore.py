@@ -1,12 +1,13 @@
-"""Restore: the table goes back to a savepoint or a completed write, and what came after is gone (TL-7.5).
+"""Restore a table to a savepoint or a completed write; all later writes are rolled back (TL-7.5).
 
-    R.restore.requested  under the lock: what is undone, newest first; from here on writers are refused
+    R.restore.requested  under the lock: the instants to roll back, newest first; from here on writers are refused
     R.restore.inflight   for each of them, one after the other:
-        r.rollback.requested (files)   X_c.commit deleted, so nobody reads it   r.rollback.inflight
+        r.rollback.requested (files)   delete X_c.commit, so readers ignore X   r.rollback.inflight
         delete files   delete X's pending files, markers, staged rows, heartbeat
-    R_c.restore          what was deleted; then all rollbacks since the target are deleted, as Hudi does
-Readers see at any moment the table as it was after some write. A crash anywhere leaves R pending, and the next restore
-to the same instant goes on with it; two that do so at once disturb each other no more than one that repeats itself.
+    R_c.restore          what was deleted; then delete all rollbacks since the target, as Hudi does
+
+At each moment readers see the table as it was after some write. A crash leaves R pending, and the next restore to the
+same instant continues it. Two restores to the same instant at a time are safe, because each step can be repeated.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ from lakehouse.model.restore import RestoreMetadata, RestorePlan
 from lakehouse.spec.options.transaction import TransactionPolicy
 
 logger = logging.getLogger(__name__)
-#: Instant -> the files that bear it.
+#: Requested time -> paths of the files with this time in their names.
 Written = Mapping[str, list[str]]
-#: The instant of a rollback, and its plan.
+#: The instant of a rollback and its plan.
 Rollback = tuple[Instant, RollbackPlan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What a restore to `target` undid, or with a dry run would undo, first to last; `instant` is its own."""
+    """The rollbacks of a restore to `target`, in order; `instant` is the completed restore, None for a dry run."""
 
     target: str
     rollbacks: tuple[RollbackPlan, ...]
@@ -68,10 +69,19 @@ class Restored:
 def restore(
     table: LoadedTable, policy: TransactionPolicy, to: str, *, dry_run: bool = False, force: bool = False
 ) -> Restored | NothingToDo:
-    """Go back to the completed write `to`, or finish the restore to it that died.
+    """Restore the table to the completed write `to`, or continue a pending restore to it.
 
-    Raises UserError naming what is in the way: no such write, another restore that is not finished, a savepoint after
-    it, files that were cleaned; RetryableError if a writer is alive, unless `force`.
+    Args:
+        table: The loaded table.
+        policy: The options of locks and heartbeats.
+        to: The requested time of a completed write.
+        dry_run: Return what would be deleted, and write nothing.
+        force: Roll back active writes, too.
+
+    Raises:
+        UserError: There is no such write, another restore is pending, a savepoint keeps a later write, or a clean
+            removed files that the restored table needs.
+        RetryableError: A writer is active.
     """
     require_writable(table.config, table.env.storage.root)
     table = table.reload()
@@ -93,7 +103,7 @@ def restore(
         if now.timeline != table.timeline:
             plan = _plan(now, policy, to, force=force)
         else:
-            # Published since: the state of publications is not on the timeline.
+            # A publication may have been added meanwhile; it does not change the timeline.
             require_unpublished(now, [i for i in now.timeline if (i.requested, str(i.action)) in plan.instants])
         _refuse_during_clean(now, policy, to)
         lock.check()
@@ -104,12 +114,12 @@ def restore(
 def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool) -> RestorePlan:
     target = completed_write(table, to)
     undone = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
-    living = {i.requested for i in undone if not i.is_completed} & active_writes(table.env, policy)
-    if living and not force:
+    active = {i.requested for i in undone if not i.is_completed} & active_writes(table.env, policy)
+    if active and not force:
         raise RetryableError(
-            f"{table.env.storage.root}: {min(living)} is in flight and its writer is alive; stop all writers before a "
-            "restore, or undo them nevertheless with --force",
-            instant=min(living),
+            f"{table.env.storage.root}: the write {min(active)} is active; stop all writers before a restore, or roll "
+            "them back with --force",
+            instant=min(active),
         )
     require_no_savepoint(table, undone)
     require_unpublished(table, undone)
@@ -120,7 +130,7 @@ def _plan(table: LoadedTable, policy: TransactionPolicy, to: str, *, force: bool
 
 
 def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
-    """Raise CorruptTableError before the restore begins if a marker of what it undoes names another's file."""
+    """Raise CorruptTableError if a marker of an instant in the plan names a file of another write."""
     undone = {requested for requested, _ in plan.instants}
     for instant in table.timeline.where(pending=True):
         if instant.requested in undone:
@@ -128,25 +138,25 @@ def _check_markers(table: LoadedTable, plan: RestorePlan) -> None:
 
 
 def _refuse_during_clean(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
-    """Raise RetryableError if somebody is just deleting what nobody needed as long as nobody went back."""
+    """Raise RetryableError if an active clean may be deleting files that the restored table needs."""
     cleans = table.timeline.where(action=Action.CLEAN, pending=True)
-    living = active_writes(table.env, policy) if cleans else frozenset()
+    active = active_writes(table.env, policy) if cleans else frozenset()
     for clean in cleans:
-        if clean.requested > to and clean.requested in living:
+        if clean.requested > to and clean.requested in active:
             raise RetryableError(
-                f"{table.env.storage.root}: the clean {clean.requested} is being run; wait for it, then run again",
+                f"{table.env.storage.root}: the clean {clean.requested} is active; wait for it, then run again",
                 instant=clean.requested,
             )
 
 
 def _require_timeline(table: LoadedTable, target: Instant) -> None:
-    """Raise UserError if writes that would have to be undone are archived, be they on the timeline yet or not."""
+    """Raise UserError if writes that the restore would have to roll back are archived."""
     known = {instant.key for instant in table.timeline}
     later = [i for i in table.store.archived(completed_after=target.completion) if i.key in known]
     later += archived_writes(table, completed_after=target.completion)
     if later:
         raise UserError(
-            f"{table.env.storage.root}: {target.requested} cannot be restored to: {len(later)} writes that completed "
+            f"{table.env.storage.root}: {target.requested} cannot be restored: {len(later)} writes that completed "
             f"after it are archived, such as {later[0].requested}",
             requested=target.requested,
         )
@@ -182,7 +192,7 @@ def _preview(table: LoadedTable, plan: RestorePlan, to: str) -> Restored:
 
 
 def _written(table: LoadedTable, plan: RestorePlan) -> Written:
-    """Return the files of every instant in the plan; one listing of the table, and the markers of those left."""
+    """Return the files of each instant in the plan, from one listing and the markers of pending instants."""
     written: dict[str, list[str]] = {requested: [] for requested, _ in plan.instants}
     for file in list_data_files(table, change_logs=True):
         if file.instant in written:
@@ -198,12 +208,12 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
     if pending.state is State.REQUESTED:
         pending = table.store.start(pending, b"")
     if table.config.metadata_partitions:
-        # It lists the files that are about to go, whoever began this restore.
+        # The metadata table lists the files that will be deleted.
         drop_metadata_table(env)
     _drop_cleans(table, policy, pending, to)
-    written, known = _written(table, plan), _rollbacks(table)
-    _check(table, plan, written, known)
-    undone = {i: done for i, _ in plan.instants if (done := _undo(table, policy, pending, i, written, known))}
+    run = _Run(table=table, policy=policy, pending=pending, written=_written(table, plan), rollbacks=_rollbacks(table))
+    _check(run, plan)
+    undone = {requested: done for requested, _ in plan.instants if (done := _roll_back(run, requested))}
     metadata = RestoreMetadata(
         start_time=pending.requested,
         seconds=(env.clock.now_ms() - started) / 1000,
@@ -221,67 +231,70 @@ def _execute(table: LoadedTable, policy: TransactionPolicy, pending: Instant, pl
     return Restored(target=to, rollbacks=tuple(made for _, made in undone.values()), instant=completed)
 
 
-def _check(table: LoadedTable, plan: RestorePlan, written: Written, known: Mapping[str, Rollback]) -> None:
-    """Raise CorruptTableError before anything is undone if plans or markers name what is not of this table."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One execution of a restore: the pending instant, the files of its instants, and rollbacks that exist already."""
+
+    table: LoadedTable
+    policy: TransactionPolicy
+    pending: Instant
+    written: Written
+    rollbacks: Mapping[str, Rollback]
+
+
+def _check(run: _Run, plan: RestorePlan) -> None:
+    """Raise CorruptTableError, before files are deleted, if a plan or marker names files of other writes."""
     for requested, _ in plan.instants:
-        files = list(written[requested])
-        if requested in known:
-            files += [path for request in known[requested][1].requests for path in request.files]
-        check_files_of_write(table, requested, files)
+        files = list(run.written[requested])
+        if requested in run.rollbacks:
+            files += [path for request in run.rollbacks[requested][1].requests for path in request.files]
+        check_files_of_write(run.table, requested, files)
 
 
-def _undo(
-    table: LoadedTable,
-    policy: TransactionPolicy,
-    pending: Instant,
-    requested: str,
-    written: Written,
-    known: Mapping[str, Rollback],
-) -> Rollback | None:
-    """Roll one instant back, its plan too; return how. None if it is gone and its rollback, too."""
-    store, done = table.store, known.get(requested)
-    with table_lock(table.env, policy) as lock:
+def _roll_back(run: _Run, requested: str) -> Rollback | None:
+    """Roll back one instant with its plan, and return the rollback; None if both are deleted already."""
+    table, store, done = run.table, run.table.store, run.rollbacks.get(requested)
+    with table_lock(table.env, run.policy) as lock:
         timeline = store.load()
-        _require_pending(table, timeline.current(pending), pending)
+        _require_pending(table, timeline.current(run.pending), run.pending)
         current = timeline.find(requested)
         if current is not None:
             lock.check()
             name = pending_action(table, current) if current.is_completed else current.action
-            done = _requested(table, timeline, requested, name, written[requested], done)
+            done = _request_rollback(run, timeline, requested, name)
             if current.is_completed:
                 store.revert(current, name, check=lock.check)
     if current is not None and done is not None:
         delete_written(table, *done, drop_plan=True)
     else:
         store.remove_unfinished(requested)
-    # What a writer that is still at it has begun since the files were listed.
+    # A writer that is still running may have created files since the listing.
     delete_files(table, requested, list(marked_files(table, requested).values()))
     clean_up(table, requested)
     return done
 
 
-def _requested(
-    table: LoadedTable, timeline: Timeline, requested: str, action: Action, files: list[str], known: Rollback | None
-) -> Rollback:
-    """Put a rollback on the timeline, or go on with the one that died, of whose plan nothing is forgotten."""
-    if known is None or known[0].is_completed:
+def _request_rollback(run: _Run, timeline: Timeline, requested: str, action: Action) -> Rollback:
+    """Create the rollback instant, or return a pending one with the files of its plan and those found since."""
+    table, files, existing = run.table, run.written[requested], run.rollbacks.get(requested)
+    if existing is None or existing[0].is_completed:
         plan = plan_of_files(requested, action, files)
         data = encode_rollback_plan(plan, base_path=table.env.storage.root)
         return table.store.request(timeline, Action.ROLLBACK, data), plan
-    earlier = [path for request in known[1].requests for path in request.files]
-    return known[0], plan_of_files(requested, action, [*earlier, *files])
+    planned = [path for request in existing[1].requests for path in request.files]
+    return existing[0], plan_of_files(requested, action, [*planned, *files])
 
 
 def _require_pending(table: LoadedTable, current: Instant | None, pending: Instant) -> None:
     if current is None or current.is_completed:
         raise RetryableError(
-            f"{table.env.storage.root}: the restore {pending.requested} was finished by somebody else meanwhile",
+            f"{table.env.storage.root}: the restore {pending.requested} was finished by another process meanwhile",
             instant=pending.requested,
         )
 
 
 def _rollbacks(table: LoadedTable) -> dict[str, Rollback]:
-    """Return the newest rollback of each instant that one is known of, and its plan."""
+    """Return the newest rollback with a plan, by the requested time of its target."""
     known = {}
     for undoing in table.timeline.where(action=Action.ROLLBACK):
         plan = read_rollback_plan(table, undoing)
@@ -298,7 +311,7 @@ def _metadata(plan: RollbackPlan, undoing: Instant) -> RollbackMetadata:
 
 
 def _drop_cleans(table: LoadedTable, policy: TransactionPolicy, pending: Instant, to: str) -> None:
-    """Drop the plans of cleans since the target: what they were to remove may be needed again."""
+    """Delete the pending cleans after the target; the restored table may need the files that they would remove."""
     cleans = [clean for clean in table.timeline.where(action=Action.CLEAN, pending=True) if clean.requested > to]
     if not cleans:
         return
@@ -310,14 +323,14 @@ def _drop_cleans(table: LoadedTable, policy: TransactionPolicy, pending: Instant
 
 
 def _remove_rollbacks(table: LoadedTable, target: str, completed: Instant) -> None:
-    """Delete the rollbacks since the target: those of this restore, and older ones of what is not there any more."""
+    """Delete all rollbacks after the target: those of this restore, and older ones, whose targets no longer exist."""
     for undoing in table.store.load().where(action=Action.ROLLBACK):
         if target < undoing.requested < completed.completion:
             table.store.remove(undoing)
 
 
 def _remove_rollbacks_of_finished(table: LoadedTable, policy: TransactionPolicy, to: str) -> None:
-    """Do what a restore to `to` that is completed, and the last thing that happened, had left to do."""
+    """Delete the rollbacks that a crash left after the newest restore, if that was a restore to `to`."""
     restores = table.timeline.where(action=Action.RESTORE, state=State.COMPLETED).by_completion()[-1:]
     for completed in restores:
         data = table.store.read(completed, State.REQUESTED)

@@ -1,10 +1,11 @@
-"""Undoing a write: plan, files, instants, each step repeatable (TL-7.3).
+"""Roll back a write: plan, delete files, delete instants; each step can be repeated (TL-7.3).
 
-    R.rollback.requested (plan)   if X is completed, X_c.commit is deleted: it is pending again, and nobody reads it
+    R.rollback.requested (plan)   if X is completed, delete X_c.commit: X is pending again, and readers ignore it
     R.rollback.inflight  delete files  delete X's pending files
     R_c.rollback  delete markers, staged rows, heartbeat
-A crash anywhere leaves R pending, and the next rollback goes on with it, unless X is still true. Of a compaction the
-plan stays, so it is requested again, and whoever was at it has lost its claim.
+
+A crash leaves R pending, and the next rollback continues it, unless X is still completed. The plan of a compaction is
+kept, so it is requested again, and an executor that was running it loses its claim.
 """
 
 from __future__ import annotations
@@ -49,9 +50,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedWrites:
-    """What became of the writes that were pending: undone, or spared because their writers are alive.
+    """The requested times of the writes that were pending.
 
-    `refused` are writes that are over, but not tidied up: their markers name what must not be deleted (see the log).
+    Attributes:
+        rolled_back: Failed writes that were rolled back.
+        alive: Active writes, which were kept.
+        refused: Ended writes that were not cleaned up, because their markers name paths that must not be deleted.
     """
 
     rolled_back: tuple[str, ...]
@@ -60,10 +64,10 @@ class FailedWrites:
 
 
 def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> LoadedTable:
-    """Finish pending rollbacks, undo writes whose writers died, tidy up after them; return the table as it is then.
+    """Prepare a table for its only writer: finish pending rollbacks and roll back failed writes.
 
-    Raises RetryableError naming the instant if another writer is alive: two writers need a concurrency mode; and
-    naming a restore that is not finished.
+    Returns the table with the current timeline. Raises RetryableError if another writer is active (several writers need
+    a concurrency mode) or a restore is not finished; the message names the instant.
     """
     table.store.refuse_during_restore(table.timeline)
     pending = pending_writes(table)
@@ -74,8 +78,8 @@ def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> Lo
     for instant in pending:
         if instant.requested in alive:
             raise RetryableError(
-                f"{table.env.storage.root}: a write is in flight since {instant.requested} and its writer is alive; "
-                "wait for it, or delete its heartbeat .hoodie/.heartbeat/" + instant.requested + " if you know better",
+                f"{table.env.storage.root}: the write {instant.requested} is active; "
+                "wait for it, or delete its heartbeat .hoodie/.heartbeat/" + instant.requested + " if it has crashed",
                 instant=instant.requested,
             )
         roll_back(table.reload(), policy, instant.requested)
@@ -83,10 +87,10 @@ def roll_back_failed_writes(table: LoadedTable, policy: TransactionPolicy) -> Lo
     return table.reload()
 
 
-def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy, *, dry_run: bool = False) -> FailedWrites:
-    """Undo every pending write whose writer died, and finish pending rollbacks; living writers are left alone.
+def roll_back_expired_writes(table: LoadedTable, policy: TransactionPolicy, *, dry_run: bool = False) -> FailedWrites:
+    """Roll back all failed writes, and finish pending rollbacks; active writes are kept.
 
-    Raises RetryableError naming a restore that is not finished.
+    Raises RetryableError if a restore is not finished.
     """
     require_writable(table.config, table.env.storage.root)
     table = table.reload()
@@ -105,10 +109,22 @@ def roll_back_dead_writes(table: LoadedTable, policy: TransactionPolicy, *, dry_
 def rollback(
     table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool = False, force: bool = False
 ) -> RollbackPlan | NothingToDo:
-    """Undo a pending write, or the newest completed one; return what was (or with `dry_run` would be) deleted.
+    """Roll back a pending write, or the newest completed one; the plan of a compaction is kept.
 
-    A compaction goes back to its plan. Raises UserError naming what is in the way: no such instant, something that
-    completed after it, a savepoint, files that were cleaned; RetryableError if its writer is alive, unless `force`.
+    Args:
+        table: The loaded table.
+        policy: The options of locks and heartbeats.
+        requested: The requested time of the write.
+        dry_run: Return what would be deleted, and write nothing.
+        force: Roll back an active write, too.
+
+    Returns:
+        What was deleted, or would be deleted.
+
+    Raises:
+        UserError: There is no such instant, another write completed after it, a savepoint keeps it, or a clean removed
+            files that the table needs without it.
+        RetryableError: The writer is active.
     """
     require_writable(table.config, table.env.storage.root)
     table = table.reload()
@@ -117,7 +133,7 @@ def rollback(
     if instant is None or (instant.state is State.REQUESTED and instant.action in SERVICE_ACTIONS):
         return _finish(table, policy, requested, dry_run=dry_run)
     if instant.action not in UNDOABLE_ACTIONS:
-        raise UserError(f"{table.env.storage.root}: {requested} is a {instant.action}; writes can be rolled back")
+        raise UserError(f"{table.env.storage.root}: {requested} is a {instant.action}; only writes can be rolled back")
     plan = plan_rollback(table, instant)
     require_can_roll_back(table, policy, instant, force=force)
     if dry_run:
@@ -138,15 +154,15 @@ def rollback(
         if Action(plan.action) in SERVICE_ACTIONS:
             claim(table.env, requested)
         if current.is_completed:
-            # Once more, since it may have been long until the plan was on the timeline: what was committed meanwhile
-            # may build on this. Such a rollback is given up by the next one.
+            # Check the lock again: storing the plan may have taken long, and a later commit may depend on this write.
+            # If the check fails, the next rollback drops this one.
             now.store.revert(current, Action(plan.action), check=lock.check)
     _execute(table, policy, undoing, plan)
     return plan
 
 
 def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> RollbackPlan | None:
-    """Undo the pending write requested at this time; None if it is gone already, or was completed meanwhile."""
+    """Roll back a pending write; return None if it was rolled back or completed meanwhile."""
     instant = table.timeline.find(requested)
     if instant is None or instant.is_completed:
         return None
@@ -165,9 +181,9 @@ def roll_back(table: LoadedTable, policy: TransactionPolicy, requested: str) -> 
 def drop_plan(
     table: LoadedTable, policy: TransactionPolicy, instant: Instant, still_ours: Callable[[LoadedTable, Timeline], None]
 ) -> None:
-    """Undo what its executor did of a plan, and take the plan back: it can never be completed.
+    """Roll back a service plan and delete it, because it can never be completed.
 
-    `still_ours` raises, under the lock, if another executor took the plan over. A crash on the way may leave the plan.
+    `still_ours` is called under the lock and raises if another executor claimed the plan. A crash may leave the plan.
     """
     plan = plan_rollback(table, instant)
     with table_lock(table.env, policy) as lock:
@@ -180,8 +196,9 @@ def drop_plan(
 
 
 def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
-    """Return what undoing `instant` deletes: every file it left a marker for, and without markers, or if it completed
-    and so has none left, every file it wrote.
+    """Return the plan to roll back `instant`: the files that its markers name.
+
+    Without markers, and for a completed write, whose markers are deleted, the files are found by a listing.
     """
     marked = list(marked_files(table, instant.requested).values())
     if instant.is_completed:
@@ -198,7 +215,7 @@ def plan_rollback(table: LoadedTable, instant: Instant) -> RollbackPlan:
 def _finish(
     table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool
 ) -> RollbackPlan | NothingToDo:
-    """Go on with the rollback of something that is gone, or back to its plan, already."""
+    """Continue the rollback of an instant that is deleted or back to its plan already."""
     undoing = find_rollback(table, table.timeline, requested)
     if undoing is not None and not undoing.is_completed:
         plan = read_rollback_plan(table, undoing)
@@ -207,7 +224,7 @@ def _finish(
             _execute(table, policy, undoing, plan)
         return plan
     if table.timeline.find(requested) is not None:
-        return NothingToDo(reason=f"nobody is at the plan {requested}, so there is nothing to undo")
+        return NothingToDo(reason=f"the plan {requested} is not being executed, so there is nothing to roll back")
     if undoing is not None:
         return NothingToDo(reason=f"{requested} was rolled back already, by {undoing.requested}")
     newest = table.timeline.writes().by_completion()[-1:]
@@ -219,7 +236,7 @@ def _finish(
 
 
 def _finish_rollbacks(table: LoadedTable, policy: TransactionPolicy) -> frozenset[str]:
-    """Carry out what is pending of earlier rollbacks; return the writes that are alive."""
+    """Execute pending rollbacks, and return the active writes."""
     alive = active_writes(table.env, policy)
     for undoing in table.timeline.where(action=Action.ROLLBACK, pending=True):
         plan = read_rollback_plan(table, undoing)
@@ -231,43 +248,43 @@ def _finish_rollbacks(table: LoadedTable, policy: TransactionPolicy) -> frozense
 
 
 def _was_part_of_a_restore(timeline: Timeline, undoing: Instant) -> bool:
-    """Return whether a restore that is finished made this rollback: it died before it removed it."""
+    """Return whether a completed restore created this rollback and crashed before it deleted it."""
     restores = timeline.where(action=Action.RESTORE, state=State.COMPLETED)
     return any(restore.requested < undoing.requested < restore.completion for restore in restores)
 
 
 def _requested(table: LoadedTable, plan: RollbackPlan) -> tuple[Instant, RollbackPlan]:
-    """Put the plan on the timeline, or go on with a rollback that died, of whose plan nothing is forgotten."""
+    """Create the rollback instant, or return a pending one with the files of both plans."""
     check_rollback(table, plan)
-    known = find_rollback(table, table.timeline, plan.target)
-    if known is None or known.is_completed:
+    existing = find_rollback(table, table.timeline, plan.target)
+    if existing is None or existing.is_completed:
         data = encode_rollback_plan(plan, base_path=table.env.storage.root)
         return table.store.request(table.timeline, Action.ROLLBACK, data), plan
-    earlier = read_rollback_plan(table, known)
+    earlier = read_rollback_plan(table, existing)
     files = [
         path for made in (earlier, plan) if made is not None for request in made.requests for path in request.files
     ]
-    whole = plan_of_files(plan.target, Action(plan.action), files)
-    check_rollback(table, whole)
-    return known, whole
+    combined = plan_of_files(plan.target, Action(plan.action), files)
+    check_rollback(table, combined)
+    return existing, combined
 
 
 def delete_written(table: LoadedTable, undoing: Instant, plan: RollbackPlan, *, drop_plan: bool) -> None:
-    """Start a rollback and delete what its target left: data files first, then the pending files of the instant."""
+    """Start a rollback and delete the data files of its target, then the pending files of the target."""
     check_rollback(table, plan)
     store = table.store
     if undoing.state is State.REQUESTED:
         store.start(undoing, b"")
     for request in plan.requests:
         delete_files(table, plan.target, request.files)
-    dead = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
-    if dead.action is Action.REPLACECOMMIT:
+    target = Instant(requested=plan.target, action=Action(plan.action), state=State.INFLIGHT)
+    if target.action is Action.REPLACECOMMIT:
         delete_bucket_rules(table.env.storage, plan.target)
-    if dead.action in SERVICE_ACTIONS and not drop_plan:
-        store.delete_inflight(dead)
+    if target.action in SERVICE_ACTIONS and not drop_plan:
+        store.delete_inflight(target)
     else:
-        store.remove_pending(dead)
-    store.remove_unfinished(dead.requested)
+        store.remove_pending(target)
+    store.remove_unfinished(target.requested)
 
 
 def _execute(
@@ -284,7 +301,7 @@ def _execute(
     if target is not None:
         plan = replace(plan, action=str(target.action))
     if table.config.metadata_partitions:
-        # It lists the files that are about to go, whoever planned this.
+        # The metadata table lists the files that will be deleted.
         drop_metadata_table(env)
     delete_written(table, undoing, plan, drop_plan=drop)
     metadata = RollbackMetadata(
@@ -301,16 +318,17 @@ def _execute(
             lock.check()
             data = encode_rollback_metadata(metadata, base_path=env.storage.root)
             store.complete(replace(undoing, state=State.INFLIGHT), timeline, data, lock)
-    # The claims on a plan stay: they fence off whoever was at it.
+    # The claims on a plan are kept, so that a stale executor of the plan is refused.
     clean_up(table, plan.target, staged=drop or Action(plan.action) not in SERVICE_ACTIONS)
     logger.info("%s: rolled back %s, %d files", env.storage.root, plan.target, sum(len(r.files) for r in plan.requests))
 
 
 def _drop(table: LoadedTable, policy: TransactionPolicy, undoing: Instant, plan: RollbackPlan) -> bool:
-    """Give up a rollback that died before its target stopped being true, or whose plan was carried out anew since.
+    """Drop a pending rollback whose target is completed, and return True.
 
-    Of the files in its plan those go that the target does not name: they are of an earlier run. Return False if who
-    planned it is alive and has made the target pending since: that happens under the lock.
+    The rollback crashed before it deleted the completed file, or the target was executed again since. Deletes the files
+    of its plan that the target does not name; they are from an earlier execution. Returns False if the process that
+    planned the rollback is still running and has made the target pending meanwhile, under the lock.
     """
     with table_lock(table.env, policy) as lock:
         timeline = table.store.load()

@@ -1,6 +1,6 @@
-"""Savepoints: a commit whose files no clean removes and which no rollback undoes (TL-4.8, TL-7.5).
+"""Create and delete savepoints; cleans and rollbacks keep the commit of a savepoint (TL-4.8, TL-7.5).
 
-T.savepoint.inflight   T_C.savepoint      T is the time of the commit; deleted in the opposite order
+T.savepoint.inflight   T_C.savepoint      T is the requested time of the commit; deleted in the opposite order
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from lakehouse.spec.options.transaction import TransactionPolicy
 logger = logging.getLogger(__name__)
 
 
+# parameters: the arguments of the public verb
 def create_savepoint(
     table: LoadedTable,
     policy: TransactionPolicy,
@@ -33,9 +34,19 @@ def create_savepoint(
     comment: str = "",
     dry_run: bool = False,
 ) -> Savepoint | NothingToDo:
-    """Keep the completed write `requested` (the newest, if None), or with `dry_run` say what would be kept.
+    """Create a savepoint of a completed write.
 
-    Raises UserError if there is no such write or files of it were cleaned, RetryableError while a clean is pending.
+    Args:
+        table: The loaded table.
+        policy: The options of the table lock.
+        requested: The requested time of the write; None for the newest one.
+        user: The user that the savepoint records.
+        comment: A comment that the savepoint records.
+        dry_run: Return the savepoint, and write nothing.
+
+    Raises:
+        UserError: There is no such write, or a clean removed files of it.
+        RetryableError: A clean is pending.
     """
     require_writable(table.config, table.env.storage.root)
     table = table.reload()
@@ -60,7 +71,7 @@ def create_savepoint(
         started = now.store.start(instant, b"")
         timeline = now.store.load()
         if timeline.current(target) != target:
-            # Who took this one for dead archived or undid it; from the pending savepoint on nobody does.
+            # Another process took the lock over and archived or undid the write before the pending savepoint existed.
             now.store.remove_pending(started)
             raise _overtaken(table, target)
         completed = now.store.complete(started, timeline, encode_savepoint(metadata), lock)
@@ -71,8 +82,8 @@ def create_savepoint(
 
 def _overtaken(table: LoadedTable, target: Instant) -> RetryableError:
     return RetryableError(
-        f"{table.env.storage.root}: {target.requested} was undone, archived or kept by somebody else meanwhile; look, "
-        "then run again",
+        f"{table.env.storage.root}: {target.requested} was undone, archived or kept by another process meanwhile; "
+        "look at the timeline, then run again",
         instant=target.requested,
     )
 
@@ -80,9 +91,9 @@ def _overtaken(table: LoadedTable, target: Instant) -> RetryableError:
 def delete_savepoint(
     table: LoadedTable, policy: TransactionPolicy, requested: str, *, dry_run: bool = False
 ) -> Instant:
-    """Delete the savepoint of a commit, whole or half-made; its files are then cleaned like any others.
+    """Delete the savepoint of a commit, pending or completed; its files are then cleaned like all others.
 
-    Raises UserError naming the savepoints there are, if this is none.
+    Raises UserError if there is no such savepoint; the message lists the existing ones.
     """
     require_writable(table.config, table.env.storage.root)
     table = table.reload()
@@ -105,7 +116,7 @@ def delete_savepoint(
 
 
 def _kept_files(table: LoadedTable, target: Instant) -> dict[str, tuple[str, ...]]:
-    """Return what a restore to `target` leaves: per partition the names of the files of the newest slices."""
+    """Return the names of the files that a restore to `target` keeps, by partition: those of the newest slices."""
     undone = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
     found = require_files(table, undone, f"a savepoint of {target.requested}")
     timeline = without(table.timeline, undone)
@@ -122,6 +133,6 @@ def _refuse_during_clean(table: LoadedTable) -> None:
     for clean in cleans:
         raise RetryableError(
             f"{table.env.storage.root}: the clean {clean.requested} is pending and may remove files that the savepoint "
-            "is to keep; try again when it is done",
+            "has to keep; try again when it is done",
             instant=clean.requested,
         )

@@ -1,4 +1,4 @@
-"""What may be undone: the checks and the lists of files that rollback, savepoint and restore share."""
+"""Checks and file lists that rollback, savepoint and restore share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = 5
 
 
 def plan_of_files(requested: str, action: Action, files: Iterable[str]) -> RollbackPlan:
-    """Return the plan that deletes these files of an instant."""
+    """Return the rollback plan that deletes these files of an instant."""
     partitions: dict[str, set[str]] = {}
     for path in files:
         partitions.setdefault(path.rpartition("/")[0], set()).add(path)
@@ -37,18 +37,18 @@ def plan_of_files(requested: str, action: Action, files: Iterable[str]) -> Rollb
 
 
 def written_by(requested: str, table: LoadedTable, partitions: Iterable[str] | None = None) -> list[str]:
-    """Return the paths of all data files, change logs too, that bear this instant (of some partitions, or of all)."""
+    """Return the paths of all data files and change logs of the write `requested` in some partitions (None: all)."""
     return [f.path for f in list_data_files(table, partitions, change_logs=True) if f.instant == requested]
 
 
 def pending_action(table: LoadedTable, instant: Instant) -> Action:
-    """Return what a completed write was called while it was pending."""
+    """Return the action that a completed write had while it was pending."""
     operation = table.store.commit(instant).operation
     return next((action for known, action in _PENDING_NAMES.items() if operation == known), instant.action)
 
 
 def completed_write(table: LoadedTable, requested: str | None) -> Instant:
-    """Return the completed write of this time, the newest if None; raise UserError naming what there is."""
+    """Return the completed write `requested`, the newest one for None; raise UserError if it is missing."""
     writes = table.timeline.writes()
     newest = writes.by_completion()
     found = newest[-1] if requested is None and newest else writes.find(requested or "")
@@ -56,8 +56,8 @@ def completed_write(table: LoadedTable, requested: str | None) -> Instant:
         known = ", ".join(instant.requested for instant in newest[-_SHOWN:]) or "none"
         if requested and archived_writes(table, requested_from=requested, requested_up_to=requested):
             raise UserError(
-                f"{table.env.storage.root}: {requested} is archived, and only writes on the timeline can be gone back "
-                f"to or kept; the newest are {known}",
+                f"{table.env.storage.root}: {requested} is archived; only writes on the active timeline can be "
+                f"restored or kept; the newest are {known}",
                 requested=requested,
             )
         raise UserError(
@@ -68,7 +68,7 @@ def completed_write(table: LoadedTable, requested: str | None) -> Instant:
 
 
 def require_files(table: LoadedTable, undone: Iterable[Instant], what: str) -> list[DataFile]:
-    """Return all data files; raise UserError naming one that readers need when `undone` are gone, and that is gone."""
+    """Return all data files; raise UserError if a file that readers need without the `undone` writes is missing."""
     gone = [instant for instant in undone if instant.is_completed]
     timeline = without(table.timeline, gone)
     kept, away = table.store.commits(timeline.writes()), table.store.commits(gone)
@@ -86,13 +86,13 @@ def require_files(table: LoadedTable, undone: Iterable[Instant], what: str) -> l
 
 
 def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:
-    """Raise UserError naming the savepoint, if one keeps any of the instants that are to be undone."""
+    """Raise UserError if a savepoint keeps one of the instants in `undone`; the message names it."""
     gone = {instant.key: instant for instant in undone if instant.is_completed}
     for savepoint in sorted(table.timeline.savepoints()):
         target = table.timeline.writes().find(savepoint)
         if target is None:
             continue
-        # That of a compaction that was requested early and stays keeps what completed before it did.
+        # The savepoint of a compaction keeps all writes that completed before the compaction completed.
         later = instants_to_roll_back(table.timeline, target, merge_on_read=table.config.is_merge_on_read)
         kept = sorted(instant.requested for key, instant in gone.items() if key not in {i.key for i in later})
         if kept:
@@ -107,15 +107,18 @@ def require_no_savepoint(table: LoadedTable, undone: Iterable[Instant]) -> None:
 
 
 def require_can_roll_back(table: LoadedTable, policy: TransactionPolicy, instant: Instant, *, force: bool) -> None:
-    """Raise if this write cannot be rolled back now: RetryableError for a living writer, UserError for the rest.
+    """Raise an error if this write cannot be rolled back now.
 
-    In the way of a completed one are a savepoint, what completed after it, what builds on it, and files that are gone.
+    Raises:
+        RetryableError: The write is pending, and its writer is active (unless `force`).
+        UserError: The write is completed, and a savepoint or publication keeps it, another write completed after it, a
+            pending instant depends on it, or files that the table needs without it are missing.
     """
     root, requested = table.env.storage.root, instant.requested
     if not instant.is_completed:
         if not force and requested in active_writes(table.env, policy):
             raise RetryableError(
-                f"{root}: the writer of {requested} is alive; wait for it, or roll it back nevertheless with --force",
+                f"{root}: the write {requested} is active; wait for it, or roll it back with --force",
                 instant=requested,
             )
         return
@@ -124,8 +127,8 @@ def require_can_roll_back(table: LoadedTable, policy: TransactionPolicy, instant
     newest = table.timeline.writes().by_completion()[-1]
     if newest.requested != requested:
         raise UserError(
-            f"{root}: {newest.requested} completed after {requested}; the newest completed write alone can be rolled "
-            f"back, so roll back what came after it first, or restore to the instant before it",
+            f"{root}: {newest.requested} completed after {requested}; only the newest completed write can be rolled "
+            f"back, so roll back the later writes first, or restore to the instant before it",
             newest=newest.requested,
         )
     _require_no_later_write(table, instant)
@@ -133,7 +136,7 @@ def require_can_roll_back(table: LoadedTable, policy: TransactionPolicy, instant
 
 
 def _require_no_later_write(table: LoadedTable, instant: Instant) -> None:
-    """Refuse to undo a completed write that a pending one may have read, or a plan may hold files of."""
+    """Raise UserError if a pending write may have read the completed write, or a plan may contain its files."""
     groups = {(stat.partition, stat.file_id) for stat in table.store.commit(instant).stats}
     held = {**pending_compactions(table), **pending_clustering(table)}
     plans = {held[group] for group in groups & held.keys() if held[group] > instant.completion}
@@ -143,7 +146,7 @@ def _require_no_later_write(table: LoadedTable, instant: Instant) -> None:
     if rivals:
         root = table.env.storage.root
         raise UserError(
-            f"{root}: {rivals[0]} is pending and builds on {instant.requested}; finish it or roll it back first (dead "
-            f"writes with `lakehouse rollback failed --table {root}`), or restore to the instant before",
+            f"{root}: {rivals[0]} is pending and depends on {instant.requested}; finish it or roll it back first "
+            f"(failed writes with `lakehouse rollback failed --table {root}`), or restore to the instant before",
             pending=rivals,
         )

@@ -113,7 +113,7 @@ def test_dead_writes_are_undone_on_the_way_and_living_ones_by_force_alone() -> N
     assert isinstance(table.restore(to), Restored)
     assert table.timeline.find(dead) is None
     alive, path = pending_write(table, alive=True)
-    with pytest.raises(RetryableError, match=f"{alive} is in flight and its writer is alive.*--force"):
+    with pytest.raises(RetryableError, match=f"the write {alive} is active.*--force"):
         table.restore(to)
     assert isinstance(table.restore(to, force=True), Restored)
     assert path not in {base.path for base in base_files(table.refresh().env.storage)}

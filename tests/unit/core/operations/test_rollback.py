@@ -119,7 +119,7 @@ def test_what_is_no_write_is_not_rolled_back() -> None:
     table = filled()
     table.rollback(times(table)[-1])
     (rollback,) = table.timeline.where(action=Action.ROLLBACK)
-    with pytest.raises(UserError, match="is a rollback; writes can be rolled back"):
+    with pytest.raises(UserError, match="is a rollback; only writes can be rolled back"):
         table.rollback(rollback.requested)
 
 
@@ -154,7 +154,7 @@ def test_a_pending_write_is_undone_whatever_completed_after_it(kind: str) -> Non
 def test_a_living_write_is_undone_by_force_alone() -> None:
     table = filled()
     requested, path = pending_write(table, alive=True)
-    with pytest.raises(RetryableError, match=f"the writer of {requested} is alive.*--force"):
+    with pytest.raises(RetryableError, match=f"the write {requested} is active.*--force"):
         table.rollback(requested)
     assert undone(table.rollback(requested, force=True)) == [path]
     check_storage(table)
@@ -176,7 +176,7 @@ def test_a_completed_write_is_not_undone_under_a_pending_one() -> None:
     table = filled()
     requested, _ = pending_write(table, alive=False)
     last = times(table)[-1]
-    with pytest.raises(UserError, match=f"{requested} is pending and builds on {last}.*rollback failed"):
+    with pytest.raises(UserError, match=f"{requested} is pending and depends on {last}.*rollback failed"):
         table.rollback(last)
     table.rollback_failed()
     table.rollback(last)
@@ -194,7 +194,7 @@ def test_a_completed_compaction_goes_back_to_its_plan_and_runs_again() -> None:
     assert found == [Instant(requested=requested, action=Action.COMPACTION, state=State.REQUESTED)]
     assert data_rows(table) == rows and log_files(table.refresh().env.storage)
     outcome = table.rollback(requested)
-    assert isinstance(outcome, NothingToDo) and "nobody is at the plan" in outcome.reason
+    assert isinstance(outcome, NothingToDo) and "is not being executed" in outcome.reason
     again = table.services.compaction.run()
     assert isinstance(again, Committed) and again.instant.requested == requested
     assert data_rows(table) == rows
@@ -206,7 +206,7 @@ def test_a_write_whose_logs_a_plan_holds_is_not_undone() -> None:
     last = times(table)[-1]
     planned = table.services.compaction.schedule(force=True)
     assert isinstance(planned, Instant)
-    with pytest.raises(UserError, match=f"{planned.requested} is pending and builds on {last}"):
+    with pytest.raises(UserError, match=f"{planned.requested} is pending and depends on {last}"):
         table.rollback(last)
 
 

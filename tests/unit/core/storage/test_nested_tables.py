@@ -49,7 +49,7 @@ def paths(storage: Storage) -> set[str]:
 @pytest.mark.parametrize("place", ["inner", "a/inner", "_tables/deep/inner", ".hoodie/inner"])
 def test_no_table_is_made_inside_another_one(lake: str, place: str) -> None:
     outer = made(f"{lake}/outer")
-    with pytest.raises(UserError, match=f"{place} lies inside the table .*outer"):
+    with pytest.raises(UserError, match=f"{place} is inside the table .*outer"):
         made(f"{outer.location}/{place}")
     assert not [path for path in paths(open_storage(outer.location)) if path.startswith(f"{place}/")]
 
@@ -57,7 +57,7 @@ def test_no_table_is_made_inside_another_one(lake: str, place: str) -> None:
 def test_no_table_is_made_inside_another_one_by_way_of_a_link(tmp_path: Path) -> None:
     outer = made(str(tmp_path / "outer"))
     (tmp_path / "link").symlink_to(tmp_path / "outer" / "a")
-    with pytest.raises(UserError, match=r"link/inner lies inside the table .*outer"):
+    with pytest.raises(UserError, match=r"link/inner is inside the table .*outer"):
         made(str(tmp_path / "link" / "inner"))
     assert not (tmp_path / "outer" / "a" / "inner").exists()
     (tmp_path / "beside").mkdir()
@@ -67,7 +67,7 @@ def test_no_table_is_made_inside_another_one_by_way_of_a_link(tmp_path: Path) ->
 
 def test_no_table_is_made_around_another_one(lake: str) -> None:
     made(f"{lake}/_inner")
-    with pytest.raises(UserError, match=r"holds the table .*_inner"):
+    with pytest.raises(UserError, match=r"contains the table .*_inner"):
         made(lake)
 
 
@@ -134,7 +134,7 @@ def catalog(tmp_path: Path) -> Catalog:
 def test_no_table_is_entered_inside_another_one(lake: str, catalog: Catalog) -> None:
     outer = made(f"{lake}/outer")
     inner = moved_into(outer, "a/inner")
-    with pytest.raises(UserError, match="lies inside the table"):
+    with pytest.raises(UserError, match="is inside the table"):
         catalog.register_table("sales.inner", inner.location)
     assert catalog.list_tables() == ()
 

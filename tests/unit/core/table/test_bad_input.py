@@ -214,7 +214,7 @@ def test_create_refuses_an_existing_table() -> None:
     env = make_env()
     table = make_table(env=env)
     table.upsert(GOOD)
-    with pytest.raises(UserError, match="is a table already"):
+    with pytest.raises(UserError, match="is already a table"):
         make_table(env=env)
     again = Table.create(env.storage.root, name="events", record_key=["id"], exist_ok=True, env=env)
     assert again.scan().count() == 2

@@ -218,7 +218,7 @@ def test_declaration_accepts_columns_in_one_text_like_a_spec() -> None:
 @pytest.mark.parametrize("name", ["record_key", "partition_by", "ordering"])
 def test_declaration_refuses_duplicate_and_unnamed_columns(name: str) -> None:
     declared: dict[str, Any] = {"name": "t", "record_key": ("k",)}
-    with pytest.raises(UserError, match=f"{name}: column 'id' stands there twice"):
+    with pytest.raises(UserError, match=f"{name}: column 'id' is named twice"):
         TableDeclaration(**declared | {name: ["id", "id"]})
     with pytest.raises(UserError, match=f"{name}='id,' has a column without a name"):
         TableDeclaration(**declared | {name: "id,"})
