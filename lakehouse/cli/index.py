@@ -17,7 +17,7 @@ _VERBS = ("check", "build")
 
 
 def index_command(words: Sequence[str]) -> int:
-    """Run one command of this room."""
+    """Run one command about bloom filters."""
     verb = words[1] if len(words) > 1 else ""
     if verb not in _VERBS:
         raise UserError(f"lakehouse index {verb!r} is unknown; verbs are {', '.join(_VERBS)}.{nearest(verb, _VERBS)}")

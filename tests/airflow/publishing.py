@@ -1,4 +1,4 @@
-"""A folder of tables with publications, and a real Hive Metastore that is told of them."""
+"""A folder of tables with publications, and a real Hive Metastore that shows them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ print(json.dumps({name: dict(p.parameters) for name, p in zip(names, found)}))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shop:
-    """A folder with table specs and tables, and a metastore that is told of them."""
+    """A folder with table specs and tables, and the metastore of their publications."""
 
     place: Path
     uri: str
 
     def environment(self) -> dict[str, str]:
-        """What Airflow's processes are told."""
+        """Return the environment variables of Airflow's processes."""
         return {
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
             "LAKEHOUSE_HOME": str(self.place),
@@ -62,7 +62,7 @@ class Shop:
         }
 
     def add(self, name: str, *times: str, ready: str = "[event_time, signal]", more: str = "") -> str:
-        """Make the table `sales.<name>` with one row per time, each a commit, and its spec; return the spec's path."""
+        """Create the table `sales.<name>` with one commit of one row per time, and its spec; return the spec's path."""
         spec = self.place / "specs" / f"{name}.yaml"
         spec.write_text(SPEC.format(name=name, place=self.place, ready=ready, more=more), encoding="utf-8")
         self.python("-c", dedent(FILL), str(self.place), name, *times)

@@ -114,10 +114,10 @@ def test_no_password_has_a_default(services: dict[str, Any]) -> None:
     assert re.findall(r"\$\{\w*(?:PASSWORD|SECRET)\w*(?:\}|:?-|:?\+)", text) == []
     required = re.compile(r"\$\{LAKEHOUSE_\w+:\?[^}]+\}")
     secret = re.compile(r"PASSWORD|SECRET|FERNET_KEY", re.IGNORECASE)
-    told = [pair for service in services.values() for pair in service.get("environment", {}).items()]
-    assert len([value for name, value in told if secret.search(name)]) > 10
-    assert [(name, value) for name, value in told if secret.search(name) and not required.fullmatch(value)] == []
-    urls = [value for _, value in told if re.search(r"://[^/]*@", value)]
+    variables = [pair for service in services.values() for pair in service.get("environment", {}).items()]
+    assert len([value for name, value in variables if secret.search(name)]) > 10
+    assert [(name, value) for name, value in variables if secret.search(name) and not required.fullmatch(value)] == []
+    urls = [value for _, value in variables if re.search(r"://[^/]*@", value)]
     assert urls and [url for url in urls if not re.search(rf"://\w+:{required.pattern}@", url)] == []
 
 

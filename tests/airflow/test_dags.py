@@ -115,7 +115,7 @@ def test_a_spec_without_ingest_has_no_dag_and_one_without_schedule_waits_for_peo
 def test_a_bad_spec_leaves_the_others_standing_and_shows_as_an_import_error(
     write_specs: WriteSpecs, bad: str, words: str
 ) -> None:
-    # The first file is the good one: paths decide who comes second.
+    # The first file is valid. The order of paths decides which file is the duplicate.
     write_specs(a_good=minimal("good"), bad=bad, worse="- nothing")
     bag = DagBag(DAGS)
     assert ingest_dags(bag) == ["ingest.good"]

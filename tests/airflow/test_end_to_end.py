@@ -132,7 +132,7 @@ def test_marking_a_run_failed_ends_jvm_and_driver(airflow: Standalone) -> None:
 
 
 def processes(job_id: str) -> list[str]:
-    """Name the living processes of a job."""
+    """Return the running processes of a job."""
     found = []
     for process in psutil.process_iter():
         try:

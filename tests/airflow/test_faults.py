@@ -98,7 +98,7 @@ TELL = """
 import json, sys
 from lakehouse import load_catalog
 
-def told(name):
+def facts(name):
     table = catalog.load_table(name)
     rows = table.scan().to_arrow().select(["id", "v"]).to_pylist()
     runs = catalog.history.runs(catalog.entry(name).id, sys.argv[1], limit=100)
@@ -110,7 +110,7 @@ def told(name):
     }
 
 catalog = load_catalog()
-print(json.dumps({name: told(name) for name in sys.argv[2].split()}))
+print(json.dumps({name: facts(name) for name in sys.argv[2].split()}))
 """
 
 
@@ -132,7 +132,7 @@ class Lake:
     def due(self) -> None:
         self.python(WRITE, str(self.home), " ".join(TABLES))
 
-    def told(self, *tables: str, service: str = "compaction") -> dict[str, Any]:
+    def facts(self, *tables: str, service: str = "compaction") -> dict[str, Any]:
         return dict(json.loads(self.python(TELL, service, " ".join(tables))))
 
     def slots(self, count: int) -> None:
@@ -144,7 +144,7 @@ class Lake:
             held.unlink()
         (self.spark / "hold").touch()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         (self.spark / "hold").unlink()
 
     def trigger(self) -> str:
@@ -179,7 +179,7 @@ class Lake:
         )
 
     def held(self, jobs: int = WIDTH) -> None:
-        """Wait until so many jobs were submitted, and wait to be let go."""
+        """Wait until so many jobs were submitted, and wait for `release`."""
         held = self.spark / "held"
         self.airflow.until(
             lambda: len(list(held.iterdir())) == jobs,
@@ -210,15 +210,15 @@ class Lake:
         The catalog has the same state, and Airflow ended the task after the run and before it was asked for the state.
         """
         shown = {(run_id, task["map_index"]): task for run_id in run_ids for task in self.tasks(run_id)}
-        for name, told in self.told(*(f"sales.{name}" for name in TABLES)).items():
+        for name, facts in self.facts(*(f"sales.{name}" for name in TABLES)).items():
             self.made[name.removeprefix("sales.")] += bool(run_ids)
-            made = [requested for requested, operation, _ in told["commits"] if operation == "COMPACT"]
-            assert len(made) == self.made[name.removeprefix("sales.")] and told["pending"] == []
-            assert told["rows"] == {"a": 4, "b": 4}
+            made = [requested for requested, operation, _ in facts["commits"] if operation == "COMPACT"]
+            assert len(made) == self.made[name.removeprefix("sales.")] and facts["pending"] == []
+            assert facts["rows"] == {"a": 4, "b": 4}
             if not run_ids:
                 continue
-            (winner,) = [run for run, (_, instant, _) in told["runs"].items() if instant == made[-1]]
-            state, _, ended_ms = told["runs"][winner]
+            (winner,) = [run for run, (_, instant, _) in facts["runs"].items() if instant == made[-1]]
+            state, _, ended_ms = facts["runs"][winner]
             _, run_id, task_id = winner.split("/")
             task = shown[run_id, int(task_id.removeprefix("run."))]
             assert (state, task["state"]) == ("committed", "success")
@@ -289,7 +289,7 @@ def test_runs_that_are_cleared_while_they_run_are_ended_and_run_once(lake: Lake,
     assert first
     lake.clear(run_id)
     lake.gone(run_id, first)
-    lake.let_go()
+    lake.release()
     lake.become(run_id, "success")
     lake.compacted(run_id)
     # Cleared once more, they find what they did, and no other plan is made.
@@ -312,7 +312,7 @@ def test_runs_that_are_marked_failed_are_ended_and_the_next_one_compacts(lake: L
         url = f"dags/{DAG}/dagRuns/{quote(run_id)}/taskInstances/run/{index}"
         lake.airflow.call(url, {"new_state": "failed"}, method="PATCH")
     lake.gone(run_id, running)
-    lake.let_go()
+    lake.release()
     lake.become(run_id, "failed")
     lake.compacted()
     following = lake.trigger()
@@ -328,10 +328,10 @@ def test_workers_that_are_killed_after_submit_are_followed_by_ones_that_run(lake
     lake.held()
     for pid in lake.living(run_id):
         os.kill(pid, signal.SIGKILL)
-    lake.let_go()
+    lake.release()
     lake.become(run_id, "up_for_retry", TRUE_WITHIN_S)
     lake.compacted()
-    # Nobody waits for the minute until the retry.
+    # The test does not wait for the minute until the retry.
     lake.clear(run_id)
     lake.become(run_id, "success")
     lake.compacted(run_id)
@@ -351,8 +351,8 @@ def test_of_two_runs_at_once_one_compacts_and_a_pool_without_slots_starves_both(
     lake.hold()
     lake.slots(2 * WIDTH)
     lake.held(2 * WIDTH)
-    lake.let_go()
-    # Whoever finds another at a table waits for its turn, and then there is nothing left to do.
+    lake.release()
+    # A run that finds another run at its table is rescheduled. Then there is nothing left to do.
     lake.airflow.until(
         lambda: (lake.state(first), lake.state(second)) == ("success", "success"),
         lambda: f"both are over, and not {lake.states(first)} and {lake.states(second)}",
@@ -371,7 +371,7 @@ def test_a_catalog_that_restarts_under_runs_ends_none_untruly(lake: Lake, number
     lake.hold()
     run_id = lake.trigger()
     lake.held()
-    lake.let_go()
+    lake.release()
     time.sleep(random.uniform(0, 1 + WIDTH))
     lake.database.stop(random.choice([signal.SIGINT, signal.SIGQUIT]))
     time.sleep(0.5)
@@ -413,5 +413,5 @@ def ended(airflow: Standalone) -> int:
 
 def clustered(lake: Lake) -> list[list[str]]:
     """Return the partitions of each clustering of the trips."""
-    commits = lake.told("ride.trips", service="clustering")["ride.trips"]["commits"]
+    commits = lake.facts("ride.trips", service="clustering")["ride.trips"]["commits"]
     return sorted(partitions for _, operation, partitions in commits if operation == "CLUSTER")

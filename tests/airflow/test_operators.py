@@ -98,9 +98,9 @@ def test_schema_drift_is_in_the_xcom_and_in_the_asset_event(submit: FakeSubmit) 
     submit.plan(report=replace(COMMITTED, drift=drift).to_json())
     task = operator()
     context = run_context(task)
-    told = [{"column": "tip", "change": "added", "rows": 7, "before": "", "after": ""}]
-    assert task.execute(context)["drift"] == told
-    assert context["outlet_events"][ORDERS].extra["drift"] == told
+    drift = [{"column": "tip", "change": "added", "rows": 7, "before": "", "after": ""}]
+    assert task.execute(context)["drift"] == drift
+    assert context["outlet_events"][ORDERS].extra["drift"] == drift
 
 
 def test_the_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmit) -> None:
@@ -124,7 +124,7 @@ def test_the_job_gets_its_command_and_the_environment_of_spark(submit: FakeSubmi
     assert submit.environment["PYTHONSAFEPATH"] == "1"
 
 
-def test_the_job_is_told_of_the_specs_beside_the_dags_and_who_runs_it(
+def test_job_environment_has_the_spec_folders_and_the_author(
     submit: FakeSubmit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     submit.plan(report=COMMITTED.to_json())
@@ -461,7 +461,7 @@ def test_a_job_finds_the_modules_that_specs_name(submit: FakeSubmit, tmp_path: P
 
 
 def lives(process: psutil.Process) -> bool:
-    # Who became an orphan stays a zombie where nobody reaps, as in a container.
+    # An orphan stays a zombie where no process reaps it, as in a container.
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -496,11 +496,11 @@ def test_operators_refuse_values_that_are_no_texts() -> None:
 def test_due_tables_take_a_table_of_the_form_as_a_list_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def told(words: list[str]) -> str:
+    def answer(words: list[str]) -> str:
         asked.append(words)
         return DueServices(batches={"clean": ()}).to_json()
 
-    monkeypatch.setattr("lakehouse_airflow.services.run_command", told)
+    monkeypatch.setattr("lakehouse_airflow.services.run_command", answer)
     due_tables("clean", {"params": {"tables": "sales.orders"}}, arguments="--quick")
     assert asked == [
         ["services", "due", "--service", "clean", "--table", "sales.orders", "--quick", "--output", "json"]

@@ -1,4 +1,4 @@
-"""Publication in Airflow: what its DAGs are, and that they publish a real table in a real Hive Metastore."""
+"""Publication in Airflow: its DAGs, and publications of a real table in a real Hive Metastore."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def events(name: str) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 @pytest.mark.slow
-def test_a_day_that_is_over_appears_and_is_told_of(in_shop: Shop) -> None:
+def test_ended_day_is_published_and_emitted_as_an_event(in_shop: Shop) -> None:
     in_shop.add("orders", "2026-03-01T10:00:00", "2026-03-02T01:00:00")
     assert run_dag("orders", dry_run=True)["publish"] == "skipped"
     assert in_shop.shown("orders") == {}
@@ -102,7 +102,7 @@ def test_a_day_that_is_over_appears_and_is_told_of(in_shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_old_enough_becomes_files_of_its_own_by_a_spark_submit(in_shop: Shop) -> None:
+def test_old_partition_is_copied_by_a_spark_submit(in_shop: Shop) -> None:
     in_shop.add("old", "2026-03-01T10:00:00", "2026-03-02T01:00:00", more=", archive_after: 1s")
     done = {"publish": "success", "archive_due": "success", "archive": "success", "signals_accepted": "success"}
     assert run_dag("old") == done
@@ -147,7 +147,7 @@ def test_signalled_partition_is_visible_when_the_signal_command_ends_and_not_bef
 
 
 @pytest.mark.slow
-def test_a_backfill_publishes_its_interval_again_and_nothing_else(in_shop: Shop) -> None:
+def test_backfill_publishes_only_its_interval_again(in_shop: Shop) -> None:
     table = in_shop.add("again", "2026-03-01T10:00:00", "2026-03-02T10:00:00", "2026-03-03T10:00:00")
     task = PublishPartitionsOperator(task_id="publish", table=table)
     result = task.execute(context(task))
@@ -165,7 +165,7 @@ def test_a_backfill_publishes_its_interval_again_and_nothing_else(in_shop: Shop)
 
 
 @pytest.mark.slow
-def test_what_a_try_that_died_has_published_is_told_of_by_the_next(in_shop: Shop) -> None:
+def test_next_try_emits_events_of_partitions_that_a_failed_try_published(in_shop: Shop) -> None:
     table = in_shop.add("died", "2026-03-01T10:00:00", "2026-03-02T10:00:00")
     task = PublishPartitionsOperator(task_id="publish", table=table)
     run = context(task)
@@ -177,7 +177,7 @@ def test_what_a_try_that_died_has_published_is_told_of_by_the_next(in_shop: Shop
 
 
 @pytest.mark.slow
-def test_a_sensor_sees_what_is_published_waits_for_the_rest_and_refuses_what_cannot_come(in_shop: Shop) -> None:
+def test_sensor_returns_published_partitions_waits_for_others_and_fails_for_wrong_names(in_shop: Shop) -> None:
     table = in_shop.add("sensed", "2026-03-01T10:00:00", "2026-03-02T10:00:00", ready="event_time")
 
     def sensor(partition: str, **more: Any) -> PartitionReadySensor:
@@ -234,7 +234,7 @@ def test_sensor_fails_for_a_partition_that_cannot_be_published(
 
 
 @pytest.mark.slow
-def test_bad_input_fails_without_a_retry_and_says_what_to_do(in_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operator_fails_without_retry_for_wrong_input(in_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     table = in_shop.add("wrong", "2026-03-01T10:00:00")
     task = PublishPartitionsOperator(task_id="publish", table=table, partitions=["march"])
     with pytest.raises(AirflowFailException, match=r"'march' names no day of shop\.wrong"):
@@ -247,7 +247,7 @@ def test_bad_input_fails_without_a_retry_and_says_what_to_do(in_shop: Shop, monk
         half.execute(context(half))
 
 
-def test_each_publication_has_a_dag_with_a_form_slots_and_a_clock(
+def test_each_publication_has_a_dag_with_params_pools_and_a_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_SPECS", str(tmp_path))
@@ -290,7 +290,7 @@ def test_each_publication_has_a_dag_with_a_form_slots_and_a_clock(
         (("01T23", "02T23"), "Europe/Berlin", "day", True, ("01T23", "02T23")),
     ],
 )
-def test_intervals_are_of_whole_periods(
+def test_whole_periods_rounds_the_interval_of_a_run(
     bounds: tuple[str, str], place: str, granularity: str, backfill: bool, expected: tuple[str, str]
 ) -> None:
     def full(pair: tuple[str, str]) -> tuple[str, str]:

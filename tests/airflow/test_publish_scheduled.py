@@ -26,9 +26,9 @@ def airflow(shop: Shop) -> Iterator[Standalone]:
     folder.mkdir()
     (folder / "publish.py").write_text((DAGS / "publish.py").read_text(encoding="utf-8"), encoding="utf-8")
     example = (DAGS / "report.py").read_text(encoding="utf-8")
-    told = 'TABLE, PUBLISHED = "sales.orders", "shop.orders"'
-    assert told in example
-    example = example.replace(told, f'TABLE, PUBLISHED = "{spec}", "shop.live"')
+    names = 'TABLE, PUBLISHED = "sales.orders", "shop.orders"'
+    assert names in example
+    example = example.replace(names, f'TABLE, PUBLISHED = "{spec}", "shop.live"')
     (folder / "report.py").write_text(example.replace('task_id="there"', 'task_id="there", poke_interval=2'))
     environment = {**shop.environment(), "AIRFLOW__CORE__DAGS_FOLDER": str(folder)}
     with standalone(shop.place / "airflow", environment) as running:
@@ -57,7 +57,7 @@ def settled(airflow: Standalone) -> bool:
     return bool(states) and not {"queued", "running"} & set(states)
 
 
-def test_an_event_that_names_a_day_publishes_it_and_starts_who_waits_for_it(airflow: Standalone, shop: Shop) -> None:
+def test_event_with_a_day_publishes_it_and_starts_waiting_runs(airflow: Standalone, shop: Shop) -> None:
     airflow.call("dags/report.daily/dagRuns", {"logical_date": f"{DAY}T00:00:00Z"})
 
     def waiting() -> bool:
@@ -72,10 +72,10 @@ def test_an_event_that_names_a_day_publishes_it_and_starts_who_waits_for_it(airf
     at = time.time()
     airflow.call("assets/events", {"asset_id": asset["id"], "extra": {"partitions": [DAY]}})
 
-    def told() -> list[dict[str, Any]]:
+    def partition_events() -> list[dict[str, Any]]:
         return events(airflow, "hive://shop/live")
 
-    (event,) = airflow.until(told, "the partition is told of", timeout_s=90)
+    (event,) = airflow.until(partition_events, "the event of the partition", timeout_s=90)
     (name, parameters), *others = shop.shown("live").items()
     assert (name, others) == (f"dt={DAY}", [])
     assert (event["extra"]["partition"], event["extra"]["instant"]) == (name, parameters["lakehouse.instant"])
@@ -86,7 +86,7 @@ def test_an_event_that_names_a_day_publishes_it_and_starts_who_waits_for_it(airf
     def seen() -> list[dict[str, Any]]:
         return [t for t in tasks(airflow, "report.daily", "report") if t["state"] == "success"]
 
-    airflow.until(seen, "who waited goes on", timeout_s=60)
+    airflow.until(seen, "the sensor resumes", timeout_s=60)
     (keyed,) = events(airflow, "hive://shop/live/partitions")
     assert keyed["partition_key"] == name
 
@@ -103,7 +103,7 @@ def test_a_backfill_publishes_its_day_again(airflow: Standalone, shop: Shop) -> 
     airflow.backfill(DAG_ID, DAY, DAY, "--reprocess-behavior", "completed")
     found = airflow.until(
         lambda: [e for e in events(airflow, "hive://shop/live") if e["source_run_id"].startswith("backfill")],
-        "the day is told of again",
+        "the second event of the day",
         timeout_s=120,
     )
     assert [event["extra"]["partition"] for event in found] == [f"dt={DAY}"]

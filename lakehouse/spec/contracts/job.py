@@ -263,7 +263,7 @@ class JobReport(Document):
         instant: Instant of the commit, None without a commit.
         rows: Rows that the commit wrote; `inserts`, `updates` and `deletes` are their kinds.
         files: Files that the commit wrote; `bytes` is their size.
-        bad_records: Records that were written to the dead letters.
+        bad_records: Bad records, which the job wrote to dead letter files.
         late_rows_dropped: Rows that are older than a tombstone of their key.
         conflicts: Number of retries after a conflict with another writer.
         seconds: Duration of the job.

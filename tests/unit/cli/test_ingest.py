@@ -30,7 +30,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_ingestion_goes_on_without_a_catalog_that_is_down(
     spec: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("LAKEHOUSE_CATALOG", "postgresql+psycopg://nobody@127.0.0.1:9/none")
+    monkeypatch.setenv("LAKEHOUSE_CATALOG", "postgresql+psycopg://user@127.0.0.1:9/none")
     assert main(["ingest", "run", "--table", str(spec)]) == 0
     assert "the run is not recorded in the catalog" in caplog.text
 
@@ -71,9 +71,9 @@ def test_a_sync_that_fails_is_a_warning_of_a_run_that_succeeds(
     spec.write_text(spec.read_text() + SYNCED)
     report = tmp_path / "report.json"
     assert main(["ingest", "run", "--table", str(spec), "--report", str(report)]) == 0
-    told = JobReport.from_json(report.read_text())
-    assert told.status is JobStatus.COMMITTED
-    assert told.warning.startswith("metastore sync: RetryableError: thrift://127.0.0.1:1")
+    found = JobReport.from_json(report.read_text())
+    assert found.status is JobStatus.COMMITTED
+    assert found.warning.startswith("metastore sync: RetryableError: thrift://127.0.0.1:1")
     assert "the sync to the metastore failed" in caplog.text
 
 

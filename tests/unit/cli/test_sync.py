@@ -29,16 +29,16 @@ def location(tmp_path: Path) -> str:
     return place
 
 
-def test_a_plan_is_shown_and_nothing_is_told(
+def test_sync_plan_prints_the_changes_and_makes_none(
     metastore: MemoryMetastore, location: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sync", "plan", "--table", location, "--output", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [row["partition"] for row in told["partitions"]] == ["eu", "us"]
-    assert told["tables"][0]["created"] and metastore.table("default", "trips") is None
+    found = json.loads(capsys.readouterr().out)
+    assert [row["partition"] for row in found["partitions"]] == ["eu", "us"]
+    assert found["tables"][0]["created"] and metastore.table("default", "trips") is None
 
 
-def test_a_run_tells_it_and_a_second_one_has_nothing_to_tell(
+def test_sync_run_makes_the_changes_and_a_second_run_has_none(
     metastore: MemoryMetastore, location: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["sync", "run", "--table", location, "--option", "hoodie.datasource.hive_sync.table=rides"]
@@ -62,7 +62,7 @@ def test_many_partitions_are_counted_in_text(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["sync", "ruin"], "Did you mean 'run'?"),
         (["sync", "plan", "--option", "hoodie.datasource.hive_sync.mode=jdbc"], "must be hms"),
@@ -70,10 +70,10 @@ def test_many_partitions_are_counted_in_text(
     ],
 )
 def test_what_is_wrong_is_said(
-    metastore: MemoryMetastore, location: str, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    metastore: MemoryMetastore, location: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "--table", location] if words[1] == "plan" else words) == 64
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert metastore.requests == []
 
 
