@@ -42,7 +42,6 @@ PENDING: tuple[str, ...] = (
     "lakehouse/core/format",
     "lakehouse/core/operations/services",
     "lakehouse/core/planning",
-    "lakehouse/core/table",
     "lakehouse/model",
     "lakehouse/platform/ingest",
     "lakehouse/platform/services",

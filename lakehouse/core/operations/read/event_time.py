@@ -153,7 +153,7 @@ def event_span(table: LoadedTable, known: EventSpan) -> EventSpan:
 
 def _untimed(table: LoadedTable, event_time: object) -> UserError:
     return UserError(
-        f"{table.env.storage.root}: no write says the event times of its rows, so there is no version at "
+        f"{table.env.storage.root}: no write states the event times of its rows, so there is no version at "
         f"{event_time}; set {EVENT_TIME_FIELD} to the column that contains them before the first write",
         option=EVENT_TIME_FIELD,
     )
