@@ -20,7 +20,7 @@ from lakehouse.platform.jobs.report import describe
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.services.metrics import Metrics, metrics
-from lakehouse.platform.services.run import record_end
+from lakehouse.platform.services.run import RunKey, record_end
 from lakehouse.spark.session import job_session
 from lakehouse.spark.sources import Session, storage_options_of
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReport, JobStatus
@@ -127,6 +127,6 @@ def _end(catalog: Catalog | None, table_id: int, run_id: str, report: JobReport)
         return
     with catalog:
         try:
-            record_end(catalog, run_id, table_id, _SERVICE, report)
+            record_end(catalog, RunKey(run_id=run_id, table_id=table_id, service=_SERVICE), report)
         except RetryableError as error:
             logger.warning("the end of run %s is not recorded in the catalog: %s", run_id, error)

@@ -54,7 +54,7 @@ def _work(command: JobCommand) -> JobReport:
         with load_catalog(catalogs.pop()) as catalog, metrics() as measures:
             tables = [table for _, table in known]
             drift = specs_in_force(catalog, tables)
-            reports = run_tables(catalog, command.verb, tables, command, runner(command.verb), spark, measures)
+            reports = run_tables(catalog, tables, command, runner(command.verb, spark), measures)
             reports = tuple(
                 with_warning(report, drift.get(full_name(table))) for table, report in zip(tables, reports, strict=True)
             )

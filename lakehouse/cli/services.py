@@ -83,7 +83,7 @@ def _due(words: Sequence[str]) -> int:
         return 0
     packed = {
         service: batches(
-            [c.candidate for c in choices if c.chosen and c.candidate.service == service],
+            [c.assessed for c in choices if c.chosen and c.assessed.service == service],
             max_tables=given.batch_tables,
             max_seconds=seconds,
         )
@@ -202,31 +202,31 @@ def _state(catalog: Catalog, table: str, table_id: int, service: str) -> Service
 
 
 def _row(choice: Choice) -> dict[str, Any]:
-    candidate = choice.candidate
+    assessed = choice.assessed
     return {
-        "table": candidate.table,
-        "service": candidate.service,
-        "due": candidate.assessment.due,
+        "table": assessed.table,
+        "service": assessed.service,
+        "due": assessed.assessment.due,
         "runs now": choice.chosen,
-        "score": round(candidate.score, 3),
+        "score": round(assessed.score, 3),
         "why": choice.reason,
     }
 
 
 def _decision(choice: Choice) -> ServiceDecision:
-    candidate = choice.candidate
+    assessed = choice.assessed
     return ServiceDecision(
-        table=candidate.table,
-        service=candidate.service,
-        due=candidate.assessment.due,
+        table=assessed.table,
+        service=assessed.service,
+        due=assessed.assessment.due,
         runs_now=choice.chosen,
-        requested=candidate.wanted,
+        requested=assessed.requested,
         code=choice.code,
         reason=choice.reason,
-        score=round(candidate.score, 3),
-        inputs=dict(candidate.assessment.inputs),
-        predicted={**asdict(candidate.assessment.cost), "seconds": round(candidate.seconds, 1)},
-        deadline="" if candidate.deadline_ms is None else _time(candidate.deadline_ms),
+        score=round(assessed.score, 3),
+        inputs=dict(assessed.assessment.inputs),
+        predicted={**asdict(assessed.assessment.cost), "seconds": round(assessed.seconds, 1)},
+        deadline="" if assessed.deadline_ms is None else _time(assessed.deadline_ms),
     )
 
 

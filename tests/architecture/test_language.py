@@ -44,7 +44,6 @@ PENDING: tuple[str, ...] = (
     "lakehouse/core/planning",
     "lakehouse/model",
     "lakehouse/platform/ingest",
-    "lakehouse/platform/services",
     "lakehouse/platform/sources",
     "lakehouse/spec",
     "tests/bench",

@@ -59,7 +59,7 @@ def _night(home: Path, tables: int, session: Any) -> list[_Line]:
                     # A clean leaves what the newest write sees, so the compaction must not be that one.
                     catalog.load_table(entry.identifier).upsert(orders(np.arange(1), version=99))
             started = time.perf_counter()
-            chosen = [choice.candidate for choice in decide(catalog, [service]) if choice.chosen]
+            chosen = [choice.assessed for choice in decide(catalog, [service]) if choice.chosen]
             packed = batches(chosen, max_tables=50, max_seconds=3600)
             decided = time.perf_counter() - started
             took, inside, committed = [], 0.0, 0
@@ -67,7 +67,7 @@ def _night(home: Path, tables: int, session: Any) -> list[_Line]:
                 for name in batch:
                     started = time.perf_counter()
                     command = JobCommand(verb=service, action="run", table=name, run_id=f"night-{number}")
-                    (report,) = run_tables(catalog, service, [name], command, runner(service), session)
+                    (report,) = run_tables(catalog, [name], command, runner(service, session))
                     took.append(time.perf_counter() - started)
                     assert report.status is not JobStatus.FAILED, report
                     inside += report.seconds

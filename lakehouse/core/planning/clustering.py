@@ -143,7 +143,7 @@ def layout_text(layout: Layout) -> str:
     return f"{layout.curve}:{','.join(layout.columns)}" if layout.columns else ""
 
 
-def layout_told(metadata: CommitMetadata) -> Layout | None:
+def layout_from_metadata(metadata: CommitMetadata) -> Layout | None:
     """Return the layout in the commit metadata of a clustering, or None if it has none."""
     curve, _, columns = metadata.extra.get(LAYOUT_KEY, "").partition(":")
     return Layout(columns=tuple(columns.split(",")), curve=curve) if columns else None

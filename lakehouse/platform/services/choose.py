@@ -1,8 +1,8 @@
-"""Which of the services that are due run now: pure.
+"""Choose which due services run now; pure.
 
-first    what is past its deadline, the latest first
-then     the greatest score: priority x objects fewer / seconds predicted
-never    two services of one table that hold file groups; more runs or bytes than the pool has left
+first    services past their deadline, the most overdue one first
+then     services by score: priority x benefit in objects / predicted seconds
+never    two services of one table that hold file groups; more runs or bytes than the limits of a service allow
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from lakehouse.spec.services import SERVICES, service_spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the pool of one service may do: runs at the same time, and bytes in an hour; None is without bound."""
+    """The limits of one service over all tables: concurrent runs, and bytes per hour; None: unlimited."""
 
     runs: int | None = None
     bytes_per_hour: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One service of one table: what was found out, `seconds` that a run is expected to take, and its urgency.
+class AssessedService:
+    """One service of one table with its assessment: the input of a decision.
 
-    `wanted` says that somebody asked for it, due or not. Times are UTC milliseconds.
+    Attributes:
+        seconds: Predicted duration of a run.
+        deadline_ms: UTC milliseconds after which the service is overdue; None: it has no deadline.
+        requested: Whether a user requested a run, due or not.
     """
 
     table: str
@@ -37,19 +40,19 @@ class Candidate:
     priority: float = 1.0
     deadline_ms: int | None = None
     enabled: bool = True
-    wanted: bool = False
+    requested: bool = False
 
     @property
     def score(self) -> float:
-        """Objects fewer per second of work, times the priority that people gave it."""
+        """The benefit in objects per predicted second, times the priority."""
         return self.priority * self.assessment.cost.benefit / max(self.seconds, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is to happen with a candidate now, and why."""
+    """The decision for one service: whether it runs now, the reason code, and the reason as text."""
 
-    candidate: Candidate
+    assessed: AssessedService
     chosen: bool
     reason: str
     code: DecisionReason
@@ -65,114 +68,114 @@ class _Pool:
     runs: int = 0
     bytes: int = 0
 
-    def refusal(self, candidate: Candidate) -> _Reason | None:
-        wanted = candidate.assessment.cost.bytes
+    def refusal(self, assessed: AssessedService) -> _Reason | None:
+        requested = assessed.assessment.cost.bytes
         if self.limits.runs is not None and self.runs >= self.limits.runs:
-            text = f"{self.runs} runs of {candidate.service} are under way, and the pool has {self.limits.runs}"
+            text = f"{self.runs} runs of {assessed.service} are active, and the limit is {self.limits.runs}"
             return DecisionReason.RUN_LIMIT, text
         allowed = self.limits.bytes_per_hour
-        # What is larger than the budget of an hour has an hour for itself.
-        if allowed is not None and self.bytes and self.bytes + wanted > allowed:
-            text = f"{self.bytes} of {allowed} bytes per hour are spent, and this run takes {wanted}"
+        # A run that exceeds the hourly limit alone is allowed if no other run used bytes in this hour.
+        if allowed is not None and self.bytes and self.bytes + requested > allowed:
+            text = f"{self.bytes} of {allowed} bytes per hour are spent, and this run takes {requested}"
             return DecisionReason.BYTE_LIMIT, text
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is going on: (table, service) of runs under way, and bytes that each service moved in the last hour."""
+    """The present load: (table, service) of active runs, and the bytes that each service moved in the last hour."""
 
     running: Collection[tuple[str, str]] = ()
     bytes_last_hour: Mapping[str, int] = field(default_factory=dict)
 
 
 def choose(
-    candidates: Iterable[Candidate], limits: Mapping[str, Limits], load: Load, *, now_ms: int
+    services_assessed: Iterable[AssessedService], limits: Mapping[str, Limits], load: Load, *, now_ms: int
 ) -> tuple[Choice, ...]:
-    """Return a choice for every candidate, the chosen ones first and in the order in which they should start."""
+    """Return a decision for every service, the chosen ones first, in the order in which they should start."""
     ready, waiting = [], []
-    for candidate in candidates:
-        refusal = _not_ready(candidate)
+    for assessed in services_assessed:
+        refusal = _not_ready(assessed)
         if refusal is None:
-            ready.append(candidate)
+            ready.append(assessed)
         else:
-            waiting.append(Choice(candidate=candidate, chosen=False, code=refusal[0], reason=refusal[1]))
+            waiting.append(Choice(assessed=assessed, chosen=False, code=refusal[0], reason=refusal[1]))
     pools: dict[str, _Pool] = {}
-    for service in {candidate.service for candidate in ready}:
+    for service in {assessed.service for assessed in ready}:
         runs = sum(running == service for _, running in load.running)
         pools[service] = _Pool(limits.get(service, Limits()), runs, load.bytes_last_hour.get(service, 0))
     busy = set(load.running)
     chosen: list[Choice] = []
-    for candidate in sorted(ready, key=lambda c: _urgency(c, now_ms)):
-        refusal = _clash(candidate, busy) or pools[candidate.service].refusal(candidate)
+    for assessed in sorted(ready, key=lambda c: _urgency(c, now_ms)):
+        refusal = _clash(assessed, busy) or pools[assessed.service].refusal(assessed)
         if refusal is not None:
-            waiting.append(Choice(candidate=candidate, chosen=False, code=refusal[0], reason=refusal[1]))
+            waiting.append(Choice(assessed=assessed, chosen=False, code=refusal[0], reason=refusal[1]))
             continue
-        pools[candidate.service].runs += 1
-        pools[candidate.service].bytes += candidate.assessment.cost.bytes
-        busy.add((candidate.table, candidate.service))
-        code = _code(candidate, now_ms)
-        chosen.append(Choice(candidate=candidate, chosen=True, code=code, reason=_why(candidate, now_ms)))
+        pools[assessed.service].runs += 1
+        pools[assessed.service].bytes += assessed.assessment.cost.bytes
+        busy.add((assessed.table, assessed.service))
+        code = _code(assessed, now_ms)
+        chosen.append(Choice(assessed=assessed, chosen=True, code=code, reason=_why(assessed, now_ms)))
     return (*chosen, *waiting)
 
 
-def batches(chosen: Sequence[Candidate], *, max_tables: int, max_seconds: float) -> tuple[tuple[str, ...], ...]:
-    """Return tables to be run by one process each: small ones together, since a start of Spark costs more than they do.
+def batches(chosen: Sequence[AssessedService], *, max_tables: int, max_seconds: float) -> tuple[tuple[str, ...], ...]:
+    """Group tables into batches of one process each, because a start of Spark takes longer than a small table.
 
-    The order is kept; a table that takes longer than `max_seconds` by itself stands alone.
+    The order is kept. A table that takes longer than `max_seconds` is a batch of its own.
     """
     found: list[list[str]] = []
     seconds = 0.0
-    for candidate in chosen:
-        fits = found and len(found[-1]) < max_tables and seconds + candidate.seconds <= max_seconds
+    for assessed in chosen:
+        fits = found and len(found[-1]) < max_tables and seconds + assessed.seconds <= max_seconds
         if fits:
-            found[-1].append(candidate.table)
-            seconds += candidate.seconds
+            found[-1].append(assessed.table)
+            seconds += assessed.seconds
         else:
-            found.append([candidate.table])
-            seconds = candidate.seconds
+            found.append([assessed.table])
+            seconds = assessed.seconds
     return tuple(tuple(batch) for batch in found)
 
 
-def _not_ready(candidate: Candidate) -> _Reason | None:
-    if candidate.wanted:
+def _not_ready(assessed: AssessedService) -> _Reason | None:
+    if assessed.requested:
         return None
-    if not candidate.enabled:
-        return DecisionReason.DISABLED, f"switched off: services.{candidate.service}.enabled is false"
-    if candidate.assessment.due:
+    if not assessed.enabled:
+        return DecisionReason.DISABLED, f"switched off: services.{assessed.service}.enabled is false"
+    if assessed.assessment.due:
         return None
-    code = DecisionReason.UNREADABLE if candidate.assessment.unreadable else DecisionReason.NOT_DUE
-    return code, f"not due: {candidate.assessment.reason}"
+    code = DecisionReason.UNREADABLE if assessed.assessment.unreadable else DecisionReason.NOT_DUE
+    return code, f"not due: {assessed.assessment.reason}"
 
 
-def _urgency(candidate: Candidate, now_ms: int) -> tuple[bool, bool, float, float, str, int]:
-    overdue, place = _overdue_s(candidate, now_ms), SERVICES.index(candidate.service)
-    return not candidate.wanted, overdue <= 0, -max(overdue, 0.0), -candidate.score, candidate.table, place
+def _urgency(assessed: AssessedService, now_ms: int) -> tuple[bool, bool, float, float, str, int]:
+    overdue, place = _overdue_s(assessed, now_ms), SERVICES.index(assessed.service)
+    return not assessed.requested, overdue <= 0, -max(overdue, 0.0), -assessed.score, assessed.table, place
 
 
-def _overdue_s(candidate: Candidate, now_ms: int) -> float:
-    return 0.0 if candidate.deadline_ms is None else (now_ms - candidate.deadline_ms) / 1000
+def _overdue_s(assessed: AssessedService, now_ms: int) -> float:
+    return 0.0 if assessed.deadline_ms is None else (now_ms - assessed.deadline_ms) / 1000
 
 
-def _clash(candidate: Candidate, busy: Collection[tuple[str, str]]) -> _Reason | None:
-    for service in sorted(service for table, service in busy if table == candidate.table):
-        if service == candidate.service:
-            return DecisionReason.ALREADY_RUNNING, f"a run of {service} is at this table"
-        if service_spec(service).holds_file_groups and service_spec(candidate.service).holds_file_groups:
+def _clash(assessed: AssessedService, busy: Collection[tuple[str, str]]) -> _Reason | None:
+    for service in sorted(service for table, service in busy if table == assessed.table):
+        if service == assessed.service:
+            return DecisionReason.ALREADY_RUNNING, f"a run of {service} is active on this table"
+        if service_spec(service).holds_file_groups and service_spec(assessed.service).holds_file_groups:
             return DecisionReason.FILE_GROUPS_HELD, f"{service} runs on this table, and both hold file groups"
     return None
 
 
-def _code(candidate: Candidate, now_ms: int) -> DecisionReason:
-    if candidate.wanted:
+def _code(assessed: AssessedService, now_ms: int) -> DecisionReason:
+    if assessed.requested:
         return DecisionReason.REQUESTED
-    return DecisionReason.OVERDUE if _overdue_s(candidate, now_ms) > 0 else DecisionReason.DUE
+    return DecisionReason.OVERDUE if _overdue_s(assessed, now_ms) > 0 else DecisionReason.DUE
 
 
-def _why(candidate: Candidate, now_ms: int) -> str:
-    cost = candidate.assessment.cost
-    numbers = f"score {candidate.score:.3g}: {cost.benefit:g} objects fewer for {candidate.seconds:.0f} s"
-    overdue = _overdue_s(candidate, now_ms)
+def _why(assessed: AssessedService, now_ms: int) -> str:
+    cost = assessed.assessment.cost
+    numbers = f"score {assessed.score:.3g}: {cost.benefit:g} objects fewer for {assessed.seconds:.0f} s"
+    overdue = _overdue_s(assessed, now_ms)
     late = f"; {overdue:.0f} s past its deadline" if overdue > 0 else ""
-    asked = "asked for; " if candidate.wanted else ""
-    return f"{asked}{candidate.assessment.reason}; {numbers}{late}"
+    asked = "asked for; " if assessed.requested else ""
+    return f"{asked}{assessed.assessment.reason}; {numbers}{late}"

@@ -1,15 +1,15 @@
-"""Metrics by OpenTelemetry: what tables are like, and what runs did. Where they go is said by its own variables.
+"""Metrics of tables and runs for OpenTelemetry. Its own environment variables configure the export.
 
-OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318      unset: nothing is measured and nothing is sent
+OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318      unset: no metric is measured or sent
 
 lakehouse.table.freshness_lag      s       since the newest commit            table
 lakehouse.table.log_bytes          By      waiting for compaction             table
 lakehouse.table.small_files        {file}  below the small-file limit         table
-lakehouse.core.table.table.file_size          By      histogram of newest base files     table
+lakehouse.table.file_size          By      histogram of newest base files     table
 lakehouse.table.pending_plans      {plan}  compactions, clusterings, cleans   table
-lakehouse.core.table.table.pending_writes     {write} in flight or dead                  table
-lakehouse.core.table.table.instants           {instant} on the active timeline           table
-lakehouse.core.table.table.rollbacks          {rollback} on the active timeline          table
+lakehouse.table.pending_writes     {write} pending or failed                  table
+lakehouse.table.instants           {instant} on the active timeline           table
+lakehouse.table.rollbacks          {rollback} on the active timeline          table
 lakehouse.service.due              1 or 0  the scheduler's decision           table, service
 lakehouse.service.runs             {run}   counter                            table, service, state
 lakehouse.service.run_seconds      s       histogram                          table, service, state
@@ -42,14 +42,14 @@ _UNITS = {"freshness_lag": "s", "log_bytes": "By"}
 
 
 class Metrics:
-    """Measures into a meter of OpenTelemetry, or, without one, into nothing."""
+    """Records metrics with an OpenTelemetry meter; without a meter it does nothing."""
 
     def __init__(self, meter: Any = None) -> None:
         self._meter = meter
         self._known: dict[str, Any] = {}
 
     def table(self, name: str, health: TableHealth) -> None:
-        """Measure the state of a table."""
+        """Record the state of a table."""
         labels = {"table": name}
         for what in ("log_bytes", "small_files", "pending_plans", "pending_writes", "instants", "rollbacks"):
             self._gauge(f"table.{what}", getattr(health, what), labels)
@@ -59,13 +59,13 @@ class Metrics:
             self._histogram("table.file_size", size, labels, unit="By", bounds=_SIZES)
 
     def decisions(self, choices: Iterable[Choice]) -> None:
-        """Measure what the scheduler decided."""
+        """Record the decisions of the scheduler."""
         for choice in choices:
-            labels = {"table": choice.candidate.table, "service": choice.candidate.service}
-            self._gauge("service.due", int(choice.candidate.assessment.due), labels)
+            labels = {"table": choice.assessed.table, "service": choice.assessed.service}
+            self._gauge("service.due", int(choice.assessed.assessment.due), labels)
 
     def run(self, service: str, report: JobReport, *, predicted_s: float | None = None) -> None:
-        """Measure a run of a service, or of ingestion, by its report."""
+        """Record a run of a service, or of ingestion, from its report."""
         labels = {"table": report.table, "service": service}
         self._count("service.runs", 1, {**labels, "state": str(report.status)})
         self._histogram(
@@ -106,9 +106,10 @@ class Metrics:
 
 @contextmanager
 def metrics(environ: Mapping[str, str] = os.environ) -> Iterator[Metrics]:
-    """Yield the metrics of this process; at the end all is sent. A collector that is down is logged, and stops nothing.
+    """Yield the metrics of this process, and send them at the end.
 
-    Raises UserError if an endpoint is named and OpenTelemetry is not installed.
+    A collector that is not available is logged. Raises UserError if an endpoint is configured but OpenTelemetry is not
+    installed.
     """
     if not any(environ.get(name) for name in _ENDPOINTS):
         yield Metrics()
@@ -121,7 +122,7 @@ def metrics(environ: Mapping[str, str] = os.environ) -> Iterator[Metrics]:
 
 
 def _provider() -> Any:
-    # Jobs that send no metrics need not have the packages.
+    # The packages are an optional extra: jobs that send no metrics do not need them.
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
         from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415

@@ -1,13 +1,12 @@
-"""What an earlier try of a run did, and could not tell: it died, or the catalog was down when it ended.
+"""Recover the result of an earlier try that crashed, or could not record its result, before it reported.
 
-<after>  try 1: plan 3, commit 4, killed     try 2: nothing is due                 so 4 is what the run did
-<after>  try 1: plan 3, suspended            try 2: 3 is held by one who lives     so nobody knows yet: try again
+<after>  try 1: plan 3, commit 4, killed     try 2: nothing is due             4 is the result of the run
+<after>  try 1: plan 3, suspended            try 2: 3 has an active executor   the result is unknown: retry
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lakehouse.core.table.table import Table
 from lakehouse.core.timeline.heartbeat import active_writes
@@ -23,35 +22,53 @@ def newest_completion(table: Table) -> str:
     return max((instant.completion for instant in table.timeline if instant.is_completed), default="")
 
 
-def with_earlier(
-    report: JobReport, table: Table, service: str, before: Run, after: str, others: Collection[str | None]
-) -> JobReport:
-    """Return the report of a retry that found nothing to do, with what the run had done before, if it did something.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierTries:
+    """The earlier tries of a run of a service.
 
-    `before` is the run as it was before this try, `after` the newest completion time before its first one, `others` are
-    instants of other runs. Raises RetryableError while an earlier try may still be at a plan.
+    Attributes:
+        service: Name of the service.
+        run: The run as recorded before this try.
+        after: The newest completion time on the timeline before the first try.
+        other_instants: Instants that other runs of the service committed.
     """
-    if report.status is not JobStatus.NOTHING_TO_DO or before.state is RunState.NOTHING_TO_DO:
+
+    service: str
+    run: Run
+    after: str
+    other_instants: frozenset[str | None]
+
+
+def with_earlier_commit(report: JobReport, table: Table, earlier: EarlierTries) -> JobReport:
+    """Return the report of a retry that had nothing to do, completed with the commit of an earlier try if there is one.
+
+    Raises RetryableError while the executor of an earlier try may still be active.
+    """
+    if report.status is not JobStatus.NOTHING_TO_DO or earlier.run.state is RunState.NOTHING_TO_DO:
         return report
-    # An instant stands there if some try committed, and stays when a later try fails.
-    found = before.instant or _committed_since(table, service, after, others)
-    if found is not None:
-        reason = f"an earlier try of this run made it; now {report.reason}"
-        return replace(report, instant=found, reason=reason, code=JobReason.COMMITTED_BY_EARLIER_TRY)
-    held = _active_plan(table, service)
-    if held is not None:
+    # The run has an instant if a try committed; it keeps it if a later try fails.
+    instant = earlier.run.instant or _committed_since(table, earlier)
+    if instant is not None:
+        reason = f"an earlier try of this run committed it; now {report.reason}"
+        return replace(report, instant=instant, reason=reason, code=JobReason.COMMITTED_BY_EARLIER_TRY)
+    plan = _active_plan(table, earlier.service)
+    if plan is not None:
         raise RetryableError(
-            f"{table.name}: an executor that may be an earlier try of this run is at the {held.action} "
-            f"{held.requested}, and is alive",
-            instant=held.requested,
+            f"{table.name}: an active executor, which may be an earlier try of this run, works on the {plan.action} "
+            f"{plan.requested}",
+            instant=plan.requested,
         )
     return report
 
 
-def _committed_since(table: Table, service: str, after: str, others: Collection[str | None]) -> str | None:
-    """Return the requested time of the newest instant that a service completed after a completion time."""
-    spec, loaded = service_spec(service), table.refresh()
-    since = [i for i in loaded.timeline.by_completion() if i.completion > after and i.requested not in others]
+def _committed_since(table: Table, earlier: EarlierTries) -> str | None:
+    """Return the requested time of the newest instant that the service completed since the first try began."""
+    spec, loaded = service_spec(earlier.service), table.refresh()
+    since = [
+        instant
+        for instant in loaded.timeline.by_completion()
+        if instant.completion > earlier.after and instant.requested not in earlier.other_instants
+    ]
     if spec.operation is None:
         # A clean completes an instant of its own action; an archive completes none.
         completed = [instant.requested for instant in since if instant.action is spec.action]

@@ -1,10 +1,10 @@
-"""Runs of services: some tables in one process, each under its lease, each failure its own."""
+"""Run a service on tables of a catalog in one process: each table under its lease, each failure reported alone."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lakehouse.core.table.table import Table
@@ -20,13 +20,13 @@ from lakehouse.platform.catalog.connect import is_outage
 from lakehouse.platform.catalog.run_history import LEASE_EXPIRED, Run, RunOutcome, RunState
 from lakehouse.platform.catalog.run_leases import RunLease
 from lakehouse.platform.services.metrics import Metrics
-from lakehouse.platform.services.retry_recovery import newest_completion, with_earlier
+from lakehouse.platform.services.retry_recovery import EarlierTries, newest_completion, with_earlier_commit
 from lakehouse.spec.contracts.job import JobCommand, JobError, JobReason, JobReport, JobStatus
 
 logger = logging.getLogger(__name__)
 
 LEASE_MS = 60_000
-#: How long the end of a run waits for a catalog that is down: a restart of its server.
+#: How long the recording of a result waits for a catalog whose server restarts.
 _PATIENCE_MS = 30_000
 _PAUSE_S = 0.5
 _STATES = {
@@ -34,8 +34,17 @@ _STATES = {
     JobStatus.NOTHING_TO_DO: RunState.NOTHING_TO_DO,
     JobStatus.FAILED: RunState.FAILED,
 }
-#: Runs one service of an open table, as a command says, on a Spark session or without one.
-Runner = Callable[[Table, JobCommand, Any], JobReport]
+#: Runs one service of an open table as a command states, and reports.
+Runner = Callable[[Table, JobCommand], JobReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunKey:
+    """The identity of a run in the run history; all tries of a run have the same."""
+
+    run_id: str
+    table_id: int
+    service: str
 
 
 def lease_key(identifier: str, service: str) -> str:
@@ -45,29 +54,31 @@ def lease_key(identifier: str, service: str) -> str:
 
 def run_tables(
     catalog: Catalog,
-    service: str,
     tables: Sequence[str],
     command: JobCommand,
     runner: Runner,
-    spark: Any = None,
     measures: Metrics | None = None,
 ) -> tuple[JobReport, ...]:
-    """Run a service on tables of a catalog, one after the other; what fails on one does not keep the others waiting.
+    """Run the service `command.verb` on tables of a catalog, one after the other, and return one report per table.
 
-    A table that another run is at is left to it; what was asked for is to be tried again then. A retry has the `run_id`
-    of the try before and takes over its lease at once; of the two, only one can commit (the claim on the timeline
-    decides). Raises JobStoppedError when told to stop.
+    A failure on one table does not stop the others. A table that another run works on is skipped; if the command
+    forces the run or limits it, the report is a retryable failure instead. A retry has the `run_id` of the earlier try
+    and takes over its lease at once; the claim on the timeline decides which of the two commits.
+
+    Raises:
+        JobStoppedError: The process was asked to stop.
     """
     reports = []
     for name in tables:
-        reports.append(_run_one(catalog, service, name, command, runner, spark))
+        reports.append(_run_one(catalog, name, command, runner))
         if measures is not None:
-            measures.run(service, replace(reports[-1], table=name), predicted_s=_predicted(catalog, name, service))
+            report = replace(reports[-1], table=name)
+            measures.run(command.verb, report, predicted_s=_predicted(catalog, name, command.verb))
     return tuple(reports)
 
 
 def state_of(run: Run, holder: RunLease | None) -> Run:
-    """Return a run as it is: one that is written down as running, but does not hold the lease, has died."""
+    """Return a run with its true state: a running one that does not hold the lease of the service has crashed."""
     if run.state is not RunState.RUNNING or (holder is not None and holder.owner == run.run_id):
         return run
     return replace(run, state=RunState.DIED, error=LEASE_EXPIRED)
@@ -77,78 +88,79 @@ def _predicted(catalog: Catalog, name: str, service: str) -> float | None:
     try:
         runs = catalog.history.runs(catalog.entry(name).id, service, limit=1) if catalog.table_exists(name) else ()
     except RetryableError as error:
-        # What was done is done, whether it can be measured or not.
-        logger.warning("%s: what was predicted is not known: %s", name, error)
+        # The run is complete; only its metric is missing.
+        logger.warning("%s: the prediction of the run cannot be read: %s", name, error)
         return None
     found = runs[0].predicted.get("seconds") if runs else None
     return None if found is None else float(found)
 
 
-def _run_one(catalog: Catalog, service: str, name: str, command: JobCommand, runner: Runner, spark: Any) -> JobReport:
+def _run_one(catalog: Catalog, name: str, command: JobCommand, runner: Runner) -> JobReport:
     try:
         entry = catalog.entry(name)
         owner = command.run_id or f"manual-{catalog.clock.now_ms()}"
-        with catalog.leases.held(lease_key(entry.identifier, service), owner, LEASE_MS) as lease:
-            if lease is None:
-                holder = catalog.leases.holder(lease_key(entry.identifier, service))
-                reason = f"run {holder.owner} is at it" if holder is not None else "another run was at it"
-                if command.force or command.partitions or command.interval is not None:
-                    # The other run does not do what was asked of this one, such as another day of a backfill.
-                    raise TableBusyError(f"{entry.identifier}: {reason}; what was asked for is to be tried again")
-                return JobReport(
-                    status=JobStatus.NOTHING_TO_DO,
-                    table=entry.identifier,
-                    reason=reason,
-                    code=JobReason.OTHER_RUN_ACTIVE,
-                )
-            return _recorded(catalog, service, entry, lease, command, runner, spark)
+        key = lease_key(entry.identifier, command.verb)
+        with catalog.leases.held(key, owner, LEASE_MS) as lease:
+            if lease is not None:
+                return _run_and_record(catalog, entry, lease, command, runner)
+            holder = catalog.leases.holder(key)
+            reason = f"run {holder.owner} is active" if holder is not None else "another run was active"
+            if command.force or command.partitions or command.interval is not None:
+                # The other run does not do what this command requests, for example another day of a backfill.
+                raise TableBusyError(f"{entry.identifier}: {reason}; try the requested run again after it")
+            return JobReport(
+                status=JobStatus.NOTHING_TO_DO,
+                table=entry.identifier,
+                reason=reason,
+                code=JobReason.OTHER_RUN_ACTIVE,
+            )
     except JobStoppedError:
-        # The other tables are not for this process any more.
+        # Another process runs the remaining tables.
         raise
     except Exception as error:
         return _failed(name, error)
 
 
-def _recorded(
-    catalog: Catalog, service: str, entry: TableEntry, lease: RunLease, command: JobCommand, runner: Runner, spark: Any
+def _run_and_record(
+    catalog: Catalog, entry: TableEntry, lease: RunLease, command: JobCommand, runner: Runner
 ) -> JobReport:
-    history, owner = catalog.history, lease.owner
-    # The lease is ours, so whoever else is written down as running has died, and what was asked of it is open again.
-    history.end_expired_runs(entry.id, service, active_run=owner, before_ms=catalog.clock.now_ms())
-    before = history.run(owner, entry.id, service)
+    history, service = catalog.history, command.verb
+    key = RunKey(run_id=lease.owner, table_id=entry.id, service=service)
+    # This run holds the lease, so other running entries of the history have crashed, and their requests are open again.
+    history.end_expired_runs(entry.id, service, active_run=key.run_id, before_ms=catalog.clock.now_ms())
+    before = history.run(key.run_id, entry.id, service)
     decisions = history.decisions(entry.id, service)
-    number = history.start(owner, entry.id, service, decisions[0].predicted if decisions else {})
-    wishes = history.taken_requests(owner, entry.id, service)
+    try_number = history.start(key.run_id, entry.id, service, decisions[0].predicted if decisions else {})
+    requests = history.taken_requests(key.run_id, entry.id, service)
     stopped = None
     try:
         table = catalog.load_table(entry.identifier, options=command.options)
         after = before.after if before is not None and before.after is not None else newest_completion(table)
-        history.began_after(owner, entry.id, service, after)
-        report = runner(table, _as_asked(command, [dict(wish.parameters) for wish in wishes]), spark)
+        history.began_after(key.run_id, entry.id, service, after)
+        report = runner(table, _with_requests(command, [dict(request.parameters) for request in requests]))
         if before is not None:
-            others = {run.instant for run in history.runs(entry.id, service, limit=50) if run.run_id != owner}
-            report = with_earlier(report, table, service, before, after, others)
+            others = {run.instant for run in history.runs(entry.id, service, limit=50) if run.run_id != key.run_id}
+            earlier = EarlierTries(service=service, run=before, after=after, other_instants=frozenset(others))
+            report = with_earlier_commit(report, table, earlier)
     except JobStoppedError as error:
         stopped, report = error, _failed(entry.identifier, error)
     except Exception as error:
-        report = _failed(entry.identifier, _as_overtaken(catalog, lease, error))
-    record_end(catalog, owner, entry.id, service, report, tries=number)
+        report = _failed(entry.identifier, _error_of_lease(catalog, lease, error))
+    record_end(catalog, key, report, try_number=try_number)
     if stopped is not None:
         raise stopped
     return report
 
 
-def record_end(
-    catalog: Catalog, run_id: str, table_id: int, service: str, report: JobReport, *, tries: int | None = None
-) -> None:
-    """Record how a run ended, as its report says; wait for a catalog that is down for a moment.
+def record_end(catalog: Catalog, key: RunKey, report: JobReport, *, try_number: int | None = None) -> None:
+    """Record the result of a run in the catalog; wait for a catalog that is not available for a moment.
 
-    Raises RetryableError if it stays down; the retry finds what was done.
+    Raises RetryableError if the catalog stays unavailable. The retry then finds the commit on the timeline.
     """
     message = None if report.error is None else f"{report.error.kind}: {report.error.message}"
     state, actual = _STATES[report.status], None
     if report.status is JobStatus.NOTHING_TO_DO and report.instant is not None:
-        # An earlier try of this very run committed.
+        # An earlier try of this run committed.
         state = RunState.COMMITTED
     else:
         actual = {"files": report.files, "bytes": report.bytes, "seconds": round(report.seconds, 1)}
@@ -156,38 +168,43 @@ def record_end(
     until = catalog.clock.now_ms() + _PATIENCE_MS
     while True:
         try:
-            return catalog.history.end(run_id, table_id, service, outcome, try_number=tries)
+            return catalog.history.end(key.run_id, key.table_id, key.service, outcome, try_number=try_number)
         except RetryableError as error:
             if not is_outage(error) or catalog.clock.now_ms() >= until:
                 raise
-            logger.warning("the catalog is not there to record how %s ended; trying again: %s", run_id, error)
+            logger.warning(
+                "the catalog is not available to record the result of %s; trying again: %s", key.run_id, error
+            )
             catalog.clock.sleep(_PAUSE_S)
 
 
-def _as_overtaken(catalog: Catalog, lease: RunLease, error: Exception) -> Exception:
-    """Return the error of a run; of one that was taken for dead, and whose files are gone, that it was overtaken."""
+def _error_of_lease(catalog: Catalog, lease: RunLease, error: Exception) -> Exception:
+    """Return a RetryableError if the lease was taken over, because the other try deleted files; else the error."""
     if isinstance(error, RetryableError | CommitStateUnknownError):
         return error
     try:
-        overtaken = catalog.leases.is_taken_over(lease)
+        taken_over = catalog.leases.is_taken_over(lease)
     except RetryableError:
         return error
-    if not overtaken:
+    if not taken_over:
         return error
-    told = f"{type(error).__name__}: {error}"
-    return RetryableError(f"{lease.key}: another try took this one for dead and did its work; it met {told}")
+    return RetryableError(
+        f"{lease.key}: another try took the expired lease over and did the work; this one failed with "
+        f"{type(error).__name__}: {error}"
+    )
 
 
-def _as_asked(command: JobCommand, wishes: Sequence[dict[str, Any]]) -> JobCommand:
-    """Return the command with what people asked for: who asks for a service wants it run, due or not.
+def _with_requests(command: JobCommand, requests: Sequence[dict[str, Any]]) -> JobCommand:
+    """Return the command extended by requests of users: forced, and limited to the partitions of all requests.
 
-    One wish for the whole table is for all partitions.
+    One request without partitions is for the whole table.
     """
-    if not wishes:
+    if not requests:
         return command
-    narrow = all(wish.get("partitions") for wish in wishes)
-    asked = [str(partition) for wish in wishes for partition in wish["partitions"]] if narrow else ()
-    return replace(command, force=True, partitions=tuple(sorted({*command.partitions, *asked})) if narrow else ())
+    if not all(request.get("partitions") for request in requests):
+        return replace(command, force=True, partitions=())
+    requested = {str(partition) for request in requests for partition in request["partitions"]}
+    return replace(command, force=True, partitions=tuple(sorted({*command.partitions, *requested})))
 
 
 def _failed(table: str, error: Exception) -> JobReport:

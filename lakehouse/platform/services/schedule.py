@@ -1,4 +1,4 @@
-"""Decisions for the tables of a catalog: look at each, choose, and write down why."""
+"""Decide which services of the tables of a catalog run now, and record each decision with its reason."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from lakehouse.platform.catalog.catalog import Catalog, TableEntry, open_table
 from lakehouse.platform.catalog.policies import ServicePolicies
 from lakehouse.platform.catalog.run_history import Decision, Run, RunState
 from lakehouse.platform.services.assess import Assessment, assess
-from lakehouse.platform.services.choose import Candidate, Choice, Limits, Load, choose
+from lakehouse.platform.services.choose import AssessedService, Choice, Limits, Load, choose
 from lakehouse.platform.services.run import lease_key
 from lakehouse.spec.services import ServiceSettings, service_settings
 
 logger = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
-_LOOKERS = 8
-#: What a run takes until runs of this service have told better: a start, and a disk's worth of bytes.
+_READERS = 8
+#: The prediction for a service without runs: the start of a process, and the throughput of a disk.
 _START_S, _BYTES_PER_S, _FILES_PER_S = 10.0, 40_000_000, 200
-_LEARNT_FROM = 5
+_RUNS_OF_FORECAST = 5
 _DONE = (RunState.COMMITTED, RunState.NOTHING_TO_DO)
 
 
+# parameters: the flags of `lakehouse services due`
 def decide(
     catalog: Catalog,
     services: Sequence[str],
@@ -36,35 +37,41 @@ def decide(
     force: bool = False,
     drift: Mapping[str, str] | None = None,
 ) -> tuple[Choice, ...]:
-    """Decide for tables (all, if none are named) what runs now; every decision is recorded, no table is changed.
+    """Decide which services run now, record every decision, and change no table.
 
-    A table that cannot be looked at is not due, and the reason says why: others are not held up by it.
-    `force` asks for the services whether they are due or not. `drift` has by table what is wrong with the spec in
-    force; the decision tells it, and the version of the spec that it was made by.
+    A table whose state cannot be read is not due; it does not affect the other tables.
+
+    Args:
+        catalog: The catalog of the tables.
+        services: Names of the services to decide on.
+        tables: Names of the tables; empty: all tables of the catalog.
+        limits: Limits by service.
+        force: Choose services whether they are due or not.
+        drift: Warnings by table about a spec file that is not in force; they are added to the reasons.
     """
     found = catalog.entries(tables) if tables else catalog.list_tables()
     entries = {entry.id: entry for entry in found}
-    _bury(catalog, services)
+    _end_crashed_runs(catalog, services)
     policies, asked = catalog.policies(), catalog.history.requested_services(services)
 
     def look(entry: TableEntry) -> dict[str, _Found]:
-        wanted = [service for service in services if force or (entry.id, service) in asked]
-        return _look(entry, policies, services, wanted)
+        requested = [service for service in services if force or (entry.id, service) in asked]
+        return _look(entry, policies, services, requested)
 
-    with ThreadPoolExecutor(_LOOKERS) as pool:
+    with ThreadPoolExecutor(_READERS) as pool:
         seen = dict(zip(entries, pool.map(look, entries.values()), strict=True))
     memory = _remember(catalog, seen)
-    candidates = [
-        _candidate(entry, service, seen[entry.id][service], memory, wanted=force or (entry.id, service) in asked)
+    services_assessed = [
+        _candidate(entry, service, seen[entry.id][service], memory, requested=force or (entry.id, service) in asked)
         for entry in entries.values()
         for service in services
     ]
-    choices = choose(candidates, limits or {}, _load(catalog, services), now_ms=memory.now_ms)
+    choices = choose(services_assessed, limits or {}, _load(catalog, services), now_ms=memory.now_ms)
     choices = tuple(_with_drift(choice, drift or {}) for choice in choices)
     named = {entry.identifier: entry for entry in entries.values()}
     catalog.history.decide(
         {
-            (named[c.candidate.table].id, c.candidate.service): _decision(c, named[c.candidate.table].spec_version)
+            (named[c.assessed.table].id, c.assessed.service): _decision(c, named[c.assessed.table].spec_version)
             for c in choices
         }
     )
@@ -73,7 +80,7 @@ def decide(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What a look at one service of a table tells; no settings if they cannot be read."""
+    """The assessment of one service of a table, and its settings; None if these cannot be read."""
 
     assessment: Assessment
     settings: ServiceSettings | None = None
@@ -81,7 +88,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Memory:
-    """What the catalog knows of the runs and decisions of tables on which something is due, by (table id, service)."""
+    """The past runs and decisions of tables with due services, by (table id, service)."""
 
     now_ms: int
     runs: Mapping[tuple[int, str], Sequence[Run]]
@@ -89,9 +96,9 @@ class _Memory:
 
 
 def _look(
-    entry: TableEntry, policies: ServicePolicies, services: Sequence[str], wanted: Collection[str]
+    entry: TableEntry, policies: ServicePolicies, services: Sequence[str], requested: Collection[str]
 ) -> dict[str, _Found]:
-    """Load a table once, and look at all services."""
+    """Load a table once, and assess all services."""
     found: dict[str, _Found] = {}
     try:
         table = open_table(entry, policies).services_as_loaded
@@ -99,16 +106,16 @@ def _look(
         return dict.fromkeys(services, _Found(assessment=_unseen(entry, "services", error)))
     for service in services:
         try:
-            told = policies.settings_of(entry.namespace, entry.name, entry.spec.services, service)
-            settings = service_settings(service, told)
-            found[service] = _Found(assessment=assess(table, service, force=service in wanted), settings=settings)
+            settings_text = policies.settings_of(entry.namespace, entry.name, entry.spec.services, service)
+            settings = service_settings(service, settings_text)
+            found[service] = _Found(assessment=assess(table, service, force=service in requested), settings=settings)
         except LakehouseError as error:
             found[service] = _Found(assessment=_unseen(entry, service, error))
     return found
 
 
 def _unseen(entry: TableEntry, what: str, error: LakehouseError) -> Assessment:
-    logger.warning("%s: %s cannot be looked at: %s", entry.identifier, what, error)
+    logger.warning("%s: %s cannot be read: %s", entry.identifier, what, error)
     return Assessment(due=False, reason=f"cannot be read: {type(error).__name__}: {error}", unreadable=True)
 
 
@@ -119,19 +126,19 @@ def _remember(catalog: Catalog, seen: Mapping[int, Mapping[str, _Found]]) -> _Me
     }
     timed = [t for t, found in due.items() if any(f.settings and f.settings.deadline_s is not None for f in found)]
     return _Memory(
-        runs=catalog.history.newest_runs([table for table, found in due.items() if found], limit=_LEARNT_FROM),
+        runs=catalog.history.newest_runs([table for table, found in due.items() if found], limit=_RUNS_OF_FORECAST),
         due_since=catalog.history.due_since(timed),
         now_ms=catalog.clock.now_ms(),
     )
 
 
-def _candidate(entry: TableEntry, service: str, found: _Found, memory: _Memory, *, wanted: bool) -> Candidate:
+def _candidate(entry: TableEntry, service: str, found: _Found, memory: _Memory, *, requested: bool) -> AssessedService:
     if found.settings is None:
-        return Candidate(table=entry.identifier, service=service, assessment=found.assessment)
+        return AssessedService(table=entry.identifier, service=service, assessment=found.assessment)
     runs = memory.runs.get((entry.id, service), ())
     deadline_s = found.settings.deadline_s if found.assessment.due else None
     since = _due_since(runs, memory.due_since.get((entry.id, service), ()), memory.now_ms)
-    return Candidate(
+    return AssessedService(
         table=entry.identifier,
         service=service,
         assessment=found.assessment,
@@ -139,31 +146,31 @@ def _candidate(entry: TableEntry, service: str, found: _Found, memory: _Memory, 
         priority=found.settings.priority,
         deadline_ms=None if deadline_s is None else since + round(deadline_s * 1000),
         enabled=found.settings.enabled,
-        wanted=wanted,
+        requested=requested,
     )
 
 
 def _seconds(found: Assessment, runs: Sequence[Run]) -> float:
-    """Predict the seconds of a run: by the rate of its last runs, else by that of a plain disk."""
+    """Predict the seconds of a run from the rate of the last runs, else from the throughput of a disk."""
     work = found.cost.bytes / _BYTES_PER_S + found.cost.files / _FILES_PER_S
-    learnt = [
+    ratios = [
         float(run.actual["seconds"]) / float(run.predicted["seconds"])
         for run in runs
         if run.state is RunState.COMMITTED and run.actual.get("seconds") and run.predicted.get("seconds")
     ]
-    factor = statistics.median(learnt) if learnt else 1.0
+    factor = statistics.median(ratios) if ratios else 1.0
     return (_START_S + work) * factor
 
 
 def _due_since(runs: Sequence[Run], decided: Sequence[int], now_ms: int) -> int:
-    """Return since when the service has been due without a run that succeeded; `decided` is newest first."""
+    """Return the time since which the service has been due without a successful run; `decided` is newest first."""
     done = max((run.ended_ms or 0 for run in runs if run.state in _DONE), default=0)
     return next((time for time in reversed(decided) if time > done), now_ms)
 
 
-def _bury(catalog: Catalog, services: Sequence[str]) -> None:
-    """Record which runs have died, so that what people asked of them is asked again."""
-    # Whoever begins after this moment is not looked at, whether its lease was seen or not.
+def _end_crashed_runs(catalog: Catalog, services: Sequence[str]) -> None:
+    """Record crashed runs, so that the requests that they took are open again."""
+    # Runs that begin after this moment are ignored, because their leases may not be listed below.
     before_ms = catalog.clock.now_ms()
     running = [pair for pair in catalog.history.running() if pair[1] in services]
     names = {entry.id: entry.identifier for entry in catalog.list_tables()} if running else {}
@@ -173,7 +180,7 @@ def _bury(catalog: Catalog, services: Sequence[str]) -> None:
 
 
 def _load(catalog: Catalog, services: Sequence[str]) -> Load:
-    """Return what is under way: a run whose lease is over has died, whatever was written down of it."""
+    """Return the active runs and the used bytes; a run without a valid lease has crashed and does not count."""
     running = catalog.history.running()
     names = {entry.id: entry.identifier for entry in catalog.list_tables()} if running else {}
     keys = {lease_key(names[table], service): (names[table], service) for table, service in running if table in names}
@@ -184,19 +191,19 @@ def _load(catalog: Catalog, services: Sequence[str]) -> Load:
 
 
 def _with_drift(choice: Choice, drift: Mapping[str, str]) -> Choice:
-    warning = drift.get(choice.candidate.table)
+    warning = drift.get(choice.assessed.table)
     return replace(choice, reason=f"{choice.reason}; {warning}") if warning else choice
 
 
 def _decision(choice: Choice, spec_version: int) -> Decision:
-    candidate = choice.candidate
-    found = candidate.assessment
+    assessed = choice.assessed
+    found = assessed.assessment
     return Decision(
         due=found.due,
         chosen=choice.chosen,
         reason=choice.reason,
-        priority=candidate.score,
-        deadline_ms=candidate.deadline_ms,
+        priority=assessed.score,
+        deadline_ms=assessed.deadline_ms,
         inputs={**found.inputs, "spec_version": spec_version},
-        predicted={**asdict(found.cost), "seconds": round(candidate.seconds, 1)} if found.cost.files else {},
+        predicted={**asdict(found.cost), "seconds": round(assessed.seconds, 1)} if found.cost.files else {},
     )

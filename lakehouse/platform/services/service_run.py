@@ -32,9 +32,9 @@ def run_service(service: str, table: Table, command: JobCommand, spark: Any = No
     return _report(table.name, outcome, time.perf_counter() - started)
 
 
-def runner(service: str) -> Runner:
-    """Return `run_service` of one service."""
-    return lambda table, command, spark: run_service(service, table, command, spark)
+def runner(service: str, spark: Any = None) -> Runner:
+    """Return `run_service` of one service on a Spark session, or on threads of this process."""
+    return lambda table, command: run_service(service, table, command, spark)
 
 
 def _report(table: str, outcome: ServiceOutcome | NothingToDo, seconds: float) -> JobReport:

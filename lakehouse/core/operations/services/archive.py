@@ -119,7 +119,7 @@ def run(
     reason = too_few(table.timeline, policies.archive, policies.clean, force=force)
     if reason is not None:
         return NothingToDo(reason=reason)
-    # Delete leftover files of failed writes first: once commits are archived, these files cannot be told from others.
+    # Delete leftover files of failed writes first: readers cannot recognise them once the commits are archived.
     clean_up_ended_writes(table, policies.transaction)
     deleted, archived = DeletedFiles(), list[Instant]()
     planned = _plan(table, policies, force=force, deleted=deleted)
@@ -167,16 +167,16 @@ def _archive(table: LoadedTable, policies: Policies, instants: tuple[Instant, ..
 
 
 def _bounds(table: LoadedTable, policies: Policies) -> list[Bound]:
-    """Return the bounds that take more to know than the timeline says."""
+    """Return the bounds that follow from other state than the active timeline."""
     timeline = table.timeline
     found = [bound_of_clean(timeline, _last_clean(table)), _bound_of_metadata_table(table)]
     if table.config.is_merge_on_read:
         found.append(bound_of_compaction(timeline, policies.compaction))
-    # One that was rolled back while its writer was alive may yet write files, of a time before all that stays; and one
-    # that is about to clean up after its commit finds that on the timeline.
-    living = sorted(active_writes(table.env, policies.transaction))
-    if living:
-        found.append(Bound(requested=living[0], reason=f"the writer of {living[0]} is alive"))
+    # An active writer whose write was rolled back may still create files. An active writer that has committed looks for
+    # its commit on the active timeline before its cleanup.
+    active = sorted(active_writes(table.env, policies.transaction))
+    if active:
+        found.append(Bound(requested=active[0], reason=f"the writer of {active[0]} is active"))
     return [bound for bound in found if bound is not None]
 
 
@@ -189,7 +189,7 @@ def _last_clean(table: LoadedTable) -> tuple[Instant, CleanPlan] | None:
 
 
 def _bound_of_metadata_table(table: LoadedTable) -> Bound | None:
-    """Return the bound of a table with a metadata table: what that one has not compacted yet stays, as Hudi has it."""
+    """Return the first commit that the metadata table has not compacted yet: it stays on the timeline, as in Hudi."""
     if not table.config.metadata_partitions:
         return None
     files, _ = table.env.storage.list_dir(".hoodie/metadata/.hoodie/timeline")
@@ -209,21 +209,21 @@ def _bound_of_metadata_table(table: LoadedTable) -> Bound | None:
 
 
 def _delete_failed(table: LoadedTable, newest: str, deleted: DeletedFiles) -> None:
-    """Delete what writes undone up to the time `newest` left: it would count once the timeline begins later."""
-    there = {instant.requested for instant in table.timeline}
-    undone = {requested for requested in _undone(table) if requested <= newest} - there - deleted.undone
+    """Delete leftover files of undone writes up to `newest`: readers would use them once the timeline begins later."""
+    present = {instant.requested for instant in table.timeline}
+    undone = {requested for requested in _undone(table) if requested <= newest} - present - deleted.undone
     if undone:
-        # A plan that was rolled back may have been carried out after all, and be archived by now.
+        # A plan that was rolled back may have been executed nevertheless, and be archived by now.
         undone -= {i.requested for i in archived_writes(table, requested_from=min(undone), requested_up_to=max(undone))}
     if not undone:
         return
-    left: dict[str, list[str]] = {}
+    leftovers: dict[str, list[str]] = {}
     for file in list_data_files(table, change_logs=True):
         if file.instant in undone:
-            left.setdefault(file.instant, []).append(file.path)
-    for requested, paths in sorted(left.items()):
+            leftovers.setdefault(file.instant, []).append(file.path)
+    for requested, paths in sorted(leftovers.items()):
         delete_files(table, requested, paths)
-        logger.warning("%s: deleted %d files that %s had left", table.env.storage.root, len(paths), requested)
+        logger.warning("%s: deleted %d leftover files of %s", table.env.storage.root, len(paths), requested)
     deleted.undone.update(undone)
 
 
@@ -244,7 +244,7 @@ def _require_archive(table: LoadedTable) -> None:
     root = table.env.storage.root
     if table.config.layout == LAYOUT_V6:
         raise UnsupportedError(
-            f"{root}: timelines of version {table.config.version} are archived by Hudi alone; upgrade the table with "
+            f"{root}: only Hudi can archive a timeline of table version {table.config.version}; upgrade the table with "
             "Hudi, or archive it there"
         )
     require_writable(table.config, root)

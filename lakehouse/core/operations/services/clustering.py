@@ -55,9 +55,9 @@ from lakehouse.core.planning.clustering import (
     ClusteringDue,
     Layout,
     clustering_due,
+    layout_from_metadata,
     layout_of,
     layout_text,
-    layout_told,
     plan_clustering,
 )
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
@@ -268,7 +268,7 @@ def _laid_out(table: LoadedTable, instants: set[str]) -> dict[str, Layout]:
     if old:
         archived = archived_writes(table, requested_from=min(old), requested_up_to=max(old))
         commits += table.store.archived_commits([i for i in archived if i.requested in old], LAYOUT_KEY)
-    layouts = {instant.requested: layout_told(metadata) for instant, metadata in commits}
+    layouts = {instant.requested: layout_from_metadata(metadata) for instant, metadata in commits}
     return {requested: layout for requested, layout in layouts.items() if layout is not None}
 
 

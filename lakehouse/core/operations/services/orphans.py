@@ -1,7 +1,7 @@
-"""Files that belong to nothing, found by listing the whole table, and taken away when they are old enough.
+"""Find and delete orphan files: data files that no instant of the timeline names, found by listing the whole table.
 
-Files are listed before the timeline is read, and a write is on the timeline before its files are there: so a file whose
-write is not there now belongs to one that is gone.
+Files are listed before the timeline is loaded, and a write is on the timeline before it creates files. Therefore a
+listed file whose write is not on the loaded timeline belongs to a write that was undone.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _HOUR_MS = 3_600_000
 
 
 def find_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
-    """Return the files that belong to nothing and are older than the policy's grace time; raise during a restore.
+    """Return the orphan files that are older than the policy's grace time.
 
-    Files of tables inside the table's folder are not looked at, nor are those behind symbolic links where the store
-    follows links at all; the log names them.
+    Files of tables inside the table's folder are ignored. So are files behind symbolic links, if the storage follows
+    links; the log names them. Raises RetryableError during a restore.
     """
     require_writable(table.config, table.env.storage.root)
     found = _reachable(table, list(files_of_hudi(list_files(table))))
@@ -49,10 +49,10 @@ def find_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
 
 
 def remove_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...]:
-    """Delete the files that belong to nothing and are older than the policy's grace time; return what they were."""
+    """Delete the orphan files that are older than the policy's grace time, and return them."""
     orphans = find_orphans(table, policy)
     if orphans and table.config.metadata_partitions:
-        # It was made of a listing, and may list them.
+        # The metadata table was built from a listing and may name orphan files.
         drop_metadata_table(table.env)
     delete_data_files(table.env.storage, [o.path for o in orphans], "the listing of orphans", unfinished=True)
     logger.info("%s: removed %d orphans", table.env.storage.root, len(orphans))
@@ -60,18 +60,18 @@ def remove_orphans(table: LoadedTable, policy: CleanPolicy) -> tuple[Orphan, ...
 
 
 def _reachable(table: LoadedTable, found: list[Found]) -> list[Found]:
-    """Return the files that the table may delete: none behind a symbolic link."""
+    """Return the files that the table may delete: those that are not behind a symbolic link."""
     storage = table.env.storage
     foreign = foreign_directories(storage, {file.path.rpartition("/")[0] for file in found})
     own = [file for file in found if file.path.rpartition("/")[0] not in foreign]
     if foreign:
-        place, why = next(iter(sorted(foreign.items())))
-        logger.warning("%s: %d files are not looked at: in %s, %s", storage.root, len(found) - len(own), place, why)
+        folder, reason = next(iter(sorted(foreign.items())))
+        logger.warning("%s: %d files are ignored: in %s, %s", storage.root, len(found) - len(own), folder, reason)
     return own
 
 
 def list_files(table: LoadedTable) -> list[FileInfo]:
-    """Return all files of the table but those below `.hoodie`, and those of tables inside its folder."""
+    """Return all files of the table, without those below `.hoodie` and those of tables inside its folder."""
     storage = table.env.storage
     files, directories = storage.list_dir("")
     with ThreadPoolExecutor(_LISTERS) as pool:
@@ -80,7 +80,7 @@ def list_files(table: LoadedTable) -> list[FileInfo]:
 
 
 def files_of_hudi(files: Iterable[FileInfo]) -> Iterator[Found]:
-    """Yield the data files of a listing, and unfinished ones among them."""
+    """Yield the data files of a listing, unfinished ones included."""
     for file in files:
         partition, _, name = file.path.rpartition("/")
         data = (
@@ -88,6 +88,6 @@ def files_of_hudi(files: Iterable[FileInfo]) -> Iterator[Found]:
             or parse_log_file(name, partition, file.size_bytes)
             or parse_cdc_file(name, partition, file.size_bytes)
         )
-        # Anything else is not ours to judge.
+        # Other files may belong to other programs.
         if data is not None or is_temporary(name):
             yield Found(path=file.path, size_bytes=file.size_bytes, modified_ms=file.modified_ms, data=data)

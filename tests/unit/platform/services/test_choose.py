@@ -7,65 +7,65 @@ from hypothesis import strategies as st
 
 from lakehouse.core.operations.services.service import ServiceCost
 from lakehouse.platform.services.assess import Assessment
-from lakehouse.platform.services.choose import Candidate, Limits, Load, batches, choose
+from lakehouse.platform.services.choose import AssessedService, Limits, Load, batches, choose
 from lakehouse.spec.services import service_spec
 
 NOW = 1_000_000
 
 
-def candidate(table: str, service: str = "clean", **more: object) -> Candidate:
+def assessed(table: str, service: str = "clean", **more: object) -> AssessedService:
     cost = ServiceCost(files=10, bytes=int(str(more.pop("bytes", 100))), benefit=float(str(more.pop("benefit", 10))))
     due = bool(more.pop("due", True))
     assessment = Assessment(due=due, reason="12 commits", cost=cost)
-    return Candidate(table=table, service=service, assessment=assessment, **{"seconds": 10.0, **more})  # type: ignore[arg-type]
+    return AssessedService(table=table, service=service, assessment=assessment, **{"seconds": 10.0, **more})  # type: ignore[arg-type]
 
 
-def chosen(*candidates: Candidate, limits: Limits | None = None, load: Load | None = None) -> list[str]:
-    services = {c.service for c in candidates}
+def chosen(*services_assessed: AssessedService, limits: Limits | None = None, load: Load | None = None) -> list[str]:
+    services = {c.service for c in services_assessed}
     limited = dict.fromkeys(services, limits or Limits())
-    return [c.candidate.table for c in choose(candidates, limited, load or Load(), now_ms=NOW) if c.chosen]
+    return [c.assessed.table for c in choose(services_assessed, limited, load or Load(), now_ms=NOW) if c.chosen]
 
 
-def reason(*candidates: Candidate, limits: Limits | None = None, load: Load | None = None) -> str:
-    limited = {c.service: limits or Limits() for c in candidates}
-    return next(c.reason for c in choose(candidates, limited, load or Load(), now_ms=NOW) if not c.chosen)
+def reason(*services_assessed: AssessedService, limits: Limits | None = None, load: Load | None = None) -> str:
+    limited = {c.service: limits or Limits() for c in services_assessed}
+    return next(c.reason for c in choose(services_assessed, limited, load or Load(), now_ms=NOW) if not c.chosen)
 
 
 def test_what_brings_most_for_its_seconds_comes_first() -> None:
-    small, great = candidate("a.small", benefit=5), candidate("a.great", benefit=50)
-    slow, dear = candidate("a.slow", benefit=50, seconds=1000.0), candidate("a.dear", benefit=5, priority=100.0)
+    small, great = assessed("a.small", benefit=5), assessed("a.great", benefit=50)
+    slow, dear = assessed("a.slow", benefit=50, seconds=1000.0), assessed("a.dear", benefit=5, priority=100.0)
     assert chosen(small, slow, great, dear) == ["a.dear", "a.great", "a.small", "a.slow"]
 
 
 def test_what_is_past_its_deadline_comes_before_all_else_the_latest_first() -> None:
-    great = candidate("a.great", benefit=1e9)
-    late, later = candidate("a.late", deadline_ms=NOW - 1), candidate("a.later", deadline_ms=NOW - 10_000)
-    early = candidate("a.early", deadline_ms=NOW + 10_000)
+    great = assessed("a.great", benefit=1e9)
+    late, later = assessed("a.late", deadline_ms=NOW - 1), assessed("a.later", deadline_ms=NOW - 10_000)
+    early = assessed("a.early", deadline_ms=NOW + 10_000)
     assert chosen(great, late, later, early) == ["a.later", "a.late", "a.great", "a.early"]
 
 
 def test_what_people_asked_for_comes_first_due_or_not_switched_off_or_not() -> None:
-    asked = candidate("a.asked", due=False, enabled=False, wanted=True, benefit=0)
-    assert chosen(candidate("a.late", deadline_ms=0), asked) == ["a.asked", "a.late"]
+    asked = assessed("a.asked", due=False, enabled=False, requested=True, benefit=0)
+    assert chosen(assessed("a.late", deadline_ms=0), asked) == ["a.asked", "a.late"]
 
 
 def test_what_is_not_due_or_switched_off_waits_and_says_so() -> None:
-    assert reason(candidate("a.b", due=False)) == "not due: 12 commits"
-    assert reason(candidate("a.b", enabled=False)) == "switched off: services.clean.enabled is false"
+    assert reason(assessed("a.b", due=False)) == "not due: 12 commits"
+    assert reason(assessed("a.b", enabled=False)) == "switched off: services.clean.enabled is false"
 
 
 def test_two_services_that_hold_file_groups_do_not_start_on_one_table() -> None:
-    both = candidate("a.b", "compaction", benefit=9), candidate("a.b", "clustering", benefit=1)
+    both = assessed("a.b", "compaction", benefit=9), assessed("a.b", "clustering", benefit=1)
     assert chosen(*both) == ["a.b"]
     assert reason(*both) == "compaction runs on this table, and both hold file groups"
-    assert chosen(candidate("a.b", "compaction"), candidate("a.b", "clean")) == ["a.b", "a.b"]
+    assert chosen(assessed("a.b", "compaction"), assessed("a.b", "clean")) == ["a.b", "a.b"]
     running = Load(running=[("a.b", "logcompaction")])
-    assert "logcompaction runs" in reason(candidate("a.b", "clustering"), load=running)
-    assert "a run of clean is at this table" in reason(candidate("a.b"), load=Load(running=[("a.b", "clean")]))
+    assert "logcompaction runs" in reason(assessed("a.b", "clustering"), load=running)
+    assert "a run of clean is active on this table" in reason(assessed("a.b"), load=Load(running=[("a.b", "clean")]))
 
 
 def test_a_pool_has_no_more_runs_and_bytes_than_it_has() -> None:
-    four = [candidate(f"a.t{n}", benefit=9 - n) for n in range(4)]
+    four = [assessed(f"a.t{n}", benefit=9 - n) for n in range(4)]
     assert chosen(*four, limits=Limits(runs=2)) == ["a.t0", "a.t1"]
     assert chosen(*four, limits=Limits(runs=2), load=Load(running=[("x.y", "clean")])) == ["a.t0"]
     assert chosen(*four, limits=Limits(bytes_per_hour=250)) == ["a.t0", "a.t1"]
@@ -75,22 +75,22 @@ def test_a_pool_has_no_more_runs_and_bytes_than_it_has() -> None:
 
 
 def test_what_is_larger_than_the_budget_of_an_hour_has_an_hour_for_itself() -> None:
-    huge = candidate("a.huge", bytes=10_000)
-    assert chosen(huge, candidate("a.b", benefit=1), limits=Limits(bytes_per_hour=250)) == ["a.huge"]
+    huge = assessed("a.huge", bytes=10_000)
+    assert chosen(huge, assessed("a.b", benefit=1), limits=Limits(bytes_per_hour=250)) == ["a.huge"]
 
 
 def test_small_tables_share_a_process_and_large_ones_do_not() -> None:
     seconds = [10.0, 20.0, 400.0, 10.0, 10.0, 10.0]
-    found = batches([candidate(f"a.t{n}", seconds=s) for n, s in enumerate(seconds)], max_tables=2, max_seconds=300)
+    found = batches([assessed(f"a.t{n}", seconds=s) for n, s in enumerate(seconds)], max_tables=2, max_seconds=300)
     assert found == (("a.t0", "a.t1"), ("a.t2",), ("a.t3", "a.t4"), ("a.t5",))
 
 
-candidates = st.builds(
-    candidate,
+services_assessed = st.builds(
+    assessed,
     table=st.sampled_from(("a.a", "a.b", "a.c")),
     service=st.sampled_from(("compaction", "clustering", "clean", "logcompaction")),
     due=st.booleans(),
-    wanted=st.booleans(),
+    requested=st.booleans(),
     enabled=st.booleans(),
     bytes=st.integers(0, 1000),
     benefit=st.integers(0, 50),
@@ -99,19 +99,19 @@ candidates = st.builds(
 
 
 @given(
-    st.lists(candidates, max_size=8, unique_by=lambda c: (c.table, c.service)),
+    st.lists(services_assessed, max_size=8, unique_by=lambda c: (c.table, c.service)),
     st.integers(0, 3),
     st.integers(0, 2000),
 )
-def test_whatever_is_due_no_rule_is_broken(found: list[Candidate], runs: int, budget: int) -> None:
+def test_whatever_is_due_no_rule_is_broken(found: list[AssessedService], runs: int, budget: int) -> None:
     limits = dict.fromkeys(
         ("compaction", "clustering", "clean", "logcompaction"), Limits(runs=runs, bytes_per_hour=budget)
     )
     choices = choose(found, limits, Load(), now_ms=NOW)
-    assert sorted((c.candidate.table, c.candidate.service) for c in choices) == sorted(
+    assert sorted((c.assessed.table, c.assessed.service) for c in choices) == sorted(
         (c.table, c.service) for c in found
     )
-    taken = [c.candidate for c in choices if c.chosen]
+    taken = [c.assessed for c in choices if c.chosen]
     for service in limits:
         mine = [c for c in taken if c.service == service]
         assert len(mine) <= runs
@@ -123,6 +123,6 @@ def test_whatever_is_due_no_rule_is_broken(found: list[Candidate], runs: int, bu
     for table in {c.table for c in taken}:
         services = {c.service for c in taken if c.table == table}
         assert sum(service_spec(service).holds_file_groups for service in services) <= 1
-    assert all(c.wanted or (c.assessment.due and c.enabled) for c in taken)
+    assert all(c.requested or (c.assessment.due and c.enabled) for c in taken)
     assert all(choice.reason for choice in choices)
     assert choose(found[::-1], limits, Load(), now_ms=NOW)[: len(taken)] == choices[: len(taken)], "planning twice"

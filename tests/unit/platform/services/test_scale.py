@@ -54,13 +54,13 @@ def test_a_table_with_nothing_due_costs_few_requests_however_long_its_timeline_i
     with counted() as stores:
         choices = decide(catalog, SERVICES, tables=["bench.t1", "bench.t2", "bench.long"])
     catalog.drop_table("bench.long")
-    assert len(choices) == 3 * len(SERVICES) and not any(choice.candidate.assessment.due for choice in choices)
+    assert len(choices) == 3 * len(SERVICES) and not any(choice.assessed.assessment.due for choice in choices)
     # Properties; what index the newest three commits were written by; the base and the next edit of ttl rules.
     assert [store.counts() for store in stores] == [{"LIST": 1, "GET": 6, "PUT": 0, "HEAD": 0, "DELETE": 0}] * 3
 
 
 def test_what_is_due_is_found_among_many(catalog: Catalog) -> None:
-    chosen = [c.candidate for c in decide(catalog, SERVICES) if c.chosen]
+    chosen = [c.assessed for c in decide(catalog, SERVICES) if c.chosen]
     assert {c.table for c in chosen} == {"bench.t0", "bench.t10"}
     assert {c.service for c in chosen} == {"compaction"} and all(c.assessment.cost.benefit > 0 for c in chosen)
 
@@ -87,7 +87,7 @@ def test_the_newest_runs_of_many_tables_are_those_of_each(catalog: Catalog) -> N
 def test_decisions_of_a_table_that_was_dropped_meanwhile_hold_up_no_other(catalog: Catalog) -> None:
     entry = catalog.entry("bench.t11")
     (choice,) = [c for c in decide(catalog, ["clean"], tables=["bench.t11"])]
-    assert choice.candidate.table == entry.identifier
+    assert choice.assessed.table == entry.identifier
     (kept,) = catalog.history.decisions(entry.id, "clean")
     catalog.drop_table("bench.t11")
     other = catalog.entry("bench.t5").id

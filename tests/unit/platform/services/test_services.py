@@ -60,7 +60,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 
 def by_table(choices: Sequence[Choice], service: str) -> dict[str, Choice]:
-    return {c.candidate.table: c for c in choices if c.candidate.service == service}
+    return {c.assessed.table: c for c in choices if c.assessed.service == service}
 
 
 def test_what_is_due_is_chosen_and_every_decision_says_why(catalog: Catalog) -> None:
@@ -69,8 +69,8 @@ def test_what_is_due_is_chosen_and_every_decision_says_why(catalog: Catalog) -> 
     compaction = by_table(choices, "compaction")
     assert compaction["sales.orders"].chosen
     # A base file and five logs in each of two partitions.
-    assert compaction["sales.orders"].candidate.assessment.cost.files == 12
-    assert compaction["sales.orders"].candidate.assessment.cost.benefit == 10
+    assert compaction["sales.orders"].assessed.assessment.cost.files == 12
+    assert compaction["sales.orders"].assessed.assessment.cost.benefit == 10
     assert "no logs to compact" in compaction["sales.items"].reason
     assert "cannot be read: UserError" in compaction["sales.gone"].reason
     assert compaction["sales.gone"].code is DecisionReason.UNREADABLE
@@ -123,9 +123,9 @@ def test_a_table_that_another_run_is_at_is_left_to_it(catalog: Catalog, capsys: 
     with catalog.leases.held("sales.orders/compaction", "other", 60_000):
         catalog.history.start("other", entry.id, "compaction")
         report = run(capsys, "compaction", "run", "--table", "sales.orders")
-        assert report["status"] == "nothing_to_do" and "other is at it" in report["reason"]
+        assert report["status"] == "nothing_to_do" and "run other is active" in report["reason"]
         assert main(["compaction", "run", "--table", "sales.orders", "--force"]) == 75
-        assert "what was asked for is to be tried again" in capsys.readouterr().err
+        assert "try the requested run again after it" in capsys.readouterr().err
         waiting = by_table(decide(catalog, ["compaction", "clustering"], force=True), "clustering")["sales.orders"]
         assert waiting.code is DecisionReason.FILE_GROUPS_HELD
         assert waiting.reason == "compaction runs on this table, and both hold file groups"
@@ -167,7 +167,7 @@ def test_a_run_that_committed_has_committed_though_a_retry_of_it_fails(catalog: 
         raise RetryableError("the plan's executor is alive")
 
     def tried(how: Runner) -> JobReport:
-        (report,) = run_tables(catalog, "compaction", ["sales.orders"], command, how)
+        (report,) = run_tables(catalog, ["sales.orders"], command, how)
         return report
 
     made = tried(runner("compaction"))
@@ -231,8 +231,8 @@ def test_days_are_read_from_paths(partitions: list[str], expected: list[str]) ->
 def test_a_deadline_counts_from_when_the_service_became_due(catalog: Catalog) -> None:
     catalog.set_policy("sales.orders", "compaction", {"deadline": "2h"})
     catalog = Catalog(catalog.database, SteadyClock(step_ms=0))
-    first = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].candidate.deadline_ms
-    again = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].candidate.deadline_ms
+    first = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].assessed.deadline_ms
+    again = by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].assessed.deadline_ms
     assert first == again == catalog.clock.now_ms() + 7_200_000
     catalog.set_policy("sales", "compaction", {"enabled": False})
     assert "switched off" in by_table(decide(catalog, ["compaction"]), "compaction")["sales.orders"].reason
