@@ -60,7 +60,6 @@ PENDING: tuple[str, ...] = (
     "tests/unit/core/operations",
     "tests/unit/core/planning",
     "tests/unit/core/storage",
-    "tests/unit/core/timeline",
     "tests/unit/model",
     "tests/unit/platform",
     "tests/unit/spec",

@@ -1,4 +1,4 @@
-"""The clock of a writer against that of what keeps its lock."""
+"""The clock of a writer compared with the clock of its lock provider."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ALLOWED_MS = (LEASE_MS - LEASE_MS // 3) // 2
 
 @dataclass
 class Off:
-    """The machine's clock, and how far it is off."""
+    """The system clock, wrong by a fixed time."""
 
     by_ms: int
 
     def now_ms(self) -> int:
-        """Return UTC milliseconds as this host believes."""
+        """Return the wrong time in UTC milliseconds."""
         return SystemClock().now_ms() + self.by_ms
 
     def sleep(self, seconds: float) -> None:
@@ -58,7 +58,7 @@ def _not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def visit(place: Place, by_ms: int, storage: MemoryStorage | None = None) -> None:
-    """Take the lock beside other writers, with a clock that is off."""
+    """Acquire the lock in a mode with many writers, with a wrong clock."""
     env = Env(storage=storage or place.storage, clock=Off(by_ms))
     with table_lock(env, replace(place.policy, concurrency=MANY)) as lock:
         lock.check()
@@ -68,7 +68,7 @@ def visit(place: Place, by_ms: int, storage: MemoryStorage | None = None) -> Non
     "place", kinds(("sqlalchemy-postgresql", "filesystem-s3", "storage-s3", "filesystem-memory")), indirect=True
 )
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_clock_that_is_off_by_more_than_leases_allow_is_refused(place: Place, sign: int) -> None:
+def test_clock_difference_above_the_limit_of_leases_is_refused(place: Place, sign: int) -> None:
     storage = ObjectStore() if place.kind.endswith("memory") else None
     visit(place, 0, storage)
     process_state().measured_clocks.clear()
@@ -79,13 +79,13 @@ def test_clock_that_is_off_by_more_than_leases_allow_is_refused(place: Place, si
 
 
 @pytest.mark.parametrize("place", kinds(("filesystem-memory",)), indirect=True)
-def test_clock_that_uses_up_half_of_what_leases_allow_is_warned_of(
+def test_clock_difference_above_half_of_the_limit_logs_a_warning(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         visit(place, 0, ObjectStore())
         assert not caplog.records
-        # The store tells whole seconds, so up to one of them is given away.
+        # The store shows whole seconds, so up to one second is not detected.
         visit(place, -(ALLOWED_MS // 2 + 1_200), ObjectStore())
     assert ["behind" in record.message for record in caplog.records] == [True]
 
@@ -113,5 +113,5 @@ def test_clock_is_not_compared_with_itself(place: Place) -> None:
         (1000, 990, 1010, 0),
     ],
 )
-def test_skew_is_what_the_readings_cannot_explain(theirs: int, before: int, after: int, expected: int) -> None:
+def test_skew_is_the_difference_that_is_certain(theirs: int, before: int, after: int, expected: int) -> None:
     assert skew_of(theirs, before, after, resolution_ms=1000) == expected

@@ -43,7 +43,7 @@ each_served = pytest.mark.parametrize("place", kinds(SERVED), indirect=True)
 
 
 def visit(place: Place) -> None:
-    """Take the lock, check it, renew it and give it back, as a process that has agreed on no lock yet."""
+    """Acquire the lock, check, renew and release it, as a process that has not compared the lock yet."""
     process_state().compared_locks.clear()
     with table_lock(place.env(1), replace(place.policy, lock=replace(place.policy.lock, wait_ms=WAIT_MS))) as lock:
         lock.check()
@@ -52,7 +52,7 @@ def visit(place: Place) -> None:
 
 
 def judge(place: Place, error: str, faults: AbstractContextManager[System]) -> LakehouseError | None:
-    """Visit among faults: within the wait time, to an end that names the cause; then nothing is in the way."""
+    """Visit with faults: it ends within the wait time with an error that names the cause; a later visit succeeds."""
     before = place.clock.now_ms()
     raised: LakehouseError | None = None
     with faults as system:

@@ -1,4 +1,4 @@
-"""The lock of a Hive Metastore: what its queue shows, lost replies, and what cannot be reached."""
+"""The Hive Metastore lock: contents of its queue, lost replies, unreachable servers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
-from lakehouse.core.timeline.locks.hivemetastore import open_lock
 from lakehouse.core.timeline.locks.protocol import Held, Lock
+from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.spec.options.lock import LockPolicy
 from lakehouse.spec.options.lock_providers import HiveMetastoreLockOptions
-from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.hive import TIMEOUT_S
 from tests.support.tables import make_env
 from tests.support.waiting import until
@@ -27,15 +26,13 @@ _numbers = itertools.count(1)
 
 
 def ours(uris: str, table: str) -> Lock:
-    """Return our lock of a table."""
-    policy = TransactionPolicy(
-        lock=LockPolicy.of(HiveMetastoreLockOptions(uris=uris, database="sales", table=table), lease_ms=3_000)
-    )
-    return open_lock(make_env(), policy.lock)
+    """Return the lock of a table."""
+    policy = LockPolicy.of(HiveMetastoreLockOptions(uris=uris, database="sales", table=table), lease_ms=3_000)
+    return open_lock(make_env(), policy)
 
 
 def queue(uri: str, table: str) -> list[Any]:
-    """Return what the metastore shows of a table's locks."""
+    """Return the locks of a table that the metastore lists."""
     host, _, port = uri.removeprefix("thrift://").partition(":")
     transport = TBufferedTransport(TSocket(host, int(port)))
     transport.open()
@@ -48,12 +45,12 @@ def queue(uri: str, table: str) -> list[Any]:
 
 @pytest.fixture
 def table() -> str:
-    """A table that nobody locked before."""
+    """A table without locks."""
     return f"invoices_{next(_numbers)}"
 
 
 def lose_replies(patch: pytest.MonkeyPatch, verb: str) -> None:
-    """Let the metastore carry out a verb, and lose what it says."""
+    """Let the metastore execute a request, and lose the reply."""
     receive = getattr(ThriftHiveMetastore.Client, f"recv_{verb}")
 
     def lose(self: ThriftHiveMetastore.Client) -> None:
@@ -63,7 +60,7 @@ def lose_replies(patch: pytest.MonkeyPatch, verb: str) -> None:
     patch.setattr(ThriftHiveMetastore.Client, f"recv_{verb}", lose)
 
 
-def test_the_metastore_shows_an_exclusive_lock_of_the_table(hive_uri: str, table: str) -> None:
+def test_metastore_lists_an_exclusive_lock_of_the_table(hive_uri: str, table: str) -> None:
     lock = ours(hive_uri, table)
     token = lock.try_acquire()
     (shown,) = queue(hive_uri, table)
@@ -73,9 +70,7 @@ def test_the_metastore_shows_an_exclusive_lock_of_the_table(hive_uri: str, table
     assert queue(hive_uri, table) == []
 
 
-def test_a_lost_reply_leaves_one_request_which_is_found_again(
-    hive_uri: str, table: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_request_with_a_lost_reply_is_found_again(hive_uri: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = ours(hive_uri, table)
     with monkeypatch.context() as lossy:
         lose_replies(lossy, "lock")
@@ -92,7 +87,9 @@ def test_a_lost_reply_leaves_one_request_which_is_found_again(
     assert queue(hive_uri, table) == []
 
 
-def test_a_request_of_unknown_fate_is_taken_back(hive_uri: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_with_a_lost_reply_is_removed_on_release(
+    hive_uri: str, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = ours(hive_uri, table)
     with monkeypatch.context() as lossy:
         lose_replies(lossy, "lock")
@@ -102,19 +99,19 @@ def test_a_request_of_unknown_fate_is_taken_back(hive_uri: str, table: str, monk
     assert queue(hive_uri, table) == []
 
 
-def test_who_gives_up_waiting_leaves_the_queue(hive_uri: str, table: str) -> None:
+def test_request_that_stops_waiting_leaves_the_queue(hive_uri: str, table: str) -> None:
     holder, other = ours(hive_uri, table), ours(hive_uri, table)
     token = holder.try_acquire()
     assert isinstance(other.try_acquire(), Held)
     assert [shown.state for shown in queue(hive_uri, table)] == [LockState.ACQUIRED, LockState.WAITING]
-    with pytest.raises(RetryableError, match="was before ours"):
+    with pytest.raises(RetryableError, match="lost to an earlier request"):
         other.check()
     other.release()
     assert [shown.lockid for shown in queue(hive_uri, table)] == [token]
     holder.release()
 
 
-def test_a_request_that_was_dropped_while_it_waited_is_made_again(hive_uri: str, table: str) -> None:
+def test_request_dropped_while_waiting_is_sent_again(hive_uri: str, table: str) -> None:
     holder, other = ours(hive_uri, table), ours(hive_uri, table)
     holder.try_acquire()
     assert isinstance(other.try_acquire(), Held)
@@ -132,19 +129,19 @@ def test_a_request_that_was_dropped_while_it_waited_is_made_again(hive_uri: str,
     other.release()
 
 
-def test_the_next_metastore_is_asked_when_the_first_is_down(hive_uri: str, table: str) -> None:
+def test_next_metastore_is_used_if_the_first_is_down(hive_uri: str, table: str) -> None:
     lock = ours(f"thrift://127.0.0.1:1, {hive_uri}", table)
     assert not isinstance(lock.try_acquire(), Held)
     lock.release()
 
 
-def test_a_metastore_that_does_not_answer_is_worth_another_try() -> None:
+def test_metastore_without_reply_raises_a_retryable_error() -> None:
     lock = ours("thrift://127.0.0.1:1", "orders")
     with pytest.raises(RetryableError, match=r"thrift://127\.0\.0\.1:1 sales\.orders"):
         lock.try_acquire()
 
 
 @pytest.mark.parametrize("uri", ["http://host:1", "thrift://", "thrift://one:1,ftp://two"])
-def test_what_is_no_address_of_a_metastore_is_refused(uri: str) -> None:
+def test_invalid_address_of_a_metastore_is_refused(uri: str) -> None:
     with pytest.raises(UserError, match=r"hivemetastore\.uris"):
         ours(uri, "orders")

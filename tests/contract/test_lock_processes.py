@@ -28,25 +28,25 @@ LEASE_MS = 1_500
 each = pytest.mark.parametrize("place", kinds(KINDS), indirect=True)
 
 
-def hold(root: str, policy: TransactionPolicy, told: Connection) -> None:
-    """Take the lock, and check and release it when told so; for a process of its own."""
+def hold(root: str, policy: TransactionPolicy, pipe: Connection) -> None:
+    """Take the lock, and check and release it on request; runs in a separate process."""
     lock = TableLock(Env(storage=open_storage(root)), policy)
     lock.acquire()
-    told.send(lock.token)
-    told.recv()
+    pipe.send(lock.token)
+    pipe.recv()
     try:
         lock.check()
-        told.send("held")
+        pipe.send("held")
     except RetryableError as error:
-        told.send(str(error))
+        pipe.send(str(error))
     lock.release()
-    told.send("released")
-    told.recv()
+    pipe.send("released")
+    pipe.recv()
 
 
 @contextmanager
 def holder(place: Place, policy: TransactionPolicy) -> Iterator[tuple[BaseProcess, Connection, int]]:
-    """Give a process that holds the lock, how to talk to it, and its token."""
+    """Yield a process that holds the lock, a connection to it, and its fencing token."""
     ours, theirs = multiprocessing.Pipe()
     processes = forked()
     child = processes.Process(target=hold, args=(place.storage.root, policy, theirs))
@@ -60,7 +60,7 @@ def holder(place: Place, policy: TransactionPolicy) -> Iterator[tuple[BaseProces
         ours.close()
 
 
-def thief(place: Place, policy: TransactionPolicy) -> TableLock:
+def successor(place: Place, policy: TransactionPolicy) -> TableLock:
     """Wait for the lock in this process and return it."""
     lock = TableLock(Env(storage=place.storage), replace(policy, lock=replace(policy.lock, wait_ms=60_000)))
     lock.acquire()
@@ -68,39 +68,39 @@ def thief(place: Place, policy: TransactionPolicy) -> TableLock:
 
 
 @each
-def test_the_lock_of_a_killed_process_is_taken_over(place: Place) -> None:
+def test_lock_of_a_killed_process_is_taken_over(place: Place) -> None:
     policy = replace(place.policy, lock=replace(place.policy.lock, lease_ms=60_000))
     with holder(place, policy) as (child, _, token):
         child.kill()
         child.join()
-        lock = thief(place, policy)
+        lock = successor(place, policy)
         assert lock.token > token
         lock.check()
         lock.release()
 
 
 @each
-def test_a_process_that_was_suspended_finds_out_and_takes_nothing_from_its_successor(place: Place) -> None:
+def test_suspended_process_loses_the_lock_and_does_not_release_that_of_its_successor(place: Place) -> None:
     policy = replace(place.policy, lock=replace(place.policy.lock, lease_ms=LEASE_MS))
-    with holder(place, policy) as (child, told, token):
+    with holder(place, policy) as (child, pipe, token):
         assert child.pid is not None
         os.kill(child.pid, signal.SIGSTOP)
-        lock = thief(place, policy)
+        lock = successor(place, policy)
         assert lock.token > token
         os.kill(child.pid, signal.SIGCONT)
-        told.send("go on")
-        assert "was lost to" in told.recv()
-        assert told.recv() == "released"
+        pipe.send("go on")
+        assert "was lost to" in pipe.recv()
+        assert pipe.recv() == "released"
         lock.check()
         lock.release()
 
 
 @each
-def test_a_process_that_goes_on_in_time_still_has_the_lock(place: Place) -> None:
-    with holder(place, place.policy) as (_, told, _):
-        told.send("go on")
-        assert told.recv() == "held"
-        assert told.recv() == "released"
-        lock = thief(place, place.policy)
+def test_process_that_resumes_in_time_still_holds_the_lock(place: Place) -> None:
+    with holder(place, place.policy) as (_, pipe, _):
+        pipe.send("go on")
+        assert pipe.recv() == "held"
+        assert pipe.recv() == "released"
+        lock = successor(place, place.policy)
         lock.check()
         lock.release()

@@ -1,4 +1,4 @@
-"""Every lock provider as people declare it: in a spec file, for the command line and for writers."""
+"""Every lock provider declared in a spec file, for the command line and for writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ZooKeeper lock is Curator's: what stands in its queue, and who has the lock, Hudi's provider judges alike."""
+"""The ZooKeeper lock follows Curator's recipe, so Hudi's provider reads the same queue and holder from it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 
 from lakehouse.core.timeline.locks.protocol import Held, Lock
-from lakehouse.core.timeline.locks.zookeeper import open_lock
+from lakehouse.core.timeline.table_lock import open_lock
 from lakehouse.errors import RetryableError
 from lakehouse.spec.options.lock import LockPolicy
 from lakehouse.spec.options.lock_providers import ZookeeperLockOptions
-from lakehouse.spec.options.transaction import TransactionPolicy
 from tests.support.tables import make_env
 
 QUEUE = "/hudi/orders"
-# What InterProcessMutex calls its nodes: protection, a random id, the word it sorts by, the server's sequence.
+# Node names of InterProcessMutex: protection prefix, random id, sort mark, sequence of the server.
 CURATORS = re.compile(r"_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-lock-\d{10}")
 
 
 @pytest.fixture
 def curator(zookeeper_hosts: str) -> Iterator[KazooClient]:
-    """A client that plays Curator's part, and sees an empty queue."""
+    """A client that acts like Curator, with an empty queue."""
     client = KazooClient(hosts=zookeeper_hosts)
     client.start()
     client.delete(QUEUE, recursive=True)
@@ -34,21 +33,19 @@ def curator(zookeeper_hosts: str) -> Iterator[KazooClient]:
 
 
 def ours(hosts: str) -> Lock:
-    """Return our lock of the queue."""
-    policy = TransactionPolicy(
-        lock=LockPolicy.of(ZookeeperLockOptions(url=hosts, base_path="/hudi", lock_key="orders"))
-    )
-    return open_lock(make_env(), policy.lock)
+    """Return the lock of the queue."""
+    policy = LockPolicy.of(ZookeeperLockOptions(url=hosts, base_path="/hudi", lock_key="orders"))
+    return open_lock(make_env(), policy)
 
 
 def curators_node(curator: KazooClient) -> str:
-    """Stand in the queue as Curator does, and return the path."""
+    """Create a node in the queue as Curator does, and return its path."""
     name = f"{QUEUE}/_c_ffffffff-ffff-4fff-bfff-ffffffffffff-lock-"
     return str(curator.create(name, b"", ephemeral=True, sequence=True, makepath=True))
 
 
 def lose_replies(patch: pytest.MonkeyPatch) -> None:
-    """Carry out what makes a node of the queue, and lose the reply."""
+    """Create a node of the queue, and lose the reply."""
     create = KazooClient.create_async
 
     def create_and_lose(self: KazooClient, *args: object, **kwargs: object) -> object:
@@ -61,7 +58,7 @@ def lose_replies(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KazooClient, "create_async", create_and_lose)
 
 
-def test_our_node_is_one_of_curators(zookeeper_hosts: str, curator: KazooClient) -> None:
+def test_node_has_the_format_of_curator(zookeeper_hosts: str, curator: KazooClient) -> None:
     lock = ours(zookeeper_hosts)
     assert lock.try_acquire() > 0  # type: ignore[operator]
     (node,) = curator.get_children(QUEUE)
@@ -71,7 +68,9 @@ def test_our_node_is_one_of_curators(zookeeper_hosts: str, curator: KazooClient)
     assert curator.get_children(QUEUE) == []
 
 
-def test_curator_and_we_take_turns_in_the_order_of_the_queue(zookeeper_hosts: str, curator: KazooClient) -> None:
+def test_lock_passes_between_curator_and_this_project_in_queue_order(
+    zookeeper_hosts: str, curator: KazooClient
+) -> None:
     first = curators_node(curator)
     lock = ours(zookeeper_hosts)
     held = lock.try_acquire()
@@ -88,7 +87,7 @@ def test_curator_and_we_take_turns_in_the_order_of_the_queue(zookeeper_hosts: st
     lock.release()
 
 
-def test_a_lost_reply_leaves_one_node_in_the_queue(
+def test_lost_reply_leaves_one_node_in_the_queue(
     zookeeper_hosts: str, curator: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = ours(zookeeper_hosts)
@@ -102,7 +101,7 @@ def test_a_lost_reply_leaves_one_node_in_the_queue(
     assert curator.get_children(QUEUE) == []
 
 
-def test_a_node_of_unknown_fate_goes_with_the_session(
+def test_node_with_a_lost_reply_is_deleted_with_the_session(
     zookeeper_hosts: str, curator: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose_replies(monkeypatch)
@@ -114,13 +113,11 @@ def test_a_node_of_unknown_fate_goes_with_the_session(
     assert curator.get_children(QUEUE) == []
 
 
-def test_an_ensemble_that_does_not_answer_is_worth_another_try() -> None:
-    policy = TransactionPolicy(
-        lock=LockPolicy.of(
-            ZookeeperLockOptions(url="127.0.0.1:1", base_path="/hudi", lock_key="orders", connection_ms=300)
-        )
+def test_ensemble_without_reply_raises_a_retryable_error() -> None:
+    policy = LockPolicy.of(
+        ZookeeperLockOptions(url="127.0.0.1:1", base_path="/hudi", lock_key="orders", connection_ms=300)
     )
-    lock = open_lock(make_env(), policy.lock)
+    lock = open_lock(make_env(), policy)
     with pytest.raises(RetryableError, match=re.escape("zookeeper://127.0.0.1:1/hudi/orders")):
         lock.try_acquire()
     lock.release()

@@ -1,4 +1,4 @@
-"""What every lock provider must do, whatever keeps the lock."""
+"""The contract of all lock providers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THREADS, ROUNDS = 4, 5
 CHILDREN = 2
 #: Where another process sees the lock, and its test server.
 SHARED = tuple(kind for kind in ALL if kind != "in_process" and not kind.endswith("memory"))
-#: Real time enough for a lease to end twice if nobody renewed it.
+#: Real time in which a lease without renewals would expire twice.
 SHORT_LEASE_MS = 400
 
 each = pytest.mark.parametrize("place", kinds(ALL), indirect=True)
@@ -37,14 +37,14 @@ each_file = pytest.mark.parametrize(
 
 
 def acquired(lock: Lock) -> int:
-    """Take a free lock and return the token."""
+    """Acquire a free lock and return the token."""
     token = lock.try_acquire()
     assert not isinstance(token, Held), token
     return token
 
 
 def is_lost(lock: Lock) -> bool:
-    """Return whether its holder finds out that it is none."""
+    """Return whether the check of the lock fails."""
     try:
         lock.check()
     except RetryableError as error:
@@ -54,7 +54,7 @@ def is_lost(lock: Lock) -> bool:
 
 
 @each
-def test_one_has_the_lock_until_it_is_given_back(place: Place) -> None:
+def test_lock_has_one_holder_until_its_release(place: Place) -> None:
     first, second = place.lock(1), place.lock(2)
     assert acquired(first) > 0
     assert isinstance(second.try_acquire(), Held)
@@ -66,7 +66,7 @@ def test_one_has_the_lock_until_it_is_given_back(place: Place) -> None:
 
 
 @each
-def test_tokens_grow_with_every_acquisition(place: Place) -> None:
+def test_fencing_tokens_grow_with_every_acquisition(place: Place) -> None:
     tokens = []
     for pid in (1, 2, 1, 3):
         lock = place.lock(pid)
@@ -76,7 +76,7 @@ def test_tokens_grow_with_every_acquisition(place: Place) -> None:
 
 
 @each
-def test_who_never_had_the_lock_cannot_give_it_back(place: Place) -> None:
+def test_release_without_acquisition_does_not_free_the_lock(place: Place) -> None:
     holder, other = place.lock(1), place.lock(2)
     other.release()
     acquired(holder)
@@ -88,7 +88,7 @@ def test_who_never_had_the_lock_cannot_give_it_back(place: Place) -> None:
 
 
 @each
-def test_giving_back_twice_takes_nothing_from_the_next(place: Place) -> None:
+def test_second_release_does_not_free_the_lock_of_the_next_holder(place: Place) -> None:
     first, second = place.lock(1), place.lock(2)
     acquired(first)
     first.release()
@@ -98,7 +98,7 @@ def test_giving_back_twice_takes_nothing_from_the_next(place: Place) -> None:
 
 
 @each
-def test_threads_are_inside_one_at_a_time_and_tokens_tell_their_order(place: Place) -> None:
+def test_threads_exclude_each_other_and_tokens_give_their_order(place: Place) -> None:
     place = replace(place.real(), policy=replace(place.policy, lock=replace(place.policy.lock, wait_ms=60_000)))
     inside: list[int] = []
     most: list[int] = []
@@ -126,7 +126,7 @@ def test_threads_are_inside_one_at_a_time_and_tokens_tell_their_order(place: Pla
 
 
 @pytest.mark.parametrize("place", kinds(SHARED), indirect=True)
-def test_processes_are_inside_one_at_a_time(place: Place, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_processes_exclude_each_other(place: Place, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
     is_s3 = place.storage.root.startswith("s3://")
@@ -144,7 +144,7 @@ def test_processes_are_inside_one_at_a_time(place: Place, tmp_path: Path, reques
 
 
 @each
-def test_who_waits_in_vain_is_told_so_after_the_wait_time(place: Place) -> None:
+def test_acquire_fails_after_the_wait_time(place: Place) -> None:
     acquired(place.lock(1))
     before = place.clock.now_ms()
     waiting = place.table_lock(2, wait_ms=300)
@@ -155,7 +155,7 @@ def test_who_waits_in_vain_is_told_so_after_the_wait_time(place: Place) -> None:
 
 
 @each
-def test_who_waits_gets_the_lock_when_it_is_given_back(place: Place) -> None:
+def test_waiting_process_gets_the_lock_after_its_release(place: Place) -> None:
     real = place.real()
     holder, waiting = real.table_lock(1), real.table_lock(2, wait_ms=20_000)
     holder.acquire()
@@ -170,21 +170,21 @@ def test_who_waits_gets_the_lock_when_it_is_given_back(place: Place) -> None:
 
 
 @each_mortal
-def test_a_lock_of_a_dead_holder_is_taken_over_and_the_zombie_finds_out(place: Place) -> None:
-    zombie, thief = place.lock(1), place.lock(2)
-    token = acquired(zombie)
-    place.die(zombie)
-    assert acquired(thief) > token
-    assert is_lost(zombie)
+def test_expired_lock_is_taken_over_and_the_stale_holder_fails_its_check(place: Place) -> None:
+    stale, successor = place.lock(1), place.lock(2)
+    token = acquired(stale)
+    place.die(stale)
+    assert acquired(successor) > token
+    assert is_lost(stale)
     with pytest.raises(RetryableError):
-        zombie.renew()
-    zombie.release()
-    thief.check()
+        stale.renew()
+    stale.release()
+    successor.check()
     assert isinstance(place.lock(3).try_acquire(), Held)
 
 
 @each_leased
-def test_a_holder_whose_time_is_over_finds_out_even_if_nobody_wants_the_lock(place: Place) -> None:
+def test_holder_of_an_expired_lease_fails_its_check_without_a_successor(place: Place) -> None:
     lock = place.lock(1)
     acquired(lock)
     place.clock.sleep(place.lease_s)
@@ -192,7 +192,7 @@ def test_a_holder_whose_time_is_over_finds_out_even_if_nobody_wants_the_lock(pla
 
 
 @each_leased
-def test_a_lease_that_clocks_of_other_hosts_may_see_as_over_is_respected(place: Place) -> None:
+def test_lease_within_the_tolerated_clock_drift_is_respected(place: Place) -> None:
     acquired(place.lock(1))
     place.clock.sleep(place.lease_s + 0.3)
     assert isinstance(place.lock(2).try_acquire(), Held)
@@ -201,25 +201,25 @@ def test_a_lease_that_clocks_of_other_hosts_may_see_as_over_is_respected(place: 
 
 
 @each_mortal
-def test_of_many_thieves_one_succeeds(place: Place) -> None:
-    zombie = place.lock(1)
-    acquired(zombie)
-    place.die(zombie)
-    thieves = [place.lock(pid) for pid in range(2, 2 + THREADS)]
+def test_of_many_concurrent_takeovers_one_succeeds(place: Place) -> None:
+    stale = place.lock(1)
+    acquired(stale)
+    place.die(stale)
+    successors = [place.lock(pid) for pid in range(2, 2 + THREADS)]
     barrier = threading.Barrier(THREADS)
 
-    def steal(thief: Lock) -> bool:
+    def take_over(successor: Lock) -> bool:
         barrier.wait()
-        return not isinstance(thief.try_acquire(), Held)
+        return not isinstance(successor.try_acquire(), Held)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        won = list(pool.map(steal, thieves))
+        won = list(pool.map(take_over, successors))
     assert won.count(True) == 1
-    assert [not is_lost(thief) for thief in thieves] == won
+    assert [not is_lost(successor) for successor in successors] == won
 
 
 @each_mortal
-def test_who_gives_signs_of_life_keeps_the_lock(place: Place) -> None:
+def test_renewed_lock_is_kept(place: Place) -> None:
     lock = place.lock(1)
     acquired(lock)
     for _ in range(3):
@@ -233,7 +233,7 @@ def test_who_gives_signs_of_life_keeps_the_lock(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", kinds(("filesystem-local", "filesystem-s3", "sqlalchemy-sqlite")), indirect=True)
-def test_a_lease_shorter_than_the_work_is_renewed_in_the_background(place: Place) -> None:
+def test_lease_shorter_than_the_work_is_renewed_in_the_background(place: Place) -> None:
     real = replace(place.real(), policy=replace(place.policy, lock=replace(place.policy.lock, lease_ms=SHORT_LEASE_MS)))
     holder, other = real.table_lock(1), real.lock(2)
     holder.acquire()
@@ -248,14 +248,14 @@ def test_a_lease_shorter_than_the_work_is_renewed_in_the_background(place: Place
 @pytest.mark.parametrize(
     "place", kinds(tuple(k for k in LEASED if k.startswith(("filesystem", "sqlalchemy")))), indirect=True
 )
-def test_a_lock_of_a_dead_process_of_this_host_is_taken_at_once(place: Place) -> None:
+def test_lock_of_an_ended_process_of_this_host_is_taken_over_at_once(place: Place) -> None:
     token = acquired(place.lock(1))
     assert isinstance(place.lock(2).try_acquire(), Held)
     assert acquired(place.lock(2, dead=(1,))) > token
 
 
 @each_file
-def test_a_lost_reply_at_any_step_leaves_a_lock_that_works(place: Place) -> None:
+def test_lost_reply_at_any_step_leaves_a_working_lock(place: Place) -> None:
     steps = FaultyStorage(place.storage)
     visit(place, steps)
     for number in range(1, steps.steps + 1):
@@ -263,14 +263,14 @@ def test_a_lost_reply_at_any_step_leaves_a_lock_that_works(place: Place) -> None
             visit(place, FaultyStorage(place.storage, number, FaultMode.LOSE_REPLY))
         except RetryableError as error:
             assert "reply of step" in str(error), steps.trace[number - 1]
-        # Nobody has to wait for the end of a lease.
+        # No process has to wait until a lease expires.
         visit(place, FaultyStorage(place.storage))
 
 
 @each_file
 @pytest.mark.parametrize("mode", [FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER])
-def test_a_crash_at_any_step_leaves_a_lock_that_can_be_taken_over(place: Place, mode: FaultMode) -> None:
-    # The first visit asks what lock the others take; those that follow know.
+def test_crash_at_any_step_leaves_a_lock_that_can_be_taken_over(place: Place, mode: FaultMode) -> None:
+    # The first visit reads the recorded lock of the table. Later visits have it cached.
     visit(place, FaultyStorage(place.storage))
     steps = FaultyStorage(place.storage)
     visit(place, steps)
@@ -291,7 +291,7 @@ def test_a_crash_at_any_step_leaves_a_lock_that_can_be_taken_over(place: Place, 
 
 
 def visit(place: Place, storage: FaultyStorage) -> None:
-    """Take the lock, check it, renew it and give it back."""
+    """Acquire the lock, check it, renew it and release it."""
     with table_lock(place.env(1, storage=storage), place.policy) as lock:
         lock.check()
         lock._lock.renew()
@@ -299,7 +299,7 @@ def visit(place: Place, storage: FaultyStorage) -> None:
 
 
 @each
-def test_tables_are_written_under_it(place: Place) -> None:
+def test_tables_are_written_under_the_lock(place: Place) -> None:
     options = options_of(place.policy.lock)
     env = Env(storage=place.storage)
     table = Table.create(

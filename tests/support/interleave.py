@@ -19,7 +19,7 @@ Actor = Callable[[Storage], None]
 
 
 class Stepped(FaultyStorage):
-    """A store that asks its actor to wait for its turn before every step."""
+    """A store whose actor waits for its turn before every step."""
 
     def __init__(self, inner: Storage, wait: Callable[[str], None]) -> None:
         super().__init__(inner)
@@ -43,7 +43,7 @@ class _Player:
         self.stopped.wait()
 
     def advance(self) -> None:
-        """Let the actor take one step and run on to the next one."""
+        """Let the actor take one step, and stop before the next one."""
         self.stopped.clear()
         self.go.set()
         self.stopped.wait()
@@ -67,9 +67,9 @@ class _Player:
 def play(
     storage: Storage, actors: Sequence[Actor], choices: Sequence[int], *, any_numbers: bool = False
 ) -> tuple[list[str], list[tuple[int, ...]]]:
-    """Run the actors in the order of `choices`, then the one that went last; return steps taken and who could go when.
+    """Run the actors in the order of `choices`, then the last one; return the steps and the runnable actors at each.
 
-    With `any_numbers` a choice is a number of any size that picks among those who can go.
+    With `any_numbers` a choice is any number; it selects one of the runnable actors.
     An error of an actor is raised when all have come to their ends.
     """
     players = [_Player(storage, actor) for actor in actors]

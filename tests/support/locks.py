@@ -1,4 +1,4 @@
-"""Every kind of table lock, for the tests that must hold on all of them."""
+"""All kinds of table locks, for the contract tests of lock providers."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ FILE_KINDS = tuple(
     f"{provider}-{store}" for provider in ("filesystem", "storage") for store in ("local", "memory", "s3")
 )
 DATABASE_KINDS = ("sqlalchemy-sqlite", "sqlalchemy-postgresql")
-#: A lease that our clock ends: a test moves the clock instead of waiting.
+#: Locks that expire by the local clock: a test moves the clock instead of waiting.
 LEASED = (*FILE_KINDS, *DATABASE_KINDS)
-#: A holder that dies loses the lock.
+#: Locks that can expire.
 MORTAL = (*LEASED, "zookeeper", "hivemetastore")
 ALL = ("in_process", *MORTAL)
 _MARKS = {"s3": pytest.mark.s3, "hivemetastore": pytest.mark.slow}
@@ -51,7 +51,7 @@ SESSION_MS = 2_000
 
 @dataclass
 class Place:
-    """Where the lock of one table is kept, and how its holders die."""
+    """Where the lock of one table is kept, and how its lease expires."""
 
     kind: str
     storage: Storage
@@ -61,12 +61,12 @@ class Place:
 
     @property
     def lease_s(self) -> float:
-        """Seconds after which a holder that gives no sign of life loses the lock."""
+        """Seconds without renewal after which the lock expires."""
         options = self.policy.lock.options
         return options.validity_s if isinstance(options, StorageLockOptions) else self.policy.lock.lease_ms / 1000
 
     def env(self, pid: int = 1, *, storage: Storage | None = None, dead: tuple[int, ...] = ()) -> Env:
-        """Return the world as the process `pid` sees it; nobody is dead unless said so."""
+        """Return the environment of the process `pid`; the processes `dead` no longer run."""
         return Env(storage=storage or self.storage, clock=self.clock, processes=Host(pid, frozenset(dead)))
 
     def lock(self, pid: int = 1, **seen: Any) -> Lock:
@@ -76,33 +76,33 @@ class Place:
         return lock
 
     def table_lock(self, pid: int = 1, *, wait_ms: int | None = None, **seen: Any) -> TableLock:
-        """Return the lock as operations have it."""
+        """Return the table lock as operations use it."""
         lock = self.policy.lock if wait_ms is None else replace(self.policy.lock, wait_ms=wait_ms)
         return TableLock(self.env(pid, **seen), replace(self.policy, lock=lock))
 
     def live(self, lock: Lock) -> None:
-        """Let three quarters of the lease pass, and the holder give a sign of life."""
+        """Let three quarters of the lease pass, then renew it."""
         self.clock.sleep(self.lease_s * 0.75)
         lock.renew()
 
     def die(self, lock: Lock) -> None:
-        """Let the holder be silent until it has lost the lock to whoever wants it."""
+        """Let the lease expire without renewal."""
         self.clock.sleep(self.lease_s + 1)
 
     def real(self) -> Place:
-        """Return the same place, in real time."""
+        """Return the same place with the system clock."""
         return replace(self, clock=SystemClock(), opened=[])
 
 
 class ZookeeperPlace(Place):
-    """A place whose server judges by its own clock who is dead."""
+    """A place whose server expires locks by its own clock."""
 
     def live(self, lock: Lock) -> None:
-        """Let three quarters of a session pass: the client gives signs of life by itself."""
+        """Let three quarters of a session pass; the client sends heartbeats by itself."""
         time.sleep(SESSION_MS * 0.75 / 1000)
 
     def die(self, lock: Lock) -> None:
-        """End the session of the holder behind its back, as the server does when it hears nothing."""
+        """End the session of the holder from another client, as the server does after its timeout."""
         of_holder = lock._client  # type: ignore[attr-defined]
         options = self.policy.lock.options
         assert isinstance(options, ZookeeperLockOptions)
@@ -115,19 +115,19 @@ class ZookeeperPlace(Place):
 
 
 class HivePlace(Place):
-    """A place whose server judges by its own clock who is dead, and looks every second."""
+    """A place whose server expires locks by its own clock, every second."""
 
     def live(self, lock: Lock) -> None:
-        """Let three quarters of the time pass after which a silent holder is dropped."""
+        """Let three quarters of the timeout of the metastore pass, then renew."""
         time.sleep(hive.TIMEOUT_S * 0.75)
         lock.renew()
 
     def die(self, lock: Lock) -> None:
-        """Be silent until the metastore has dropped the lock."""
+        """Send no heartbeat until the metastore has dropped the lock."""
         assert until(lambda: self._is_dropped(lock), 30)
 
     def _is_dropped(self, lock: Lock) -> bool:
-        # Looking at the list is no sign of life, which asking for the lock would be.
+        # Listing the locks does not renew the lock; checking the lock would.
         number, lock._number = lock._number, None  # type: ignore[attr-defined]
         try:
             return lock._find() is None  # type: ignore[attr-defined]
@@ -139,7 +139,7 @@ _PLACES: dict[str, type[Place]] = {"zookeeper": ZookeeperPlace, "hivemetastore":
 
 
 def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Return a fresh place of one of ALL; servers start when the first test asks."""
+    """Return a new place of a kind of ALL; servers start for the first test that needs them."""
     provider, _, where = kind.partition("-")
     options, lease_ms = LOCK_PROVIDERS[provider].options(), LEASE_MS
     store = where if provider in ("filesystem", "storage") else "local"
@@ -186,7 +186,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def count_up(location: str, options: dict[str, str], policy: TransactionPolicy, counter: str, rounds: int) -> None:
-    """Add to a counter in a file, reading and writing it under the lock only; for a process of its own."""
+    """Increment a counter in a file under the lock; runs in a separate process."""
     env = Env(storage=open_storage(location, options))
     for _ in range(rounds):
         lock = TableLock(env, policy)

@@ -24,7 +24,7 @@ SYSTEM_USER = "postgres"
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody uses."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
@@ -66,7 +66,7 @@ class Server:
         self.process = self._started()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """End the server: SIGTERM waits for clients, SIGINT sends them away, SIGQUIT asks nobody."""
+        """Stop the server: SIGTERM waits for clients, SIGINT disconnects them, SIGQUIT aborts at once."""
         self.process.send_signal(number)
         self.process.wait(timeout=30)
 
@@ -77,7 +77,7 @@ class Server:
         with open(self.place / "log", "ab") as log:
             process = subprocess.Popen(command, user=self.user, cwd=self.place, stderr=log)
         wait_for_port(process, self.port, self.place / "log")
-        # A server that was killed recovers first and refuses connections meanwhile.
+        # A server that was killed recovers first and refuses connections until then.
         command = [self.programs / "pg_isready", "-q", "-h", HOST, "-p", str(self.port)]
         finished = until(lambda: process.poll() is not None or subprocess.run(command, check=False).returncode == 0)
         assert finished and process.poll() is None, (self.place / "log").read_text()
@@ -86,7 +86,7 @@ class Server:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    """Run a server with an empty database; it ends, and its data go, with the block."""
+    """Run a server with an empty database; it is stopped and its data are deleted at the end of the block."""
     place = Path(tempfile.mkdtemp(prefix="lakehouse-postgresql-"))
     try:
         running = Server(place)

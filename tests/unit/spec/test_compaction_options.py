@@ -1,4 +1,4 @@
-"""Options of compaction and of logs."""
+"""Options of compaction and of log files."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def test_defaults_are_those_of_hudi() -> None:
 
 
 @pytest.mark.parametrize("short", STRATEGIES)
-def test_strategies_go_by_short_name_or_by_hudis_class(short: str) -> None:
+def test_strategy_accepts_short_names_and_class_names_of_hudi(short: str) -> None:
     others = {"hoodie.compaction.partition.path.regex": "x"}
     full = f"org.apache.hudi.table.action.compact.strategy.{short}CompactionStrategy"
     for name in (short, short.lower(), full, f"{short}CompactionStrategy"):
         assert parse_options({STRATEGY: name, **others}).compaction.strategies == (short,)
 
 
-def test_several_strategies_are_kept_in_order() -> None:
+def test_several_strategies_keep_their_order() -> None:
     chosen = parse_options({STRATEGY: "DayBased, LogFileNumBasedCompactionStrategy"}).compaction
     assert chosen.strategies == ("DayBased", "LogFileNumBased")
     assert chosen.strategy == "DayBased,LogFileNumBased"
@@ -49,12 +49,12 @@ def test_several_strategies_are_kept_in_order() -> None:
         ({"lakehouse.bucket.inserts": "logs"}, "must be one of base, log. Did you mean 'log'"),
     ],
 )
-def test_what_does_not_fit_is_refused(options: dict[str, str], message: str) -> None:
+def test_invalid_value_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_options(options)
 
 
-def test_avro_blocks_are_refused_with_the_reason() -> None:
+def test_avro_block_format_is_refused_with_the_reason() -> None:
     with pytest.raises(UserError) as raised:
         parse_options({"hoodie.logfile.data.block.format": "avro"})
     assert str(raised.value) == (

@@ -32,7 +32,7 @@ def test_values_are_parsed_to_the_type_of_their_field() -> None:
     assert (policies.index.type, policies.index.buckets) == ("BUCKET", 4)
 
 
-def test_an_alias_sets_the_same_field() -> None:
+def test_alias_sets_the_same_field() -> None:
     assert parse_options({"hoodie.cleaner.policy.failed.writes": "LAZY"}).transaction.failed_writes == "LAZY"
 
 
@@ -44,7 +44,7 @@ def test_an_alias_sets_the_same_field() -> None:
         ("hoodie.bucket.index.num.bucket", "hoodie.bucket.index.num.buckets"),
     ],
 )
-def test_a_misspelt_option_is_refused_with_the_nearest_known(misspelt: str, meant: str) -> None:
+def test_misspelt_option_is_refused_with_the_nearest_key(misspelt: str, meant: str) -> None:
     with pytest.raises(UserError, match=f"{misspelt}.*Did you mean '{meant}'"):
         parse_options({misspelt: "1"})
 
@@ -60,20 +60,20 @@ def test_a_misspelt_option_is_refused_with_the_nearest_known(misspelt: str, mean
         ("hoodie.parquet.compression.codec", "zst", "Did you mean 'zstd'"),
     ],
 )
-def test_a_value_that_does_not_fit_is_named_with_its_key(key: str, value: str, expected: str) -> None:
+def test_invalid_value_is_refused_with_its_key(key: str, value: str, expected: str) -> None:
     with pytest.raises(UserError, match=expected) as raised:
         parse_options({key: value})
     assert key in str(raised.value) and repr(value) in str(raised.value)
 
 
-def test_overriding_keeps_what_is_not_named() -> None:
+def test_override_keeps_other_values() -> None:
     table = parse_options({"hoodie.index.type": "BUCKET", "hoodie.parquet.max.file.size": "5"})
     call = table.override({"hoodie.parquet.max.file.size": "7"})
     assert (call.index.type, call.write.max_file_bytes) == ("BUCKET", 7)
     assert table.override({}) is table
 
 
-def test_keys_of_somebody_else_pass_only_where_declared_so() -> None:
+def test_keys_of_another_parser_pass_only_as_also_known() -> None:
     assert parse_options({"hoodie.write.table.version": "8"}, also_known=frozenset({"hoodie.write.table.version"}))
     with pytest.raises(UserError, match="unknown option"):
         parse_options({"hoodie.write.table.version": "8"})

@@ -1,4 +1,4 @@
-"""Options of ttl, quantities as people write them, and the patterns of rules."""
+"""Options of ttl, durations and sizes as text, and the patterns of rules."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DAY = 86_400
 HUDI = "hoodie.partition.ttl."
 
 
-def test_without_limits_there_is_no_rule_of_the_table() -> None:
+def test_policy_without_limits_has_no_rule() -> None:
     policy = parse_options({}).ttl
     assert (policy.rule(), policy.selected, policy.max_delete_partitions) == (None, (), 1000)
 
 
-def test_friendly_names_are_the_fields_of_the_policy() -> None:
+def test_setting_names_are_the_fields_of_the_policy() -> None:
     rule = TtlPolicy(partition_age="400d", max_partitions=90, max_bytes="5TB").rule()
     assert rule == TtlRule(id="table", partition_age_s=400 * DAY, max_partitions=90, max_bytes=5 * 10**12)
 
 
-def test_a_table_spec_says_it_by_those_names() -> None:
+def test_table_spec_uses_the_field_names() -> None:
     options = service_options({"ttl": {"partition_age": "400d", "max_partitions": 90, "max_bytes": "5TB"}})
     assert parse_options(options).ttl == TtlPolicy(partition_age="400d", max_partitions=90, max_bytes="5TB")
     with pytest.raises(UserError, match=r"partition_age='400 days'.*such as 400d"):
@@ -40,13 +40,13 @@ def test_a_table_spec_says_it_by_those_names() -> None:
         ("KEEP_BY_EVENT_TIME", "partition_age_s"),
     ],
 )
-def test_hudis_strategies_say_what_its_days_count_from(strategy: str, limit: str) -> None:
+def test_strategy_of_hudi_selects_the_limit_of_its_days(strategy: str, limit: str) -> None:
     options = {f"{HUDI}management.strategy.type": strategy, f"{HUDI}strategy.days.retain": "30"}
     rule = parse_options(options).ttl.rule()
     assert rule is not None and rule.limits == {limit: 30 * DAY}
 
 
-def test_the_stricter_of_two_ways_to_say_a_limit_counts() -> None:
+def test_stricter_of_two_options_for_one_limit_applies() -> None:
     rule = TtlPolicy(days_retain=30, modification_age="10d").rule()
     assert rule is not None and rule.limits == {"modification_age_s": 10 * DAY}
 
@@ -64,7 +64,7 @@ def test_the_stricter_of_two_ways_to_say_a_limit_counts() -> None:
         ({"lakehouse.ttl.max.partition": "3"}, "Did you mean 'lakehouse.ttl.max.partitions'"),
     ],
 )
-def test_what_does_not_parse_is_named(options: dict[str, str], message: str) -> None:
+def test_invalid_value_is_refused_with_a_reason(options: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_options(options)
 
@@ -112,7 +112,7 @@ def test_durations_are_shown_in_the_unit_that_fits(seconds: int, text: str) -> N
         ("a.b", ["a.b"], ["axb"]),
     ],
 )
-def test_patterns_find_partitions(pattern: str, covered: list[str], others: list[str]) -> None:
+def test_pattern_matches_partitions(pattern: str, covered: list[str], others: list[str]) -> None:
     rule = ttl_rule(pattern)
     assert [path for path in covered if not rule.covers(path)] == []
     assert [path for path in others if rule.covers(path)] == []
@@ -135,11 +135,11 @@ def test_patterns_find_partitions(pattern: str, covered: list[str], others: list
         ("re:^ab+", 2),
     ],
 )
-def test_the_literal_prefix_says_how_specific_a_pattern_is(pattern: str, length: int) -> None:
+def test_specificity_of_a_pattern_is_the_length_of_its_literal_prefix(pattern: str, length: int) -> None:
     assert ttl_rule(pattern).specificity == length
 
 
-def test_a_rule_refuses_what_it_cannot_mean() -> None:
+def test_rule_refuses_invalid_values() -> None:
     with pytest.raises(UserError, match=r"unknown limit 'max_byte'. Did you mean 'max_bytes'"):
         ttl_rule("*", max_byte="5TB")  # type: ignore[call-arg]
     with pytest.raises(UserError, match="no regular expression"):
@@ -150,6 +150,6 @@ def test_a_rule_refuses_what_it_cannot_mean() -> None:
         TtlRule.from_mapping({"id": "a", "max_rows": 1})
 
 
-def test_a_rule_is_read_back_from_its_mapping() -> None:
+def test_rule_round_trips_through_its_mapping() -> None:
     rule = ttl_rule("region=*", rule_id="r", partition_age="3d", max_bytes="1kB", format="yyyy", timezone="UTC")
     assert TtlRule.from_mapping(rule.to_mapping()) == rule

@@ -1,4 +1,4 @@
-"""Processes as notes name them: compared where they can be seen, judged by their leases where they cannot."""
+"""Process identities in lease records: compared in one PID namespace, judged by their leases elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells boot, na
 
 
 @linux
-def test_this_process_is_named_by_boot_namespace_and_start() -> None:
+def test_current_process_has_boot_id_namespace_and_start_time() -> None:
     me = SystemProcesses().current()
     assert me.pid == os.getpid()
     assert all((me.host, me.boot, me.namespace.startswith("pid:["), me.started.isdigit()))
@@ -38,7 +38,7 @@ def test_this_process_is_named_by_boot_namespace_and_start() -> None:
 
 
 @linux
-def test_process_is_alive_until_it_ends_and_its_number_is_not_it() -> None:
+def test_process_is_running_until_it_ends_and_a_reused_number_is_another_process() -> None:
     processes = SystemProcesses()
     with subprocess.Popen(["sleep", "60"]) as child:
         started = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -60,7 +60,7 @@ def test_process_is_alive_until_it_ends_and_its_number_is_not_it() -> None:
         ({"boot": "", "namespace": "", "started": ""}, True),
     ],
 )
-def test_note_of_an_unseen_process_counts_until_its_lease_is_over(changed: dict[str, str], alive: bool) -> None:
+def test_record_of_an_unobservable_process_is_active_until_it_expires(changed: dict[str, str], alive: bool) -> None:
     env = replace(make_env(), processes=Neighbours(pid=1))
     written = json.loads(lease_record(replace(env, processes=Neighbours(pid=2)), "owner", LEASE_MS))
     data = json.dumps({**written, **changed}).encode()
@@ -69,7 +69,7 @@ def test_note_of_an_unseen_process_counts_until_its_lease_is_over(changed: dict[
     assert not is_active(env, data)
 
 
-def test_note_of_an_earlier_version_counts_until_its_lease_is_over() -> None:
+def test_record_of_an_earlier_version_is_active_until_it_expires() -> None:
     env = replace(make_env(), processes=Neighbours(pid=1))
     data = json.dumps({"owner": "o", "host": "here", "pid": 2, "until": env.clock.now + LEASE_MS}).encode()
     assert is_active(env, data)
@@ -78,12 +78,12 @@ def test_note_of_an_earlier_version_counts_until_its_lease_is_over() -> None:
 
 
 @pytest.mark.parametrize("pid", [0, -1, -(10**30), 10**30])
-def test_number_that_no_process_can_have_is_dead(pid: int) -> None:
-    # 0 and -1 stand for groups of processes, which live.
+def test_invalid_process_number_is_not_running(pid: int) -> None:
+    # 0 and -1 stand for process groups, which exist.
     assert not SystemProcesses().is_running(replace(SystemProcesses().current(), pid=pid))
 
 
-def test_own_number_of_an_earlier_process_is_dead() -> None:
+def test_reused_number_of_this_process_is_not_active() -> None:
     env = make_env()
     earlier = lease_record(replace(env, processes=Neighbours(pid=1, started="1")), "owner", LEASE_MS)
     assert not is_active(replace(env, processes=Neighbours(pid=1, started="2")), earlier)
@@ -122,7 +122,7 @@ with table_lock(Env(storage=LocalStorage(sys.argv[1])), TransactionPolicy()):
 
 
 @linux
-def test_lock_held_in_another_pid_namespace_of_this_host_is_not_taken(tmp_path: Path) -> None:
+def test_lock_held_in_another_pid_namespace_of_this_host_is_not_taken_over(tmp_path: Path) -> None:
     container = ["unshare", "--pid", "--fork", "--mount-proc"]
     allowed = subprocess.run([*container, "true"], capture_output=True, text=True, check=False)
     if allowed.returncode:

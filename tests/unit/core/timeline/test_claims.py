@@ -1,4 +1,4 @@
-"""Fencing tokens of plans, and leases: an executor or holder that was replaced finds out before it changes anything."""
+"""Fencing tokens of claims and leases: a stale executor or lock holder aborts before it changes anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSTANT = "20260101000000000"
 STORAGE = parse_options({"hoodie.write.lock.provider": "storage"}).transaction
 
 
-def test_claim_number_grows_and_only_the_newest_holds() -> None:
+def test_claim_token_grows_and_only_the_newest_is_valid() -> None:
     env = make_env()
     first, second = claim(env, INSTANT), claim(env, INSTANT)
     assert second > first
@@ -26,14 +26,14 @@ def test_claim_number_grows_and_only_the_newest_holds() -> None:
     check_claim(env, INSTANT, second)
 
 
-def test_claim_does_not_take_the_number_of_another_executor_that_is_gone() -> None:
+def test_claim_does_not_reuse_the_token_of_a_deleted_claim() -> None:
     env = make_env()
     numbers = [claim(env, INSTANT) for _ in range(3)]
     env.storage.delete(f".hoodie/.staging/{INSTANT}/claim-{numbers[0]}")
     assert claim(env, INSTANT) == max(numbers) + 1
 
 
-def test_lease_that_another_owner_holds_fails_the_check_although_its_time_is_not_over() -> None:
+def test_check_fails_for_a_valid_lease_of_another_owner() -> None:
     env = make_env()
     first = open_lock(env, STORAGE.lock)
     first.try_acquire()
@@ -50,7 +50,7 @@ def test_lease_that_another_owner_holds_fails_the_check_although_its_time_is_not
 
 
 class LostReplies:
-    """A register that swaps and loses the reply."""
+    """A register that performs the swap and loses the reply."""
 
     def __init__(self) -> None:
         self.data: bytes | None = None
@@ -66,5 +66,5 @@ class LostReplies:
         raise CommitStateUnknownError("the reply was lost")
 
 
-def test_swap_whose_reply_was_lost_is_ours_if_its_bytes_are_there() -> None:
+def test_swap_with_a_lost_reply_succeeds_if_its_bytes_are_stored() -> None:
     assert swap_once(LostReplies(), b"mine", None) == "1"

@@ -1,4 +1,4 @@
-"""Deletions that metadata drives: forged names of files are refused, and nothing of their plan is deleted."""
+"""Deletions by metadata: a plan with a forged file name is refused, and nothing of it is deleted."""
 
 from __future__ import annotations
 
@@ -59,35 +59,35 @@ def paths(storage: Storage) -> set[str]:
 
 
 def pending(table: Table, action: Action, content: bytes) -> Instant:
-    """Put something requested on the timeline."""
+    """Put a requested instant on the timeline."""
     loaded = table.refresh()
     return loaded.store.request(loaded.timeline, action, content)
 
 
-def dead_write(table: Table, *marked: str) -> tuple[LoadedTable, Instant]:
-    """Leave a write in flight whose markers name these files, and one file of its own."""
+def expired_write(table: Table, *marked: str) -> tuple[LoadedTable, Instant]:
+    """Leave a pending write whose markers name these files and one file of its own."""
     loaded = table.refresh()
     instant = loaded.store.start(loaded.store.request(loaded.timeline, Action.COMMIT, b""), b"")
-    own = f"a/dead-0_0-9-9_{instant.requested}.parquet"
+    own = f"a/expired-0_0-9-9_{instant.requested}.parquet"
     loaded.env.storage.put(own, b"PAR1 half a file")
     leave_markers(loaded.env.storage, instant.requested, own, *marked)
     return loaded, instant
 
 
 def leave_markers(storage: Storage, requested: str, *marked: str) -> None:
-    """Write the markers of files as Hudi's timeline server does."""
+    """Write markers in the format of Hudi's timeline server."""
     storage.put(f".hoodie/.temp/{requested}/MARKERS.type", b"TIMELINE_SERVER_BASED")
     storage.put(f".hoodie/.temp/{requested}/MARKERS0", encode_markers(f"{path}.marker.CREATE" for path in marked))
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_rollback_deletes_nothing_when_a_marker_names_what_is_no_data_file(forged: str) -> None:
+def test_rollback_deletes_nothing_if_a_marker_names_no_data_file(forged: str) -> None:
     table = filled()
-    loaded, dead = dead_write(table, forged)
+    loaded, expired = expired_write(table, forged)
     before = paths(loaded.env.storage)
     undo: list[Callable[[], Any]] = [
         table.rollback_failed,
-        lambda: table.rollback(dead.requested),
+        lambda: table.rollback(expired.requested),
         lambda: table.upsert(batch([row("k3", p="a")])),
         lambda: table.restore(table.commits()[0][0].requested),
     ]
@@ -98,36 +98,36 @@ def test_a_rollback_deletes_nothing_when_a_marker_names_what_is_no_data_file(for
         assert paths(loaded.env.storage) == before
 
 
-def test_a_rollback_deletes_no_file_of_another_write() -> None:
+def test_rollback_deletes_no_file_of_another_write() -> None:
     table = filled()
     newest = table.commits()[-1][1].stats[0].path
-    loaded, dead = dead_write(table, newest)
+    loaded, expired = expired_write(table, newest)
     with pytest.raises(CorruptTableError, match="it was written by"):
-        table.rollback(dead.requested)
+        table.rollback(expired.requested)
     assert newest in paths(loaded.env.storage)
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_rollback_plan_on_the_timeline_deletes_nothing_when_it_names_what_is_no_data_file(forged: str) -> None:
+def test_rollback_plan_of_the_timeline_deletes_nothing_if_it_names_no_data_file(forged: str) -> None:
     table = filled()
-    loaded, dead = dead_write(table)
+    loaded, expired = expired_write(table)
     storage = loaded.env.storage
-    own = f"a/dead-0_0-9-9_{dead.requested}.parquet"
+    own = f"a/expired-0_0-9-9_{expired.requested}.parquet"
     plan = RollbackPlan(
-        target=dead.requested,
+        target=expired.requested,
         action="commit",
         requests=tuple(RollbackRequest(partition=p.rpartition("/")[0], files=(p,)) for p in (own, forged)),
     )
     pending(table, Action.ROLLBACK, encode_rollback_plan(plan, base_path=table.location))
     before = paths(storage)
-    for call in (table.rollback_failed, lambda: table.rollback(dead.requested)):
+    for call in (table.rollback_failed, lambda: table.rollback(expired.requested)):
         with pytest.raises(CorruptTableError):
             call()
         assert paths(storage) == before
 
 
 @pytest.mark.parametrize("target", ["../../t/.hoodie/x", "", "20250101000000000/..", "hoodie"])
-def test_a_rollback_of_what_is_no_instant_is_refused(target: str) -> None:
+def test_rollback_of_an_invalid_instant_is_refused(target: str) -> None:
     table = filled()
     plan = RollbackPlan(target=target, action="commit", requests=())
     pending(table, Action.ROLLBACK, encode_rollback_plan(plan, base_path=table.location))
@@ -138,7 +138,7 @@ def test_a_rollback_of_what_is_no_instant_is_refused(target: str) -> None:
 
 
 @pytest.mark.parametrize("action", ["", "../x", "COMMIT", "savepoints"])
-def test_a_rollback_or_restore_by_an_action_that_is_none_is_refused(action: str) -> None:
+def test_rollback_or_restore_with_an_unknown_action_is_refused(action: str) -> None:
     table = filled()
     first, last = (commit[0].requested for commit in table.commits()[:: len(table.commits()) - 1])
     before = paths(table.refresh().env.storage)
@@ -155,7 +155,7 @@ def test_a_rollback_or_restore_by_an_action_that_is_none_is_refused(action: str)
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_clean_plan_deletes_nothing_when_it_names_what_is_no_data_file(forged: str) -> None:
+def test_clean_plan_deletes_nothing_if_it_names_no_data_file(forged: str) -> None:
     table = filled()
     real = table.commits()[0][1].stats[0].path
     files: dict[str, tuple[str, ...]] = {}
@@ -173,7 +173,7 @@ def test_a_clean_plan_deletes_nothing_when_it_names_what_is_no_data_file(forged:
 
 
 @pytest.mark.parametrize("partition", [".hoodie/timeline", "../other", "a/../.hoodie"])
-def test_a_clean_plan_deletes_no_partition_that_is_none(partition: str) -> None:
+def test_clean_plan_with_an_invalid_partition_deletes_nothing(partition: str) -> None:
     table = filled()
     plan = CleanPlan(
         policy="KEEP_LATEST_COMMITS", earliest=None, last_completed="", files={}, partitions_to_delete=(partition,)
@@ -185,7 +185,7 @@ def test_a_clean_plan_deletes_no_partition_that_is_none(partition: str) -> None:
     assert paths(table.refresh().env.storage) == before
 
 
-def test_a_restore_plan_that_undoes_what_is_no_instant_is_refused() -> None:
+def test_restore_plan_with_an_invalid_instant_is_refused() -> None:
     table = filled()
     first = table.commits()[0][0].requested
     plan = RestorePlan(target=first, instants=(("../../t/.hoodie/x", "commit"),))
@@ -195,7 +195,7 @@ def test_a_restore_plan_that_undoes_what_is_no_instant_is_refused() -> None:
     assert len(data_rows(table)) == 2
 
 
-def test_a_sweep_leaves_and_reports_a_finished_write_whose_markers_are_forged() -> None:
+def test_cleanup_keeps_and_reports_a_completed_write_with_forged_markers() -> None:
     table = filled()
     storage, last = table.refresh().env.storage, table.commits()[-1][0].requested
     leave_markers(storage, last, PROPERTIES)
@@ -206,7 +206,7 @@ def test_a_sweep_leaves_and_reports_a_finished_write_whose_markers_are_forged() 
     assert {PROPERTIES, f".hoodie/.temp/{last}/MARKERS0"} <= paths(storage)
 
 
-def test_an_instant_makes_no_name_of_a_file_unless_it_is_a_time() -> None:
+def test_instant_that_is_not_a_time_is_refused() -> None:
     table = filled()
     loaded = table.refresh()
     with pytest.raises(CorruptTableError, match="no time of an instant"):
@@ -216,7 +216,7 @@ def test_an_instant_makes_no_name_of_a_file_unless_it_is_a_time() -> None:
 
 
 @pytest.mark.parametrize("path", [PROPERTIES, ".hoodie/timeline/1.commit", "a/f.parquet", ".hoodie/.temp/1/../../x"])
-def test_leftovers_are_files_of_finished_writes_alone(path: str) -> None:
+def test_only_files_of_finished_writes_are_leftover_files(path: str) -> None:
     storage = filled().refresh().env.storage
     storage.put(".hoodie/.temp/1/MARKERS0", b"")
     with pytest.raises(CorruptTableError, match="not a leftover"):
@@ -251,14 +251,14 @@ def test_storage_deletes_nothing_through_a_symbolic_link(linked: tuple[Table, Ta
     assert path in paths(LocalStorage(other.location))
 
 
-def test_a_root_that_is_a_link_is_the_callers_own_choice(tmp_path: Path) -> None:
+def test_table_root_may_be_a_symbolic_link(tmp_path: Path) -> None:
     table = filled(tmp_path / "real")
     os.symlink(tmp_path / "real", tmp_path / "named")
     path = table.commits()[0][1].stats[0].path
     assert LocalStorage(str(tmp_path / "named")).delete(path)
 
 
-def test_no_plan_deletes_files_behind_a_symbolic_link(linked: tuple[Table, Table, str]) -> None:
+def test_plans_delete_no_files_behind_a_symbolic_link(linked: tuple[Table, Table, str]) -> None:
     mine, other, path = linked
     kept = mine.commits()[0][1].stats[0].path
     files = {"a": (kept,), "b": (path,)}
@@ -266,14 +266,14 @@ def test_no_plan_deletes_files_behind_a_symbolic_link(linked: tuple[Table, Table
     pending(mine, Action.CLEAN, encode_clean_plan(plan, base_path=mine.location))
     with pytest.raises(CorruptTableError, match="symbolic link"):
         mine.services.clean.run()
-    loaded, dead = dead_write(mine)
-    leave_markers(loaded.env.storage, dead.requested, f"b/theirs-0_0-1-1_{dead.requested}.parquet")
+    loaded, expired = expired_write(mine)
+    leave_markers(loaded.env.storage, expired.requested, f"b/theirs-0_0-1-1_{expired.requested}.parquet")
     with pytest.raises(CorruptTableError, match="symbolic link"):
-        mine.rollback(dead.requested)
+        mine.rollback(expired.requested)
     assert path in paths(LocalStorage(other.location)) and kept in paths(mine.refresh().env.storage)
 
 
-def test_orphans_behind_a_symbolic_link_are_not_looked_at(
+def test_orphans_behind_a_symbolic_link_are_ignored(
     linked: tuple[Table, Table, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     mine, other, _ = linked
@@ -286,7 +286,7 @@ def test_orphans_behind_a_symbolic_link_are_not_looked_at(
     assert "'b' is a symbolic link" in caplog.text
 
 
-def test_a_purge_leaves_what_a_link_leads_to(linked: tuple[Table, Table, str]) -> None:
+def test_purge_keeps_the_target_of_a_link(linked: tuple[Table, Table, str]) -> None:
     mine, other, _ = linked
     before = paths(LocalStorage(other.location))
     assert purge_table(LocalStorage(mine.location, follow_links=True)) == ("b",)
@@ -294,7 +294,7 @@ def test_a_purge_leaves_what_a_link_leads_to(linked: tuple[Table, Table, str]) -
     assert not Path(mine.location, PROPERTIES).exists()
 
 
-def test_a_purge_refuses_a_folder_that_is_no_table_any_more(tmp_path: Path) -> None:
+def test_purge_refuses_a_folder_that_is_no_longer_a_table(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("mine")
     with pytest.raises(UserError, match="no table any more"):
         purge_table(LocalStorage(str(tmp_path)))
@@ -324,13 +324,13 @@ def published() -> Any:
         (".hoodie/.lakehouse/published/sales.other/dt=1/20250301000000000/manifest", ""),
     ],
 )
-def test_publication_state_names_only_what_is_in_its_own_folders(manifest: str, copy: str) -> None:
+def test_publication_state_may_name_only_files_in_its_own_folders(manifest: str, copy: str) -> None:
     job = published()
     storage = job.table.refresh().env.storage
     job.place.put("orders/.hoodie/hoodie.properties", b"another table")
-    told = json.loads(storage.get(STATE))
-    told["tables"]["sales.orders"]["retired"] = [{"manifest": manifest, "copy": copy, "at_ms": 0}]
-    storage.put(STATE, json.dumps(told).encode())
+    document = json.loads(storage.get(STATE))
+    document["tables"]["sales.orders"]["retired"] = [{"manifest": manifest, "copy": copy, "at_ms": 0}]
+    storage.put(STATE, json.dumps(document).encode())
     before, beside = paths(storage), paths(job.place)
     with pytest.raises(CorruptTableError, match="not in its own folder"):
         publish(job)
@@ -346,31 +346,31 @@ def test_publication_state_names_only_what_is_in_its_own_folders(manifest: str, 
         ("partitions", {"dt=1": {"published_ms": [1]}}),
     ],
 )
-def test_publication_state_of_other_types_is_damaged(part: str, wrong: Any) -> None:
+def test_publication_state_with_wrong_types_is_damaged(part: str, wrong: Any) -> None:
     job = published()
     storage = job.table.refresh().env.storage
-    told = json.loads(storage.get(STATE))
-    state = told["tables"]["sales.orders"]
+    document = json.loads(storage.get(STATE))
+    state = document["tables"]["sales.orders"]
     if isinstance(wrong, dict):
         known = next(iter(state["partitions"].values()))
         wrong = {name: {**known, **changed} for name, changed in wrong.items()}
     state[part] = wrong
-    storage.put(STATE, json.dumps(told).encode())
+    storage.put(STATE, json.dumps(document).encode())
     with pytest.raises(CorruptTableError, match=r"state\.json"):
         publish(job)
 
 
-def test_the_sweep_of_a_publication_leaves_what_is_no_file_of_a_copy() -> None:
+def test_cleanup_of_a_publication_keeps_files_that_are_not_of_a_copy() -> None:
     job = published()
     folder = "dt=2025-03-01/20250301000000000-0123abcd"
     for name in ("part-00000-00000.parquet", "_SUCCESS", "f-0_0-1-1_20250101000000000.parquet", "sub/part-0.parquet"):
         job.place.put(f"{folder}/{name}", b"")
 
-    def told(publication: Publication) -> Publication:
+    def retire(publication: Publication) -> Publication:
         return replace(publication.retire("", folder, 0))
 
     env = job.table.refresh().env
-    change_publication(env, "sales.orders", told)
+    change_publication(env, "sales.orders", retire)
     env.clock.sleep(job.spec.retain_s + 1)
     publish(job)
     assert paths(job.place) == {f"{folder}/f-0_0-1-1_20250101000000000.parquet", f"{folder}/sub/part-0.parquet"}
@@ -395,7 +395,7 @@ def test_data_files_and_partition_metadata_are_deleted(name: str) -> None:
     assert f"a/{name}" not in paths(storage)
 
 
-def test_a_refused_plan_is_an_error_that_is_not_retried() -> None:
+def test_refused_plan_raises_an_error_that_is_not_retryable() -> None:
     storage = filled().refresh().env.storage
     with pytest.raises(LakehouseError) as error:
         delete_data_files(storage, ["a/x", PROPERTIES], "the clean plan 1")

@@ -1,4 +1,4 @@
-"""Heartbeats: who is alive, told from files, clock and processes."""
+"""Heartbeats: active and expired writes by files, clock and processes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ INSTANT = "20260101000000000"
 
 
 def beating(env: Env, instant: str = INSTANT) -> Heartbeat:
-    """A heartbeat that has begun, with no thread left behind."""
+    """Return a heartbeat that was started and whose timer is stopped."""
     heartbeat = Heartbeat(env, POLICY)
     heartbeat.start(instant)
     heartbeat.stop()
     return heartbeat
 
 
-def test_a_write_lives_from_its_first_sign_until_it_is_tidied_up() -> None:
+def test_write_is_active_from_its_first_heartbeat_until_cleanup() -> None:
     env = make_env()
     assert active_writes(env, POLICY) == frozenset()
     beating(env)
@@ -35,7 +35,7 @@ def test_a_write_lives_from_its_first_sign_until_it_is_tidied_up() -> None:
     assert active_writes(env, POLICY) == frozenset()
 
 
-def test_a_write_that_moves_to_another_time_takes_its_sign_along() -> None:
+def test_heartbeat_moves_with_a_write_that_gets_another_instant_time() -> None:
     env = make_env()
     heartbeat = beating(env)
     heartbeat.start("20260101000000001")
@@ -43,7 +43,7 @@ def test_a_write_that_moves_to_another_time_takes_its_sign_along() -> None:
     assert active_writes(env, POLICY) == {"20260101000000001"}
 
 
-def test_a_sign_expires_after_the_misses_that_are_tolerable() -> None:
+def test_heartbeat_expires_after_the_tolerable_misses() -> None:
     env = make_env()
     beating(env)
     env.clock.sleep(179)
@@ -52,7 +52,7 @@ def test_a_sign_expires_after_the_misses_that_are_tolerable() -> None:
     assert active_writes(env, POLICY) == frozenset()
 
 
-def test_a_process_of_this_host_that_ended_is_dead_at_once() -> None:
+def test_heartbeat_of_an_ended_process_of_this_host_expires_at_once() -> None:
     env = make_env()
     beating(replace(env, processes=Neighbours(pid=2)))
     assert active_writes(replace(env, processes=Neighbours(pid=1)), POLICY) == frozenset()
@@ -60,7 +60,7 @@ def test_a_process_of_this_host_that_ended_is_dead_at_once() -> None:
     assert active_writes(replace(env, processes=Neighbours(host="elsewhere", pid=1)), POLICY) == {INSTANT}
 
 
-def test_discarding_takes_the_sign_back() -> None:
+def test_discard_deletes_the_heartbeat() -> None:
     env = make_env()
     beating(env).discard()
     assert env.storage.list("") == []
@@ -68,7 +68,7 @@ def test_discarding_takes_the_sign_back() -> None:
 
 @pytest.fixture
 def abandoned() -> tuple[Table, Env]:
-    """A table on which another host began a write and fell silent."""
+    """A table with a pending write of another host that no longer renews its heartbeat."""
     env = make_env()
     table = make_table(Shape(), env=env)
     table.upsert(batch([row("k1")]))
@@ -78,14 +78,14 @@ def abandoned() -> tuple[Table, Env]:
     return table, env
 
 
-def test_a_write_beside_a_living_one_is_refused_and_names_it(abandoned: tuple[Table, Env]) -> None:
+def test_write_beside_an_active_write_is_refused_with_its_instant(abandoned: tuple[Table, Env]) -> None:
     table, _ = abandoned
     with pytest.raises(RetryableError, match="20990101000000000"):
         table.upsert(batch([row("k2")]))
     assert data_rows(table, ["id"]) == [{"id": "k1"}]
 
 
-def test_a_write_after_a_dead_one_rolls_it_back(abandoned: tuple[Table, Env]) -> None:
+def test_write_rolls_back_an_expired_write(abandoned: tuple[Table, Env]) -> None:
     table, env = abandoned
     env.clock.sleep(3_600)
     table.upsert(batch([row("k2")]))
@@ -93,7 +93,7 @@ def test_a_write_after_a_dead_one_rolls_it_back(abandoned: tuple[Table, Env]) ->
     assert [str(instant.action) for instant in table.timeline] == ["commit", "rollback", "commit"]
 
 
-def test_dead_writes_stay_where_the_policy_leaves_them_to_the_cleaner(abandoned: tuple[Table, Env]) -> None:
+def test_expired_writes_stay_with_the_lazy_policy(abandoned: tuple[Table, Env]) -> None:
     table, env = abandoned
     env.clock.sleep(3_600)
     lazy = Table.open(table.location, options={"hoodie.clean.failed.writes.policy": "LAZY"}, env=env)

@@ -1,4 +1,4 @@
-"""Options of the table lock: which provider, and what it cannot do without."""
+"""Options of the table lock: the provider and its required options."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DATABASE = {"lakehouse.lock.sqlalchemy.url": "sqlite://"}
         ("org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider", "hivemetastore", HIVE),
     ],
 )
-def test_hudis_names_and_ours_mean_the_same_provider(given: str, meant: str, needs: dict[str, str]) -> None:
+def test_provider_accepts_short_names_and_class_names_of_hudi(given: str, meant: str, needs: dict[str, str]) -> None:
     assert parse_options({KEY: given, **needs}).transaction.lock.provider == meant
 
 
@@ -56,13 +56,13 @@ def test_hudis_names_and_ours_mean_the_same_provider(given: str, meant: str, nee
         ("org.apache.hudi.client.transaction.lock.StorageLockProvider", "StorageBasedLockProvider"),
     ],
 )
-def test_a_misspelt_provider_is_refused_with_the_nearest(given: str, near: str) -> None:
+def test_misspelt_provider_is_refused_with_the_nearest_name(given: str, near: str) -> None:
     with pytest.raises(UserError, match=f"{KEY}='{given}'.*Did you mean '{near}'"):
         parse_options({KEY: given})
 
 
 @pytest.mark.parametrize("given", ["", "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider"])
-def test_a_provider_that_is_not_there_is_refused_with_those_that_are(given: str) -> None:
+def test_unknown_provider_is_refused_with_the_known_names(given: str) -> None:
     with pytest.raises(UserError, match="none of filesystem, in_process, storage, sqlalchemy, zookeeper"):
         parse_options({KEY: given})
 
@@ -70,7 +70,7 @@ def test_a_provider_that_is_not_there_is_refused_with_those_that_are(given: str)
 @pytest.mark.parametrize(
     ("name", "needs"), [("sqlalchemy", DATABASE), ("zookeeper", ZOOKEEPER), ("hivemetastore", HIVE)]
 )
-def test_a_provider_without_what_it_needs_is_refused_by_the_key(name: str, needs: dict[str, str]) -> None:
+def test_provider_without_a_required_option_is_refused_with_its_key(name: str, needs: dict[str, str]) -> None:
     for missing in needs:
         given = {key: value for key, value in needs.items() if key != missing}
         with pytest.raises(UserError, match=missing):
@@ -78,7 +78,7 @@ def test_a_provider_without_what_it_needs_is_refused_by_the_key(name: str, needs
 
 
 @pytest.mark.parametrize(("validity", "renew"), [("9", "1"), ("29", "3"), ("300", "0"), ("100", "11")])
-def test_a_validity_that_renewals_may_miss_is_refused_as_by_hudi(validity: str, renew: str) -> None:
+def test_validity_below_ten_renewals_is_refused(validity: str, renew: str) -> None:
     options = {
         KEY: "storage",
         "hoodie.write.lock.storage.validity.timeout.secs": validity,
@@ -90,7 +90,7 @@ def test_a_validity_that_renewals_may_miss_is_refused_as_by_hudi(validity: str, 
     assert StorageLockOptions(validity_s=int(validity), renew_s=int(renew)) in lock.provider_options
 
 
-def test_hudis_old_key_of_the_renewals_is_known() -> None:
+def test_old_key_of_hudi_for_renewals_is_accepted() -> None:
     options = {KEY: "storage", "hoodie.write.lock.storage.heartbeat.poll.secs": "7"}
     lock = open_lock(make_env(), parse_options(options).transaction.lock)
     assert lock.renew_ms == 7_000
@@ -100,7 +100,7 @@ def test_hudis_old_key_of_the_renewals_is_known() -> None:
     ("name", "package", "extra", "needs"),
     [("zookeeper", "kazoo", "zookeeper", ZOOKEEPER), ("hivemetastore", "pymetastore", "hive", HIVE)],
 )
-def test_a_provider_whose_package_is_missing_says_which_extra_brings_it(
+def test_provider_without_its_package_names_the_extra(
     name: str, package: str, extra: str, needs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in [module for module in sys.modules if module.split(".")[0] == package]:
@@ -111,7 +111,7 @@ def test_a_provider_whose_package_is_missing_says_which_extra_brings_it(
         open_lock(make_env(), parse_options({KEY: name, **needs}).transaction.lock)
 
 
-def test_hosts_without_a_port_get_the_one_of_the_option() -> None:
+def test_hosts_without_a_port_get_the_port_option() -> None:
     policy = parse_options({KEY: "zookeeper", **ZOOKEEPER, "hoodie.write.lock.zookeeper.port": "2999"}).transaction
     assert open_lock(make_env(), policy.lock).name == "zookeeper://one:2999,two:2182/locks/orders"
 
@@ -121,7 +121,7 @@ def database(url: str) -> TransactionPolicy:
     return TransactionPolicy(lock=LockPolicy.of(SqlAlchemyLockOptions(url=url), wait_ms=100))
 
 
-def test_the_password_of_a_database_is_in_no_message() -> None:
+def test_password_of_a_database_is_in_no_message() -> None:
     lock = open_lock(make_env(), database("postgresql+psycopg://me:hidden@127.0.0.1:1/none?connect_timeout=2").lock)
     assert "hidden" not in lock.name
     with pytest.raises(RetryableError) as raised:
@@ -131,12 +131,12 @@ def test_the_password_of_a_database_is_in_no_message() -> None:
 
 
 @pytest.mark.parametrize("url", ["no url", "nosuch://host/db", "mysql+nosuch://host/db"])
-def test_a_database_that_cannot_be_spoken_to_is_refused_by_the_option(url: str) -> None:
+def test_invalid_database_url_is_refused_with_the_option(url: str) -> None:
     with pytest.raises(UserError, match=r"lakehouse.lock.sqlalchemy.url"):
         open_lock(make_env(), database(url).lock)
 
 
-def test_tables_in_one_database_have_locks_of_their_own(tmp_path: Path) -> None:
+def test_tables_in_one_database_have_separate_locks(tmp_path: Path) -> None:
     policy = database(f"sqlite:///{tmp_path}/locks.db")
     with table_lock(make_env(), policy) as one, table_lock(make_env(), policy) as other:
         one.check()

@@ -1,4 +1,4 @@
-"""The lock of a file system beside Hudi's own, and the door to all locks; what holds for all is in tests/contract."""
+"""The filesystem lock beside Hudi's, and `table_lock`. The contract of all providers is in tests/contract."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_filesystem_options(**options: Any) -> TransactionPolicy:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Processes of a host: this one, and who else is alive."""
+    """Processes of a host: this one, and the others that run."""
 
     host: str = "here"
     pid: int = 1
@@ -41,17 +41,17 @@ class Neighbours:
     started: str = "1"
 
     def current(self) -> ProcessId:
-        """Return who we are."""
+        """Return this process."""
         return ProcessId(host=self.host, pid=self.pid, boot="boot", namespace=self.namespace, started=self.started)
 
     def is_running(self, process: ProcessId) -> bool:
-        """Return whether a process lives."""
+        """Return whether a process runs."""
         return process.pid in self.alive
 
 
-def other(env: Env, **who) -> Env:
-    """The same table, seen by another process with ids of its own."""
-    return replace(env, processes=Neighbours(**who), ids=SeededIds(99))
+def other(env: Env, **process) -> Env:
+    """Return the environment of another process on the same table, with its own ids."""
+    return replace(env, processes=Neighbours(**process), ids=SeededIds(99))
 
 
 def paths(env: Env) -> list[str]:
@@ -59,12 +59,12 @@ def paths(env: Env) -> list[str]:
     return [file.path for file in env.storage.list("")]
 
 
-def held_by(env: Env, **who) -> None:
-    """Leave a lock behind, as a process that died or still works."""
-    TableLock(other(env, **who), POLICY).acquire()
+def held_by(env: Env, **process) -> None:
+    """Acquire the lock as another process and keep it."""
+    TableLock(other(env, **process), POLICY).acquire()
 
 
-def test_the_lock_is_a_file_while_it_is_held() -> None:
+def test_lock_file_exists_while_the_lock_is_held() -> None:
     env = make_env()
     with table_lock(env, POLICY) as lock:
         lock.check()
@@ -72,7 +72,7 @@ def test_the_lock_is_a_file_while_it_is_held() -> None:
     assert paths(env) == [HOLDER_PATH]
 
 
-def test_a_second_holder_waits_and_then_names_the_first() -> None:
+def test_second_acquisition_waits_and_fails_with_the_name_of_the_holder() -> None:
     env = make_env()
     held_by(env, host="elsewhere", pid=7)
     before = env.clock.now
@@ -84,19 +84,19 @@ def test_a_second_holder_waits_and_then_names_the_first() -> None:
 
 
 class SetBackClock(SteadyClock):
-    """A clock that is set back by an hour whenever somebody has slept for the fifth time."""
+    """A clock that is set back by an hour at every fifth sleep."""
 
     sleeps = 0
 
     def sleep(self, seconds: float) -> None:
-        """Move on, or back."""
+        """Move the time on, or back."""
         self.sleeps += 1
         assert self.sleeps < 1_000, "the wait does not end"
         super().sleep(seconds - (3_600 if self.sleeps % 5 == 0 else 0))
 
 
 @pytest.mark.parametrize("provider", ["filesystem", "storage"])
-def test_a_wait_ends_although_the_clock_is_set_back(provider: str) -> None:
+def test_wait_ends_although_the_clock_is_set_back(provider: str) -> None:
     env, policy = make_env(), replace(POLICY, lock=replace(POLICY.lock, provider=provider))
     TableLock(other(env, host="elsewhere", pid=7), policy).acquire()
     clock = SetBackClock()
@@ -105,21 +105,21 @@ def test_a_wait_ends_although_the_clock_is_set_back(provider: str) -> None:
     assert 5 < clock.sleeps < 100
 
 
-def test_a_lock_of_a_dead_process_of_this_host_is_taken_over() -> None:
+def test_lock_of_an_ended_process_of_this_host_is_taken_over() -> None:
     env = replace(make_env(), processes=Neighbours(pid=1))
     held_by(env, pid=2)
     with table_lock(env, POLICY) as lock:
         lock.check()
 
 
-def test_a_lock_of_a_living_process_of_this_host_is_not() -> None:
+def test_lock_of_a_running_process_of_this_host_is_not_taken_over() -> None:
     env = replace(make_env(), processes=Neighbours(pid=1, alive=frozenset({2})))
     held_by(env, pid=2)
     with pytest.raises(RetryableError), table_lock(env, POLICY):
         pass
 
 
-def test_a_lock_whose_lease_is_over_is_taken_over_wherever_its_holder_is() -> None:
+def test_expired_lock_is_taken_over_on_any_host() -> None:
     env = make_env()
     held_by(env, host="elsewhere")
     env.clock.sleep(POLICY.lock.lease_ms / 1000)
@@ -127,14 +127,14 @@ def test_a_lock_whose_lease_is_over_is_taken_over_wherever_its_holder_is() -> No
         lock.check()
 
 
-def test_a_lock_that_hudi_left_is_respected() -> None:
+def test_leftover_lock_of_hudi_is_respected() -> None:
     env = make_env()
     env.storage.put(LOCK_PATH, b'{"lockCreateTime": 1, "lockThreadName": "main"}')
     with pytest.raises(RetryableError, match="lockThreadName"), table_lock(env, POLICY):
         pass
 
 
-def test_a_holder_that_was_too_slow_notices_before_it_commits() -> None:
+def test_holder_with_an_expired_lease_fails_its_check_before_the_commit() -> None:
     env = make_env()
     with pytest.raises(RetryableError, match="lock was lost"), table_lock(env, POLICY) as lock:
         env.clock.sleep(POLICY.lock.lease_ms / 1000)
@@ -144,7 +144,7 @@ def test_a_holder_that_was_too_slow_notices_before_it_commits() -> None:
         pass
 
 
-def test_a_lock_that_was_taken_over_is_not_released_by_its_old_holder() -> None:
+def test_stale_holder_does_not_release_the_lock_of_its_successor() -> None:
     env = make_env()
     with table_lock(env, POLICY):
         env.clock.sleep(POLICY.lock.lease_ms / 1000)
@@ -152,14 +152,14 @@ def test_a_lock_that_was_taken_over_is_not_released_by_its_old_holder() -> None:
     assert b"elsewhere" in env.storage.get(LOCK_PATH)
 
 
-def test_an_exception_inside_releases_the_lock() -> None:
+def test_exception_inside_the_block_releases_the_lock() -> None:
     env = make_env()
     with pytest.raises(KeyError), table_lock(env, POLICY):
         raise KeyError("inside")
     assert paths(env) == [HOLDER_PATH]
 
 
-def test_a_lost_reply_on_taking_the_lock_is_read_back() -> None:
+def test_lost_reply_of_the_acquisition_is_read_back() -> None:
     env = make_env()
     faulty = FaultyStorage(env.storage, fail_at=1, mode=FaultMode.LOSE_REPLY)
     with table_lock(replace(env, storage=faulty), POLICY) as lock:
@@ -167,7 +167,7 @@ def test_a_lost_reply_on_taking_the_lock_is_read_back() -> None:
     assert paths(env) == [HOLDER_PATH]
 
 
-def test_threads_of_one_process_take_turns() -> None:
+def test_threads_of_one_process_exclude_each_other() -> None:
     env = make_env()
     inside: list[int] = []
     most: list[int] = []
@@ -186,7 +186,7 @@ def test_threads_of_one_process_take_turns() -> None:
     assert most == [1] * 8
 
 
-def test_a_thread_that_waits_too_long_for_another_is_told_so() -> None:
+def test_thread_that_waits_too_long_for_another_thread_fails() -> None:
     env = make_env()
     policy = replace(POLICY, lock=replace(POLICY.lock, wait_ms=50))
     with (
@@ -198,7 +198,7 @@ def test_a_thread_that_waits_too_long_for_another_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b'{"lockCreateTime": 1, "lockThreadName": "main"}'])
-def test_a_lock_that_hudi_left_is_taken_when_it_is_as_old_as_the_option_says(content: bytes, tmp_path: Path) -> None:
+def test_leftover_lock_of_hudi_is_taken_over_after_the_expire_option(content: bytes, tmp_path: Path) -> None:
     env = make_env(str(tmp_path / "t"))
     env.storage.put(LOCK_PATH, content)
     (file,) = env.storage.list_dir(".hoodie")[0]
@@ -217,7 +217,7 @@ def test_a_lock_that_hudi_left_is_taken_when_it_is_as_old_as_the_option_says(con
     assert paths(env) == [HOLDER_PATH]
 
 
-def test_a_holder_whose_sign_hudi_deleted_finds_out() -> None:
+def test_check_fails_if_hudi_deleted_the_lock_file() -> None:
     env = make_env()
     with table_lock(env, POLICY) as lock:
         env.storage.delete(LOCK_PATH)
@@ -229,7 +229,7 @@ def test_a_holder_whose_sign_hudi_deleted_finds_out() -> None:
     assert env.storage.get(LOCK_PATH) == b"hudi's", "the lock of another is not ours to release"
 
 
-def test_a_renewal_freshens_what_hudi_sees() -> None:
+def test_renewal_rewrites_the_lock_file_for_hudi() -> None:
     env = make_env()
     with table_lock(env, POLICY) as lock:
         before, (old,) = env.storage.get(LOCK_PATH), [f for f in env.storage.list("") if f.path == LOCK_PATH]
@@ -242,7 +242,7 @@ def test_a_renewal_freshens_what_hudi_sees() -> None:
 
 
 @pytest.mark.parametrize("where", ["locks", "{root}/locks", "file://{root}/locks", "{root}/../aside"])
-def test_the_lock_stands_where_the_option_says(where: str, tmp_path: Path) -> None:
+def test_lock_is_in_the_directory_of_the_option(where: str, tmp_path: Path) -> None:
     root = tmp_path / "t"
     env = make_env(str(root))
     directory = where.format(root=root)
@@ -255,7 +255,7 @@ def test_the_lock_stands_where_the_option_says(where: str, tmp_path: Path) -> No
     assert not (root / ".hoodie").exists()
 
 
-def test_a_relative_directory_outside_the_table_is_refused() -> None:
+def test_relative_lock_directory_outside_the_table_is_refused() -> None:
     with (
         pytest.raises(UserError, match="storage path"),
         table_lock(make_env(), with_filesystem_options(directory="../x")),
@@ -263,7 +263,7 @@ def test_a_relative_directory_outside_the_table_is_refused() -> None:
         pass
 
 
-def test_the_storage_lock_is_written_in_hudis_bytes() -> None:
+def test_storage_lock_has_the_bytes_of_hudi() -> None:
     env = make_env()
     policy = replace(POLICY, lock=replace(POLICY.lock, provider="storage"))
     with table_lock(env, policy) as lock:
@@ -292,7 +292,7 @@ def test_the_storage_lock_is_written_in_hudis_bytes() -> None:
         (b'{"expired":true}', False),
     ],
 )
-def test_a_storage_lock_that_hudi_wrote_is_read_as_hudi_does(content: bytes, free: bool) -> None:
+def test_storage_lock_of_hudi_is_free_exactly_if_hudi_says_so(content: bytes, free: bool) -> None:
     env = make_env()
     env.storage.put(STORAGE_PATH, content)
     policy = replace(POLICY, lock=replace(POLICY.lock, provider="storage"))
