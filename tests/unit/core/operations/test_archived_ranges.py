@@ -1,4 +1,4 @@
-"""Data skipping is the same before and after commits are archived: their column ranges are found in the archive."""
+"""Data skipping works on archived commits as before: their column ranges are read from the archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps of leftovers: files of a commit that is archived stay, whatever markers say; those of a dead write go."""
+"""Cleanup after ended writes: keeps files of archived commits, and deletes files of rolled back writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files_of(storage: Storage) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["batch", "direct"])
-def test_sweep_keeps_files_of_archived_commit_whose_markers_were_left(kind: str) -> None:
+def test_cleanup_keeps_files_of_an_archived_commit_whose_markers_were_left(kind: str) -> None:
     table = eager(make_table(Shape(keys="simple")))
     for number in range(COMMITS):
         table.bulk_insert(batch([row(f"k{number}", v=str(number), p=f"p{number}")]))
@@ -54,7 +54,7 @@ def test_sweep_keeps_files_of_archived_commit_whose_markers_were_left(kind: str)
     assert data_rows(Table.open(env.storage.root, env=env), ["id", "v"]) == rows
 
 
-def test_sweep_deletes_files_that_a_rolled_back_write_left_and_no_others() -> None:
+def test_cleanup_deletes_only_leftover_files_of_a_rolled_back_write() -> None:
     table = make_table(Shape(keys="simple"))
     table.bulk_insert(batch([row("k", v="kept")]))
     lost = table.bulk_insert(batch([row("l", v="lost")])).instant.requested

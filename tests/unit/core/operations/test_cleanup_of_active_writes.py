@@ -1,4 +1,4 @@
-"""A writer that was suspended, taken for dead and swept: its run is to be tried again, never the user's fault."""
+"""Cleanup of a suspended write that another process considered expired: the write raises a retryable error."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def made(tmp_path: Path) -> Table:
     return table
 
 
-def sweep_while_named(monkeypatch: pytest.MonkeyPatch, suffix: str, sweep: Callable[[], None]) -> list[str]:
-    """Let `sweep` run once between the writing of a file and the moment at which it gets its name."""
-    give_name, swept = local._give_name, []
+def clean_up_while_renaming(monkeypatch: pytest.MonkeyPatch, suffix: str, cleanup: Callable[[], None]) -> list[str]:
+    """Let `cleanup` run once between the writing of a file and the moment at which it gets its name."""
+    give_name, cleaned = local._give_name, []
 
     def give(temporary: str, target: str) -> None:
-        if target.endswith(suffix) and not swept:
-            swept.append(target)
-            sweep()
+        if target.endswith(suffix) and not cleaned:
+            cleaned.append(target)
+            cleanup()
         give_name(temporary, target)
 
     monkeypatch.setattr(local, "_give_name", give)
-    return swept
+    return cleaned
 
 
-def sweep_markers(table: Table) -> None:
-    """Remove the markers of all pending instants, unfinished files too, as a sweep of an expired writer does."""
+def delete_markers(table: Table) -> None:
+    """Remove the markers of all pending instants, unfinished files too, as the cleanup of an expired write does."""
     storage = table.refresh().env.storage
     for instant in table.refresh().timeline.where(pending=True):
         storage.delete_many([file.path for file in storage.list(marker_directory(instant.requested))])
 
 
 @pytest.mark.parametrize("verb", ["upsert", "bulk_insert", "compaction", "clustering"])
-def test_swept_writer_is_told_to_retry_and_the_retry_succeeds(
+def test_cleaned_up_writer_raises_a_retryable_error_and_the_retry_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     table = made(tmp_path)
@@ -68,24 +68,26 @@ def test_swept_writer_is_told_to_retry_and_the_retry_succeeds(
         "clustering": lambda: table.services.clustering.run(force=True),
     }
     other = Table.open(table.location)
-    swept = sweep_while_named(monkeypatch, MARKERS_TYPE, lambda: sweep_markers(other))
+    cleaned = clean_up_while_renaming(monkeypatch, MARKERS_TYPE, lambda: delete_markers(other))
     with pytest.raises(RetryableError, match="was removed while it was written"):
         verbs[verb]()
-    assert len(swept) == 1
+    assert len(cleaned) == 1
     verbs[verb]()
     assert table.validate().findings == ()
 
 
-def test_swept_writer_whose_instant_was_rolled_back_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rolled_back_writer_raises_an_error_that_names_the_rollback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = made(tmp_path)
     other = Table.open(table.location)
 
     def roll_back() -> None:
         (pending,) = other.refresh().timeline.where(pending=True)
         other.rollback(pending.requested, force=True)
-        sweep_markers(other)
+        delete_markers(other)
 
-    swept = sweep_while_named(monkeypatch, MARKERS_TYPE, roll_back)
+    cleaned = clean_up_while_renaming(monkeypatch, MARKERS_TYPE, roll_back)
     with pytest.raises(RetryableError):
         table.upsert(batch([row("k", v="newest", ts=3)]))
-    assert len(swept) == 1
+    assert len(cleaned) == 1

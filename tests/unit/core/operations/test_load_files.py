@@ -1,4 +1,4 @@
-"""Listing data files and loading slices: what is asked of storage, and what of commits."""
+"""Load the data files and file slices of a table with few storage requests."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def loaded(storage: CountingStorage) -> LoadedTable:
     return table
 
 
-def test_slices_have_the_logs_of_their_group(storage: CountingStorage) -> None:
+def test_load_slices_assigns_logs_to_their_file_group(storage: CountingStorage) -> None:
     files = [base("p=1"), log("p=1"), log("p=2", "h-0")]
     put_files(storage, *files)
     put_commit(storage, TIMES[0], TIMES[1], files[0])
@@ -91,14 +91,14 @@ def _fields(file: LogFile | BaseFile) -> dict[str, object]:
     return {name: getattr(file, name) for name in names}
 
 
-def test_given_partitions_are_listed_once_each(storage: CountingStorage) -> None:
+def test_load_slices_lists_each_given_partition_once(storage: CountingStorage) -> None:
     put_files(storage, base("p=1"), log("p=1"), base("p=2"))
     table = loaded(storage)
     assert [file.path for file in list_data_files(table, ["p=1"])] == [log("p=1").path, base("p=1").path]
     assert storage.counts()["LIST"] == 1
 
 
-def test_directories_that_are_not_kept_are_not_listed(storage: CountingStorage) -> None:
+def test_listing_skips_directories_that_keep_rejects(storage: CountingStorage) -> None:
     days = [f"region={region}/day={day}" for region in ("eu", "us") for day in (1, 2, 3)]
     put_files(storage, *(base(partition) for partition in days), *(log(partition) for partition in days))
     table = loaded(storage)
@@ -117,13 +117,13 @@ def test_directories_that_are_not_kept_are_not_listed(storage: CountingStorage) 
     assert {file.partition for file in list_data_files(table, days, keep=keep)} == {"region=eu/day=2"}
 
 
-def test_files_at_the_root_are_listed_whatever_is_kept(storage: CountingStorage) -> None:
+def test_listing_includes_files_at_the_root_for_any_keep(storage: CountingStorage) -> None:
     put_files(storage, base(""), log(""))
     found = list_data_files(loaded(storage), keep=lambda _: False)
     assert {file.path for file in found} == {base("").path, log("").path}
 
 
-def test_logs_of_a_try_that_the_commit_does_not_name_are_not_read(storage: CountingStorage) -> None:
+def test_load_slices_skips_logs_of_a_repeated_task_that_the_commit_does_not_name(storage: CountingStorage) -> None:
     tries = [log("p", token="0-0-0"), log("p", token="0-0-1"), log("p", token="0-0-1", version=2)]
     put_files(storage, *tries)
     put_commit(storage, TIMES[2], TIMES[3], *tries[1:])
@@ -133,7 +133,7 @@ def test_logs_of_a_try_that_the_commit_does_not_name_are_not_read(storage: Count
     assert storage.counts()["GET"] == 1
 
 
-def test_a_log_file_in_a_copy_on_write_table_is_damage(storage: CountingStorage) -> None:
+def test_listing_raises_corrupt_table_error_for_a_log_file_in_a_copy_on_write_table(storage: CountingStorage) -> None:
     properties = parse_properties(storage.get(PROPERTIES)) | {"hoodie.table.type": "COPY_ON_WRITE"}
     storage.put(PROPERTIES, render_properties(properties))
     put_files(storage, log("p"))
@@ -141,7 +141,7 @@ def test_a_log_file_in_a_copy_on_write_table_is_damage(storage: CountingStorage)
         load_slices(loaded(storage))
 
 
-def test_a_pending_compaction_is_no_write_that_somebody_left(storage: CountingStorage) -> None:
+def test_pending_writes_excludes_a_pending_compaction(storage: CountingStorage) -> None:
     for state in ("requested", "inflight"):
         storage.put(f".hoodie/timeline/{TIMES[4]}.compaction.{state}", b"")
         storage.put(f".hoodie/timeline/{TIMES[5]}.logcompaction.{state}", b"")
@@ -149,7 +149,7 @@ def test_a_pending_compaction_is_no_write_that_somebody_left(storage: CountingSt
     assert [instant.requested for instant in pending_writes(loaded(storage))] == [TIMES[6]]
 
 
-def test_groups_in_pending_plans_are_known_with_their_instant(storage: CountingStorage) -> None:
+def test_pending_compactions_maps_file_groups_to_instants(storage: CountingStorage) -> None:
     def put_plan(instant: str, action: str, *groups: tuple[str, str]) -> None:
         operations = tuple(
             CompactionOperation(
@@ -173,13 +173,13 @@ def test_groups_in_pending_plans_are_known_with_their_instant(storage: CountingS
 
 
 @pytest.mark.parametrize("state", ["requested", "inflight"])
-def test_a_pending_compaction_without_plan_is_damage(storage: CountingStorage, state: str) -> None:
+def test_pending_compactions_raises_corrupt_table_error_without_plan(storage: CountingStorage, state: str) -> None:
     storage.put(f".hoodie/timeline/{TIMES[4]}.compaction.{state}", b"")
     with pytest.raises(CorruptTableError, match=f"compaction {TIMES[4]} is pending but has no plan"):
         pending_compactions(loaded(storage))
 
 
-def test_completed_log_compactions_are_told_from_other_delta_commits(storage: CountingStorage) -> None:
+def test_log_compactions_excludes_other_delta_commits(storage: CountingStorage) -> None:
     put_commit(storage, TIMES[0], TIMES[1], log("p"))
     put_commit(storage, TIMES[2], TIMES[3], log("p"), operation="LOG_COMPACT")
     assert log_compactions(loaded(storage)) == {TIMES[2]}

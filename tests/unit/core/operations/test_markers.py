@@ -1,4 +1,4 @@
-"""Markers: few objects for many files, each name there before its file, and nothing left of tries that failed."""
+"""Markers of a write: one object for many files, created before its files, and deleted after failed attempts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_commit_of_two_hundred_files_has_one_object_of_markers_for_each_task_t
     assert watch.list(TEMP) == []
 
 
-def test_what_a_commit_of_two_hundred_files_asks_of_storage() -> None:
+def test_commit_of_two_hundred_files_needs_a_fixed_number_of_requests() -> None:
     """An object store is asked for 198 puts less, and for no other request more."""
     counts = {}
     for markers in (BATCHED, DIRECT):
@@ -162,7 +162,9 @@ class Stumbling(LocalEngine):
 
 @pytest.mark.parametrize("markers", [BATCHED, DIRECT])
 @pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_of_a_task_that_ran_twice_one_try_is_left(type: str, markers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_keeps_the_files_of_one_try_of_a_repeated_task(
+    type: str, markers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs_changes = {"hoodie.table.cdc.enabled": str(type == "COPY_ON_WRITE").lower()}
     table = make_table(Shape(type=type, options=logs_changes))
     table.upsert(partitions(5))
@@ -184,7 +186,7 @@ def test_of_a_task_that_ran_twice_one_try_is_left(type: str, markers: str, monke
     assert again.refresh().env.storage.list(TEMP) == []
 
 
-def test_names_ahead_whose_files_were_never_made_are_not_looked_for_when_a_write_commits() -> None:
+def test_commit_does_not_look_for_announced_files_that_were_never_created() -> None:
     table = make_table(ROLLING)
     rows = [row(f"k{n}") for n in range(4_000)]
     table.upsert(batch(rows))
@@ -194,7 +196,7 @@ def test_names_ahead_whose_files_were_never_made_are_not_looked_for_when_a_write
     assert not [step for step in watch.trace if step.startswith("delete a/")]
 
 
-def test_a_write_that_changes_nothing_takes_its_names_back() -> None:
+def test_write_without_changes_deletes_its_markers() -> None:
     table = make_table(Shape(options={"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "1"}))
     table.upsert(batch([row("k1")]))
     again, watch = watched(table.refresh().env.storage)
@@ -204,7 +206,7 @@ def test_a_write_that_changes_nothing_takes_its_names_back() -> None:
 
 
 @pytest.mark.parametrize("storage", ["SIMPLE", "BUCKET", "LOGS_BUCKET"])
-def test_after_a_crash_at_any_step_direct_markers_tell_what_to_delete(storage: str) -> None:
+def test_direct_markers_name_all_files_to_delete_after_a_crash_at_any_step(storage: str) -> None:
     made = logged_table if storage.startswith("LOGS") else base_table
     base = made(MemoryStorage(), storage)
     probe = FaultyStorage(copy_of(base))
@@ -215,7 +217,7 @@ def test_after_a_crash_at_any_step_direct_markers_tell_what_to_delete(storage: s
         with pytest.raises(SimulatedCrash):
             open_as(FaultyStorage(dying, step, FaultMode.CRASH_AFTER), 101, **{TYPE: DIRECT}).upsert(changes(CHANGED))
         before = rows_of(dying)
-        # Whoever writes next may mark otherwise.
+        # The next writer may use another marker type.
         open_as(dying, 102, [101], **{TYPE: other}).upsert(changes({("d", "d1"): 9}))
         assert rows_of(dying) == {**before, ("d", "d1"): 9}
         assert before in (BASE, {**BASE, **CHANGED})
@@ -227,7 +229,7 @@ def names(*numbers: int) -> list[str]:
     return [f"p/f{n}-0_0-0-0_20250101000000000.parquet.marker.CREATE" for n in numbers]
 
 
-def test_a_batch_grows_and_no_late_request_takes_a_name_back() -> None:
+def test_marker_batch_never_shrinks_by_a_late_request() -> None:
     storage = MemoryStorage()
     batch_, other = MarkerBatch(storage, "1", 5), MarkerBatch(storage, "1", 5)
     batch_.write(names(1))
@@ -239,7 +241,7 @@ def test_a_batch_grows_and_no_late_request_takes_a_name_back() -> None:
     assert read_markers(storage, "1") == {batch_.path: tuple(names(1, 2)), other.path: tuple(names(9))}
 
 
-def test_a_batch_that_somebody_removed_is_made_again_with_all_its_names() -> None:
+def test_marker_batch_is_recreated_with_all_names_after_its_deletion() -> None:
     storage = MemoryStorage()
     first = MarkerBatch(storage, "1", (1 << 31) + 3)
     first.write(names(1))
@@ -249,7 +251,7 @@ def test_a_batch_that_somebody_removed_is_made_again_with_all_its_names() -> Non
     assert read_markers(storage, "1") == {first.path: tuple(names(1, 2))}
 
 
-def test_names_in_doubt_are_a_reason_to_run_the_task_again_not_to_doubt_the_commit() -> None:
+def test_unknown_state_of_markers_raises_a_retryable_error() -> None:
     class Silent(FaultyStorage):
         def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
             if TEMP in path:
@@ -270,7 +272,7 @@ def test_names_in_doubt_are_a_reason_to_run_the_task_again_not_to_doubt_the_comm
         assert rows_of(storage) == BASE and leftovers(storage) == []
 
 
-def test_what_other_writers_put_into_batches_is_read() -> None:
+def test_read_markers_reads_batches_of_other_writers() -> None:
     (name,) = names(1)
     assert decode_markers(f"{name}\n/{names(2)[0]}\np/half-a-na".encode()) == (name, names(2)[0])
     assert decode_markers(b"") == ()

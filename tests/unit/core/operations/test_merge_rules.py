@@ -1,4 +1,4 @@
-"""Rules of merging declared with a table: both table types give what a fold over the versions of each record gives."""
+"""Merge rules of a table: both table types return what a fold over the versions of each record returns."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_a_merger_that_does_not_do_its_work_is_named(kind: str, fault: str) -> N
     files, commits = len(base_files(storage)), len(table.commits())
     message = f"merger '{name}' {FAULTS[fault]}"
     if kind == "MERGE_ON_READ":
-        # Logs are appended unread; whoever reads or compacts them is told.
+        # Logs are appended without reading, so the error is raised by reads and compactions.
         table.upsert(batch([row("a"), row("b")]))
         with pytest.raises(UserError, match=message):
             table.scan().to_arrow()

@@ -1,4 +1,4 @@
-"""Partial updates: a writer brings some of the columns, stored rows keep their values of the others."""
+"""Partial updates: rows provide some columns, and stored records keep their values of the others."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_a_missing_column_is_kept_by_default_and_counted(table: Table) -> None:
     expected = [("a", "1", 10.0), ("b", "2", 2.0), ("c", None, 30.0)]
     assert [(r["id"], r["v"], r["amount"]) for r in data_rows(table)] == expected
     assert isinstance(outcome, Committed)
-    told = {(one.column, str(one.change)): one.rows for one in outcome.drift}
-    assert told == {("v", "nulled"): 1, ("v", "kept"): 1}
+    drift = {(one.column, str(one.change)): one.rows for one in outcome.drift}
+    assert drift == {("v", "nulled"): 1, ("v", "kept"): 1}
     assert decode_drift(table.commits()[-1][1].extra) == outcome.drift
 
 

@@ -1,4 +1,4 @@
-"""Restore: back to any completed write, through everything that came after, and what is in its way."""
+"""Restore a table to a completed write: results, refusals and preconditions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def history(kind: str) -> tuple[Table, dict[str, list[dict[str, object]]]]:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_table_goes_back_to_every_write_in_turn(kind: str) -> None:
+def test_restore_to_each_write_in_turn_returns_its_rows(kind: str) -> None:
     table, rows = history(kind)
     for requested in reversed(times(table)[:-1]):
         outcome = table.restore(requested)
@@ -48,7 +48,7 @@ def test_the_table_goes_back_to_every_write_in_turn(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_table_goes_back_to_any_write_at_once(kind: str) -> None:
+def test_restore_to_any_write_at_once_returns_its_rows(kind: str) -> None:
     for number in range(5):
         table, rows = history(kind)
         requested = times(table)[number]
@@ -59,7 +59,7 @@ def test_the_table_goes_back_to_any_write_at_once(kind: str) -> None:
         assert not table.timeline.where(action=Action.ROLLBACK)
 
 
-def test_what_it_did_stands_on_the_timeline_as_hudi_writes_it() -> None:
+def test_restore_writes_timeline_files_like_hudi() -> None:
     table, _ = history("MERGE_ON_READ")
     to = times(table)[1]
     plan = table.restore(to, dry_run=True)
@@ -86,7 +86,7 @@ def test_what_it_did_stands_on_the_timeline_as_hudi_writes_it() -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_dry_run_changes_nothing(kind: str) -> None:
+def test_restore_dry_run_changes_nothing(kind: str) -> None:
     table, rows = history(kind)
     storage = table.refresh().env.storage
     before = {file.path: file.size_bytes for file in storage.list("")}
@@ -96,7 +96,7 @@ def test_a_dry_run_changes_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_second_time_there_is_nothing_to_do(kind: str) -> None:
+def test_restore_has_nothing_to_do_when_repeated(kind: str) -> None:
     table, _ = history(kind)
     to = times(table)[0]
     table.restore(to)
@@ -106,7 +106,7 @@ def test_the_second_time_there_is_nothing_to_do(kind: str) -> None:
     assert actions(table) == before
 
 
-def test_dead_writes_are_undone_on_the_way_and_living_ones_by_force_alone() -> None:
+def test_restore_rolls_back_expired_writes_and_active_writes_only_with_force() -> None:
     table, rows = history("COPY_ON_WRITE")
     to = times(table)[-1]
     dead, _ = pending_write(table, alive=False)
@@ -122,7 +122,7 @@ def test_dead_writes_are_undone_on_the_way_and_living_ones_by_force_alone() -> N
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_what_a_savepoint_keeps_is_not_undone(kind: str) -> None:
+def test_restore_refuses_to_undo_a_savepointed_write(kind: str) -> None:
     table, rows = history(kind)
     older, kept = times(table)[0], times(table)[3]
     table.savepoint(kept)
@@ -136,7 +136,7 @@ def test_what_a_savepoint_keeps_is_not_undone(kind: str) -> None:
     assert data_rows(table) == rows[older]
 
 
-def test_a_write_that_is_none_is_named_with_those_that_are() -> None:
+def test_restore_to_an_unknown_write_names_the_existing_ones() -> None:
     table, _ = history("COPY_ON_WRITE")
     with pytest.raises(UserError, match=f"no completed write 20200101000000000; the newest are .*{times(table)[-1]}"):
         table.restore("20200101000000000")
@@ -153,7 +153,7 @@ def clean(table: Table, paths: list[str]) -> str:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_restore_below_a_clean_that_took_files_is_refused_and_one_above_is_not(kind: str) -> None:
+def test_restore_is_refused_only_if_a_clean_removed_needed_files(kind: str) -> None:
     table, rows = history(kind)
     first, *_, last = times(table)
     before = table.refresh()
@@ -170,7 +170,7 @@ def test_a_restore_below_a_clean_that_took_files_is_refused_and_one_above_is_not
     assert last not in times(table)
 
 
-def test_a_pending_clean_since_the_target_is_dropped_and_an_older_one_is_not() -> None:
+def test_restore_drops_a_pending_clean_after_the_target_and_keeps_an_older_one() -> None:
     table = filled()
     loaded = table.refresh()
     older = loaded.store.request(loaded.timeline, Action.CLEAN, b"plan")
@@ -189,7 +189,7 @@ def begun(table: Table, plan: bytes) -> Instant:
     return loaded.store.request(loaded.timeline, Action.RESTORE, plan)
 
 
-def test_another_restore_than_the_pending_one_is_refused() -> None:
+def test_restore_is_refused_while_another_restore_is_pending() -> None:
     table, _ = history("COPY_ON_WRITE")
     to, other = times(table)[0], times(table)[1]
     plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
@@ -199,7 +199,7 @@ def test_another_restore_than_the_pending_one_is_refused() -> None:
         table.restore(other)
 
 
-def test_a_pending_restore_that_does_not_say_its_target_is_left_to_hudi() -> None:
+def test_restore_refuses_a_pending_restore_without_target() -> None:
     table, _ = history("COPY_ON_WRITE")
     pending = begun(table, write_record(RESTORE_PLAN, {"instantsToRollback": [], "version": 1}))
     with pytest.raises(UnsupportedError, match=f"{pending.requested} does not say what it restores to"):
@@ -236,7 +236,7 @@ def with_metadata_table(table: Table) -> Table:
     return table
 
 
-def test_a_metadata_table_that_would_list_what_is_gone_is_dropped() -> None:
+def test_restore_drops_the_metadata_table() -> None:
     table = with_metadata_table(filled())
     table.rollback(times(table)[-1])
     assert not table.refresh().config.metadata_partitions
@@ -258,7 +258,7 @@ def test_a_table_of_logs_is_compacted_again_after_a_restore() -> None:
     check_storage(table)
 
 
-def test_changes_are_told_as_if_what_was_undone_never_was() -> None:
+def test_change_reads_ignore_undone_writes_after_a_restore() -> None:
     table, _ = history("COPY_ON_WRITE")
     to = table.commits()[0][0]
     table.restore(to.requested)
@@ -267,7 +267,7 @@ def test_changes_are_told_as_if_what_was_undone_never_was() -> None:
     assert [r["v"] for r in table.incremental(to.completion).to_arrow().to_pylist()] == ["after"]
 
 
-def test_tables_with_change_logs_lose_those_of_what_is_undone() -> None:
+def test_restore_deletes_change_logs_of_undone_writes() -> None:
     table = make_table(Shape(options={"hoodie.table.cdc.enabled": "true"}))
     table.upsert(batch([row("k1", v="0")]))
     table.upsert(batch([row("k1", ts=2, v="1")]))

@@ -1,4 +1,4 @@
-"""Rollback of one write: what it deletes, what it leaves, and what is in its way."""
+"""Roll back one write: deleted files, kept files, and refusals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def undone(plan: RollbackPlan | NothingToDo) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_newest_write_is_undone_with_its_files_and_instants(kind: str) -> None:
+def test_rollback_of_the_newest_write_deletes_its_files_and_instants(kind: str) -> None:
     table = filled(kind)
     before, last = data_rows(table, as_of=times(table)[1]), table.commits()[-1]
     plan = table.rollback(last[0].requested)
@@ -51,7 +51,7 @@ def test_the_newest_write_is_undone_with_its_files_and_instants(kind: str) -> No
     assert [r["v"] for r in data_rows(table) if r["id"] == "k1"] == ["again"]
 
 
-def test_what_it_did_stands_on_the_timeline_as_hudi_writes_it() -> None:
+def test_rollback_writes_timeline_files_like_hudi() -> None:
     table = filled("MERGE_ON_READ")
     last = table.commits()[-1]
     plan = table.rollback(last[0].requested)
@@ -72,7 +72,7 @@ def test_what_it_did_stands_on_the_timeline_as_hudi_writes_it() -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_dry_run_says_the_same_and_changes_nothing(kind: str) -> None:
+def test_rollback_dry_run_returns_the_plan_and_changes_nothing(kind: str) -> None:
     table = filled(kind)
     storage, last = table.refresh().env.storage, times(table)[-1]
     before = {file.path for file in storage.list("")}
@@ -82,7 +82,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_second_time_there_is_nothing_to_do(kind: str) -> None:
+def test_rollback_has_nothing_to_do_when_repeated(kind: str) -> None:
     table = filled(kind)
     last = times(table)[-1]
     table.rollback(last)
@@ -115,7 +115,7 @@ def test_a_write_is_undone_only_if_nothing_completed_after_it() -> None:
     assert times(table) == [first, second]
 
 
-def test_what_is_no_write_is_not_rolled_back() -> None:
+def test_rollback_refuses_instants_that_are_not_writes() -> None:
     table = filled()
     table.rollback(times(table)[-1])
     (rollback,) = table.timeline.where(action=Action.ROLLBACK)
@@ -140,7 +140,7 @@ def pending_write(table: Table, *, alive: bool) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_pending_write_is_undone_whatever_completed_after_it(kind: str) -> None:
+def test_rollback_of_a_pending_write_allows_later_completed_writes(kind: str) -> None:
     table = filled(kind)
     requested, path = pending_write(table, alive=False)
     lazy = Table.open(table.location, options={"hoodie.clean.failed.writes.policy": "LAZY"}, env=table.refresh().env)
@@ -151,7 +151,7 @@ def test_a_pending_write_is_undone_whatever_completed_after_it(kind: str) -> Non
     check_storage(table)
 
 
-def test_a_living_write_is_undone_by_force_alone() -> None:
+def test_rollback_of_an_active_write_needs_force() -> None:
     table = filled()
     requested, path = pending_write(table, alive=True)
     with pytest.raises(RetryableError, match=f"the write {requested} is active.*--force"):
@@ -160,7 +160,7 @@ def test_a_living_write_is_undone_by_force_alone() -> None:
     check_storage(table)
 
 
-def test_rollback_failed_undoes_the_dead_and_spares_the_living() -> None:
+def test_rollback_failed_rolls_back_expired_writes_and_keeps_active_ones() -> None:
     table = filled()
     dead, _ = pending_write(table, alive=False)
     alive, path = pending_write(table, alive=True)
@@ -172,7 +172,7 @@ def test_rollback_failed_undoes_the_dead_and_spares_the_living() -> None:
     assert (outcome.rolled_back, outcome.alive) == ((), (alive,))
 
 
-def test_a_completed_write_is_not_undone_under_a_pending_one() -> None:
+def test_rollback_of_a_completed_write_is_refused_while_a_write_is_pending() -> None:
     table = filled()
     requested, _ = pending_write(table, alive=False)
     last = times(table)[-1]
@@ -201,7 +201,7 @@ def test_a_completed_compaction_goes_back_to_its_plan_and_runs_again() -> None:
     check_storage(table)
 
 
-def test_a_write_whose_logs_a_plan_holds_is_not_undone() -> None:
+def test_rollback_is_refused_if_a_plan_contains_logs_of_the_write() -> None:
     table = filled("MERGE_ON_READ")
     last = times(table)[-1]
     planned = table.services.compaction.schedule(force=True)
@@ -210,7 +210,7 @@ def test_a_write_whose_logs_a_plan_holds_is_not_undone() -> None:
         table.rollback(last)
 
 
-def test_a_write_that_came_after_a_plan_is_undone_beside_it() -> None:
+def test_rollback_of_a_write_after_a_plan_keeps_the_plan() -> None:
     table = filled("MERGE_ON_READ")
     rows = data_rows(table)
     planned = table.services.compaction.schedule(force=True)
@@ -224,7 +224,7 @@ def test_a_write_that_came_after_a_plan_is_undone_beside_it() -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_write_whose_predecessors_were_cleaned_is_not_undone(kind: str) -> None:
+def test_rollback_is_refused_if_a_clean_removed_the_previous_files(kind: str) -> None:
     table = filled(kind)
     if kind == "MERGE_ON_READ":
         table.services.compaction.run(force=True)
@@ -237,7 +237,7 @@ def test_a_write_whose_predecessors_were_cleaned_is_not_undone(kind: str) -> Non
     assert times(table)[-1] == last
 
 
-def test_a_rollback_that_hudi_planned_for_a_write_that_is_true_is_dropped() -> None:
+def test_pending_rollback_of_hudi_for_a_completed_write_is_dropped() -> None:
     table = filled()
     loaded = table.refresh()
     last = table.commits()[-1]

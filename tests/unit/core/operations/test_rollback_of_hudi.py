@@ -1,4 +1,4 @@
-"""Writes of Apache Hudi that died are undone with all they left, however Hudi marked its files."""
+"""Roll back failed writes of Apache Hudi, with each of its marker types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEAD = "20250101000000000"
 FILES = (f"a/11111111-2222-4333-8444-555555555555-0_0-14-17_{DEAD}.parquet", f"b/x-0_1-14-18_{DEAD}.parquet")
 
 
-def with_dead_write(markers: dict[str, str]) -> Table:
+def with_failed_write(markers: dict[str, str]) -> Table:
     """Return a table with one row and a write of Hudi that died after it wrote FILES."""
     table = make_table()
     table.upsert(batch([row("k1")]))
@@ -40,8 +40,8 @@ def with_dead_write(markers: dict[str, str]) -> Table:
     ],
     ids=["timeline-server", "several-files", "direct", "none"],
 )
-def test_the_next_write_deletes_what_a_dead_write_of_hudi_left(markers: dict[str, str]) -> None:
-    table = with_dead_write(markers)
+def test_next_write_deletes_files_of_a_failed_hudi_write(markers: dict[str, str]) -> None:
+    table = with_failed_write(markers)
     table.upsert(batch([row("k2")]))
     storage = table.refresh().env.storage
     assert [r["id"] for r in data_rows(table)] == ["k1", "k2"]

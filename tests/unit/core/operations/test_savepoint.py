@@ -1,4 +1,4 @@
-"""Savepoints: what they keep, who they are in the way of, and how views see them."""
+"""Savepoints: kept files, refused operations, and their place on the timeline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_savepoint_keeps_the_files_that_a_reader_of_its_instant_needs(kind: st
     assert data_rows(table) == rows
 
 
-def test_without_an_instant_the_newest_write_is_kept() -> None:
+def test_savepoint_without_instant_keeps_the_newest_write() -> None:
     table = filled()
     made = table.savepoint(user="ann")
     assert isinstance(made, Savepoint) and made.requested == times(table)[-1]
@@ -57,7 +57,7 @@ def test_the_timeline_shows_it_beside_its_commit_and_readers_and_writers_go_on()
     check_storage(table)
 
 
-def test_the_second_time_there_is_nothing_to_do() -> None:
+def test_savepoint_has_nothing_to_do_when_repeated() -> None:
     table = filled()
     made = table.savepoint(user="ann")
     outcome = table.savepoint(user="bob")
@@ -65,7 +65,7 @@ def test_the_second_time_there_is_nothing_to_do() -> None:
     assert table.savepoints() == (made,)
 
 
-def test_dry_runs_change_nothing() -> None:
+def test_savepoint_dry_runs_change_nothing() -> None:
     table = filled()
     would = table.savepoint(dry_run=True)
     assert isinstance(would, Savepoint) and table.savepoints() == ()
@@ -86,7 +86,7 @@ def test_a_deleted_savepoint_leaves_no_file_and_its_commit() -> None:
         table.delete_savepoint(made.requested)
 
 
-def test_only_completed_writes_are_kept() -> None:
+def test_savepoint_refuses_instants_that_are_not_completed_writes() -> None:
     table = filled()
     with pytest.raises(UserError, match="no completed write 20200101000000000; the newest are"):
         table.savepoint("20200101000000000")
@@ -117,7 +117,7 @@ def _completed(second: int, action: Action = Action.COMMIT) -> Instant:
         ((5,), (3, 6), {1, 2, 3, 5, 6}),
     ],
 )
-def test_a_savepointed_commit_does_not_tell_where_the_archive_ends(
+def test_savepointed_commit_does_not_define_the_archive_boundary(
     kept: tuple[int, ...], others: tuple[int, ...], shown: set[int]
 ) -> None:
     instants = [_completed(second) for second in (*kept, *others)]

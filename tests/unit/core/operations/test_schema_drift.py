@@ -31,7 +31,7 @@ def make(
     )
 
 
-def told(outcome: object) -> dict[str, tuple[str, int]]:
+def drift_of(outcome: object) -> dict[str, tuple[str, int]]:
     assert isinstance(outcome, Committed)
     return {one.column: (str(one.change), one.rows) for one in outcome.drift}
 
@@ -117,7 +117,7 @@ def test_a_long_becomes_a_double_or_text_only_where_asked_for(table_type: str) -
     refused(table, doubles, "type.change=lossy", lakehouse_schema_type_change="text")
     refused(table, texts, "type.change=text", lakehouse_schema_type_change="lossy")
     outcome = table.upsert(texts, options={"lakehouse.schema.type.change": "text"})
-    assert told(outcome) == {"n": ("widened_to_text", 1)}
+    assert drift_of(outcome) == {"n": ("widened_to_text", 1)}
     assert [row["n"] for row in data_rows(table)] == [str(LARGE), "n/a"]
 
 
@@ -125,14 +125,14 @@ def test_a_promotion_that_changes_no_value_is_made_and_counted() -> None:
     table = make({"order_id": pa.int64(), "n": pa.int32(), "f": pa.float32()})
     table.upsert(pa.table({"order_id": [1], "n": pa.array([1], pa.int32()), "f": pa.array([0.5], pa.float32())}))
     outcome = table.upsert(pa.table({"order_id": [2, 3], "n": pa.array([0.5, 2.0]), "f": pa.array([0.1, 1.0])}))
-    assert told(outcome) == {"n": ("promoted", 2), "f": ("promoted", 2)}
+    assert drift_of(outcome) == {"n": ("promoted", 2), "f": ("promoted", 2)}
     assert [(row["n"], row["f"]) for row in data_rows(table)] == [(1.0, 0.5), (0.5, 0.1), (2.0, 1.0)]
 
 
 def test_integers_go_into_a_double_column_only_where_they_keep_their_value() -> None:
     table = make({"order_id": pa.int64(), "f": pa.float64()})
     table.upsert(pa.table({"order_id": [1], "f": [0.5]}))
-    assert told(table.upsert(pa.table({"order_id": [2], "f": [7]}))) == {}
+    assert drift_of(table.upsert(pa.table({"order_id": [2], "f": [7]}))) == {}
     large = pa.table({"order_id": [3], "f": [LARGE]})
     refused(table, large, "column 'f' cannot be double")
     table.upsert(large, options={"lakehouse.schema.type.change": "lossy"})
@@ -144,9 +144,9 @@ def test_new_columns_are_added_or_counted_as_ignored() -> None:
     table.upsert(pa.table({"order_id": [1]}))
     rows = pa.table({"order_id": [2, 3], "v": ["a", "b"]})
     refused(table, rows, "'v' of the data is not in the table", lakehouse_schema_new_column="fail")
-    assert told(table.upsert(rows, options={"lakehouse.schema.new.column": "ignore"})) == {"v": ("ignored", 2)}
+    assert drift_of(table.upsert(rows, options={"lakehouse.schema.new.column": "ignore"})) == {"v": ("ignored", 2)}
     assert table.schema.names == ["order_id"]
-    assert told(table.upsert(rows)) == {"v": ("added", 2)}
+    assert drift_of(table.upsert(rows)) == {"v": ("added", 2)}
     assert [row["v"] for row in data_rows(table)] == [None, "a", "b"]
 
 

@@ -1,4 +1,4 @@
-"""What is remembered of deletes, for how long, and what it costs; any order of arrival: property/test_late_rows.py."""
+"""Tombstones of deletes: filtering, retention, merging and cost; for arrival orders see property/test_late_rows.py."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_delete_by_key_alone_counts_as_of_the_version_it_finds(type: str, index:
         assert len(shown) == 13 and (shown["k3"], shown["unknown"], "k4" in shown) == ("newer", None, False)
         if type == "MERGE_ON_READ":
             table.services.compaction.run(force=True)
-    nothing = table.delete(["nobody"])
+    nothing = table.delete(["no such key"])
     assert isinstance(nothing, NothingToDo) and nothing.reason == "no stored row matches the batch"
 
 
@@ -159,7 +159,7 @@ def test_delete_is_found_in_the_archive_where_later_writers_did_not_tell_of_it()
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
 
 
-def test_delete_is_forgotten_after_the_retention_and_its_file_is_cleaned() -> None:
+def test_tombstone_expires_after_the_retention_and_its_file_is_deleted() -> None:
     table = remembering()
     pass_time(table, WEEK_MS - HOUR_MS)
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
@@ -191,7 +191,7 @@ def test_rollback_of_the_newest_write_forgets_its_deletes_only() -> None:
 
 
 @pytest.mark.parametrize("verb", ["delete_partitions", "insert_overwrite", "insert_overwrite_table"])
-def test_deletes_of_a_replaced_partition_are_forgotten(verb: str) -> None:
+def test_overwrite_of_a_partition_removes_its_tombstones(verb: str) -> None:
     table = remembering()
     table.upsert(batch([row("x", p="b", ts=5), deleted("y", 10, p="b")]))
     argument = ["a"] if verb == "delete_partitions" else batch([row("g")])
@@ -204,22 +204,22 @@ def test_deletes_of_a_replaced_partition_are_forgotten(verb: str) -> None:
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
 
 
-def test_wipes_are_told_only_as_long_as_they_forget_something() -> None:
+def test_overwrites_are_stored_only_while_they_affect_tombstones() -> None:
     table = remembering()
 
-    def told() -> dict[str, str]:
+    def stored_overwrites() -> dict[str, str]:
         overwritten: dict[str, str] = json.loads(table.commits()[-1][1].extra[TOMBSTONES_KEY])["wiped"]
         return overwritten
 
     table.upsert(batch([deleted("x", 10), deleted("x", 10, p="c"), row("y", p="b")]))
     table.delete_partitions(["b"])
-    assert told().keys() == {"b"}
+    assert stored_overwrites().keys() == {"b"}
     pass_time(table, WEEK_MS // 2)
     table.upsert(batch([deleted("x", 11), deleted("x", 11, p="c")]))
-    assert told().keys() == {"b"}
+    assert stored_overwrites().keys() == {"b"}
     pass_time(table, WEEK_MS // 2)
     table.upsert(batch([deleted("x", 12), row("y", p="b")]))
-    assert told() == {}
+    assert stored_overwrites() == {}
 
 
 def test_files_of_many_deletes_are_merged_and_stay_few() -> None:
@@ -307,14 +307,14 @@ def test_missing_file_of_deletes_is_an_error_and_not_a_row_that_comes_back() -> 
     assert ids(table) == ["d", "e"]
 
 
-def test_retention_is_stored_in_the_table_and_heeded_by_every_writer() -> None:
+def test_retention_is_stored_in_the_table_and_used_by_every_writer() -> None:
     table = remembering()
     again = Table.open(table.location, env=table.refresh().env)
     assert again.config.raw["lakehouse.delete_retention"] == "7d"
     assert again.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
 
 
-def test_retention_of_any_length_is_heeded() -> None:
+def test_retention_of_any_length_is_used() -> None:
     table = make_table(Shape(options={"lakehouse.delete_retention": "9999999w"}))
     table.upsert(batch([row("e"), deleted("d", 10)]))
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
@@ -402,7 +402,7 @@ def test_deletes_of_writers_that_did_not_know_of_each_other_all_count() -> None:
     assert known.is_complete
 
 
-def test_wipe_forgets_the_deletes_before_it_and_not_those_after_it() -> None:
+def test_overwrite_removes_only_earlier_tombstones() -> None:
     wipe = commit(30, None, Action.REPLACECOMMIT, operation="DELETE_PARTITION", replaced={"a": ("f",)})
     of_wiped, of_both, later = file(20, 1, "a", "a"), file(19, 2, "a", "b"), file(40, 1, "a", "a")
     # The last one did not know of the wipe.
@@ -421,7 +421,7 @@ def test_files_are_merged_with_those_of_their_size() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         "no json",
         json.dumps({"up_to": "", "files": [["../../etc/passwd", 1, "a", "b"]], "wiped": {}, "wiped_all": ""}),
@@ -429,7 +429,7 @@ def test_files_are_merged_with_those_of_their_size() -> None:
         json.dumps([]),
     ],
 )
-def test_commit_that_tells_nonsense_of_deletes_is_refused(told: str) -> None:
+def test_commit_with_invalid_tombstone_metadata_is_refused(text: str) -> None:
     instant, metadata = commit(10, None)
     with pytest.raises(CorruptTableError):
-        known_tombstones([(instant, replace(metadata, extra={TOMBSTONES_KEY: told}))], Tombstones())
+        known_tombstones([(instant, replace(metadata, extra={TOMBSTONES_KEY: text}))], Tombstones())

@@ -1,4 +1,4 @@
-"""Turns: who lost again and again goes first."""
+"""Writer priority: a writer that repeatedly lost a conflict gets priority for its next attempt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.tables import make_env
 OPTIMISTIC = TransactionPolicy(concurrency="OPTIMISTIC_CONCURRENCY_CONTROL")
 
 
-def test_who_lost_twice_asks_and_others_wait_until_it_is_done_or_its_time_is_over() -> None:
+def test_priority_makes_other_writers_wait_until_its_release_or_expiry() -> None:
     storage = MemoryStorage()
     env = make_env(storage=storage)
     loser, other = WriterPriority(env, OPTIMISTIC), WriterPriority(env, OPTIMISTIC)
@@ -31,7 +31,7 @@ def test_who_lost_twice_asks_and_others_wait_until_it_is_done_or_its_time_is_ove
     assert not storage.list(".hoodie")
 
 
-def test_a_note_of_a_long_try_holds_for_half_a_minute() -> None:
+def test_priority_of_a_long_attempt_expires_after_half_a_minute() -> None:
     env = make_env(storage=MemoryStorage())
     WriterPriority(env, OPTIMISTIC).request(3, 3_600_000)
     began = env.clock.now_ms()
@@ -39,7 +39,7 @@ def test_a_note_of_a_long_try_holds_for_half_a_minute() -> None:
     assert 29_000 < env.clock.now_ms() - began < 32_000
 
 
-def test_who_never_loses_asks_nothing_and_waits_for_nobody() -> None:
+def test_priority_is_not_used_by_writers_that_cannot_lose() -> None:
     storage = MemoryStorage()
     env = make_env(storage=storage)
     WriterPriority(env, OPTIMISTIC).request(5, 500)
@@ -52,7 +52,7 @@ def test_who_never_loses_asks_nothing_and_waits_for_nobody() -> None:
     assert env.clock.now_ms() - began < 100
 
 
-def test_who_waited_and_had_lost_as_often_takes_the_next_turn() -> None:
+def test_waiting_writer_that_lost_as_often_gets_the_next_priority() -> None:
     storage = MemoryStorage()
     env = make_env(storage=storage)
     first, second, fresh = (
@@ -66,12 +66,12 @@ def test_who_waited_and_had_lost_as_often_takes_the_next_turn() -> None:
     assert [file.path for file in storage.list(".hoodie")] == [PATH], "taken before it begins"
     began = env.clock.now_ms()
     fresh.wait(1, 500)
-    assert 1900 < env.clock.now_ms() - began < 4000, "who lost once waits for it"
+    assert 1900 < env.clock.now_ms() - began < 4000, "a writer that lost once waits"
     second.release()
     assert not storage.list(".hoodie")
 
 
-def test_what_is_no_note_of_a_writer_makes_nobody_wait() -> None:
+def test_priority_file_with_other_content_is_ignored() -> None:
     for data in (b"", b"null", b'{"until": "x"}', b"\xff"):
         storage = MemoryStorage()
         env = make_env(storage=storage)
