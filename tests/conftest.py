@@ -1,7 +1,7 @@
-"""What holds for every test: UTC, one Python for Spark's workers, and no silent skip in CI.
+"""Settings of all tests: UTC, the Python of Spark's workers, and no silent skip in CI.
 
-A test that needs something a machine may lack (a jar, a server, the shared fixtures) skips with a reason that starts
-with `missing:`. On a laptop that is a line in the summary; under CI=true it is a failure.
+A test that needs a jar, a server or the shared fixtures skips if it is missing, with a reason that starts with
+`missing:`. With CI=true such a skip is a failure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-# JVMs of tests live for seconds: the optimising compiler and parallel collectors would cost them more than they give.
+# JVMs of tests run for seconds, so the optimising compiler and parallel collectors cost more than they save.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 IN_SPARK_ENVIRONMENT = find_spec("pyspark") is not None
@@ -30,7 +30,7 @@ if IN_SPARK_ENVIRONMENT:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
-# Fixtures stand in modules with names; here they are only made known. A metastore is for both environments.
+# Registers the modules with fixtures. The metastore is used in both environments.
 SUPPORT = Path(__file__).parent / "support"
 pytest_plugins = [
     f"tests.support.{name}"
@@ -42,7 +42,7 @@ collect_ignore = [] if find_spec("airflow") is not None else ["airflow"]
 
 
 def fail_if_missing(report: Report) -> Report:
-    """Turn a skip for something missing into a failure when CI=true."""
+    """Turn a skip with a `missing:` reason into a failure if CI=true."""
     if os.environ.get("CI") == "true" and report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
         if reason.startswith(MISSING):
@@ -53,11 +53,11 @@ def fail_if_missing(report: Report) -> Report:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Hold each test to the rule above."""
+    """Apply `fail_if_missing` to each test."""
     return fail_if_missing((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Hold whole modules to the rule above: they may skip while they are collected."""
+    """Apply `fail_if_missing` to modules that skip during collection."""
     return fail_if_missing((yield))

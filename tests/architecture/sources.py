@@ -1,4 +1,4 @@
-"""Where the rules look: the project's files, and the modules parsed."""
+"""Files and parsed modules of the project, for the architecture tests."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Module:
         return cls(path=path, text=text, tree=ast.parse(text, filename=path))
 
     def within(self, *folders: str) -> bool:
-        """Say whether the module stands below one of `folders`, or is one of them."""
+        """Return whether the module is in one of `folders`, or is one of them."""
         return any(self.path == folder or self.path.startswith(f"{folder}/") for folder in folders)
 
 
 def modules(*folders: str) -> Iterator[Module]:
-    """Yield every Python module below `folders`, sorted by path."""
+    """Yield the Python modules below `folders`, sorted by path."""
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield Module.of(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
 
 
 def tracked_files() -> tuple[str, ...]:
-    """Return the paths that git knows; skip the test where there is no checkout."""
+    """Return the tracked and existing paths; skip the test if there is no git checkout."""
     if not (ROOT / ".git").exists():
         pytest.skip("missing: a git checkout")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout

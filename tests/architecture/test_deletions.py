@@ -1,4 +1,4 @@
-"""Files whose names come from metadata are deleted by `core.timeline.file_deletions` only, which checks each name."""
+"""Only `core.timeline.file_deletions` deletes files whose names come from metadata, because it checks each name."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import ast
 from tests.architecture.sources import Module, modules
 
 VERBS = ("delete", "delete_many", "delete_if", "rmtree", "rmdir", "removedirs")
-#: Modules that delete by themselves, and why no name from outside can reach them.
+#: Modules that delete files without it, and why the names are trusted.
 ALLOWED = {
-    "lakehouse/core/storage": "implements the verbs",
-    "lakehouse/core/timeline/file_deletions.py": "the checked function itself",
-    "lakehouse/core/timeline/timeline_store.py": "names come from `instant_name`, which checks instants",
+    "lakehouse/core/storage": "implements the calls",
+    "lakehouse/core/timeline/file_deletions.py": "implements the checked deletion",
+    "lakehouse/core/timeline/timeline_store.py": "names are made by `instant_name`, which checks instants",
     "lakehouse/core/timeline/archived_timeline.py": "names are listed in the archive folder and parsed",
-    "lakehouse/core/timeline/locks": "a lock's file, whose name is an option of the caller",
+    "lakehouse/core/timeline/locks": "the file of a lock, whose name is an option of the caller",
     "lakehouse/core/timeline/publications.py": "manifests and copies, whose paths are checked there",
     "lakehouse/core/operations/services/partition_purge.py": "a whole table; names come from a listing",
     "lakehouse/platform/sources/dead_letters.py": "dead letters of an attempt, in its own folder outside of tables",
-    "lakehouse/cli/demo.py": "the folder of the demo, which the command made",
+    "lakehouse/cli/demo.py": "the folder of the demo, which the command created",
 }
 
 
 def deleting_calls(module: Module) -> list[str]:
-    """Name the calls of `module` that delete files."""
+    """Return the calls of `module` that delete files."""
     return [
         f"{module.path}:{node.lineno}"
         for node in ast.walk(module.tree)
@@ -30,14 +30,14 @@ def deleting_calls(module: Module) -> list[str]:
     ]
 
 
-def test_only_named_modules_delete_files_without_the_checked_function() -> None:
+def test_only_allowed_modules_delete_files_without_the_checked_function() -> None:
     found = [
         call for m in modules("lakehouse", "plugins", "dags") if not m.within(*ALLOWED) for call in deleting_calls(m)
     ]
     assert found == []
 
 
-def test_every_allowed_module_still_deletes() -> None:
+def test_every_allowed_module_deletes_files() -> None:
     deleting = [module for module in modules("lakehouse") if deleting_calls(module)]
     assert [name for name in ALLOWED if not any(module.within(name) for module in deleting)] == []
 

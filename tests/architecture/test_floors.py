@@ -1,4 +1,4 @@
-"""Imports go downwards only, and the light and the pure rooms stay what they are."""
+"""Rules on imports: layers, light packages, and pure packages without I/O."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.architecture.sources import ROOT, Module, modules
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas", "sqlalchemy", "fastavro", "obstore", "airflow")
 PURE = ("lakehouse/model", *(f"lakehouse/core/{name}" for name in ("format", "rows", "index", "state", "planning")))
-# What a DAG file or the plugin may import, so that parsing stays fast and never needs Spark's environment.
+# Allowed imports of DAG files and the plugin. Parsing must be fast and must not need the Spark environment.
 LIGHT = ("airflow", "lakehouse.errors", "lakehouse.model", "lakehouse.spec", "lakehouse_airflow")
 LIGHT_PACKAGES = ("pendulum", "psutil", "yaml")
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Yield the dotted name of every import below `tree`, wherever it hides."""
+    """Yield the dotted name of every import in `tree`, also inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -27,19 +27,19 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def is_below(name: str, packages: tuple[str, ...]) -> bool:
-    """Say whether `name` is one of `packages` or stands inside one."""
+    """Return whether `name` is one of `packages` or inside of one."""
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
 def is_light(name: str) -> bool:
-    """Say whether the plugin and the DAG files may import `name`."""
+    """Return whether the plugin and the DAG files may import `name`."""
     standard = name.partition(".")[0] in sys.stdlib_module_names
-    # The package itself is a row of lazy doors; what stands behind them is judged by its own name.
+    # The package `lakehouse` imports its public names lazily; these are checked by their own names.
     return standard or name == "lakehouse" or is_below(name, (*LIGHT, *LIGHT_PACKAGES))
 
 
 def file_openers(module: Module) -> list[str]:
-    """Name the calls in `module` that open a path."""
+    """Return the calls in `module` that open a path."""
     verbs = {"read_bytes", "read_text", "write_bytes", "write_text"}
     calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
     return [
@@ -50,17 +50,17 @@ def file_openers(module: Module) -> list[str]:
     ]
 
 
-def test_every_module_imports_from_the_floors_below_it_only() -> None:
+def test_every_module_imports_only_from_lower_layers() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     run = subprocess.run([linter, "--no-logo"], cwd=ROOT, capture_output=True, check=False, text=True)
     assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
 
 
-def test_importing_the_light_rooms_loads_nothing_heavy() -> None:
-    rooms = [
+def test_importing_light_packages_loads_no_heavy_package() -> None:
+    paths = [
         m.path for m in modules("lakehouse") if m.within("lakehouse/model", "lakehouse/spec", "lakehouse/errors.py")
     ]
-    names = ["lakehouse", *(path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in rooms)]
+    names = ["lakehouse", *(path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in paths)]
     script = f"""
 import importlib, sys
 for name in {names!r}:
@@ -71,18 +71,18 @@ print(sorted(set(sys.modules) & set({HEAVY!r})))
     assert run.stdout.strip() == "[]"
 
 
-def test_the_plugin_and_the_dags_import_only_what_is_light() -> None:
-    # Mergers run in Spark's environment; Airflow is told not to look at them.
+def test_plugin_and_dags_import_only_light_packages() -> None:
+    # Mergers run in the Spark environment; .airflowignore excludes them from parsing.
     assert (ROOT / "dags" / ".airflowignore").read_text().split() == ["mergers/"]
     parsed = [m for m in modules("plugins", "dags") if not m.within("dags/mergers")]
     assert [f"{m.path}: {name}" for m in parsed for name in imported(m.tree) if not is_light(name)] == []
 
 
-def test_pure_rooms_open_no_file() -> None:
+def test_pure_packages_open_no_file() -> None:
     assert [found for module in modules("lakehouse") if module.within(*PURE) for found in file_openers(module)] == []
 
 
-def test_a_hidden_heavy_import_and_a_hidden_open_are_found() -> None:
+def test_planted_import_and_open_are_found() -> None:
     module = Module.of("plugins/x.py", "import os\ndef f(p):\n    from lakehouse.spark import x\n    return open(p)\n")
     assert [name for name in imported(module.tree) if not is_light(name)] == ["lakehouse.spark.x"]
     assert file_openers(module) == ["plugins/x.py:4"]

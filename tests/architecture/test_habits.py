@@ -1,4 +1,4 @@
-"""Small habits that no other tool holds: words on every door, silence outside the command line, no leaks."""
+"""Rules that no other tool checks: docstrings, no prints outside of the command line, no names of one machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from tests.architecture.sources import CODE, EVERYTHING, ROOT, Module, modules, tracked_files
 
-# Written in pieces, so that this file does not find itself.
+# Written in parts, so that this file does not match itself.
 HOME_OR_REGISTRY = (r"(?<![\w.-])/ro" r"ot/", r"(?<![\w.-])/Us" r"ers/", r"index" r"[-_]url", r"trusted" r"[-_]host")
 CHECKOUT = tuple(re.escape(str(path)) + r"(?![\w-])" for path in (ROOT, ROOT.parent / "shared"))
 LEAKS = re.compile("|".join((*HOME_OR_REGISTRY, *CHECKOUT)), re.IGNORECASE)
@@ -18,7 +18,7 @@ TEXT_NAMES = ("Makefile", "run", ".gitignore", ".airflowignore", ".dockerignore"
 
 
 def undocumented(module: Module) -> list[str]:
-    """Name the module, its public functions and classes where they have no docstring."""
+    """Return the module, its public functions and classes that have no docstring."""
     public = [
         node
         for node in module.tree.body
@@ -29,7 +29,7 @@ def undocumented(module: Module) -> list[str]:
 
 
 def prints(module: Module) -> list[str]:
-    """Name the lines of `module` that call print."""
+    """Return the lines of `module` that call print."""
     return [
         f"{module.path}:{node.lineno}"
         for node in ast.walk(module.tree)
@@ -38,42 +38,42 @@ def prints(module: Module) -> list[str]:
 
 
 def leaks(path: str, text: str) -> list[str]:
-    """Name the lines of `text` that speak of one machine or of one package registry."""
+    """Return the lines of `text` that name paths of one machine or a package registry."""
     return [f"{path}:{number} {line.strip()}" for number, line in enumerate(text.splitlines(), 1) if LEAKS.search(line)]
 
 
-def test_every_room_says_what_it_is_for_and_holds_no_code() -> None:
-    rooms = [
+def test_every_package_has_a_docstring_and_no_code_in_its_init_module() -> None:
+    packages = [
         m for m in modules("lakehouse", "tests") if m.path.endswith("__init__.py") and m.path != "lakehouse/__init__.py"
     ]
-    with_code = [m.path for m in rooms if len(m.tree.body) != 1 or not ast.get_docstring(m.tree)]
+    with_code = [m.path for m in packages if len(m.tree.body) != 1 or not ast.get_docstring(m.tree)]
     assert with_code == []
     folders = {path.parent for path in (ROOT / "lakehouse").rglob("*.py")}
     assert [folder.name for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
-def test_every_module_and_every_public_name_is_documented() -> None:
+def test_every_module_and_public_name_has_a_docstring() -> None:
     assert [found for module in modules(*CODE) for found in undocumented(module)] == []
 
 
-def test_only_the_command_line_prints() -> None:
+def test_only_the_command_line_calls_print() -> None:
     silent = [m for m in modules(*CODE) if not m.within("lakehouse/cli", "lakehouse/__main__.py")]
     assert [found for module in silent for found in prints(module)] == []
 
 
-def test_no_module_is_called_utils() -> None:
+def test_no_module_is_named_utils() -> None:
     names = ("utils.py", "util.py", "helpers.py", "common.py", "misc.py")
     assert [m.path for m in modules(*EVERYTHING) if m.path.rpartition("/")[2] in names] == []
 
 
-def test_no_file_speaks_of_one_machine_or_one_registry() -> None:
+def test_no_file_names_one_machine_or_one_registry() -> None:
     names = {path: path.rpartition("/")[2] for path in tracked_files()}
     paths = [p for p, name in names.items() if (p.endswith(TEXT) or name in TEXT_NAMES) and name not in IMAGES]
     found = [leak for p in paths for leak in leaks(p, (ROOT / p).read_text(encoding="utf-8", errors="replace"))]
     assert found == []
 
 
-def test_constraints_name_versions_and_no_address() -> None:
+def test_constraints_pin_versions_without_addresses() -> None:
     pins = {
         path.name: [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
         for path in ROOT.glob("constraints-*.txt")
@@ -85,7 +85,7 @@ def test_constraints_name_versions_and_no_address() -> None:
     assert not airflow & {"pyspark", "pyspark-client", "pyarrow"}, "Airflow's environment stays without Spark"
 
 
-def test_planted_offences_are_found() -> None:
+def test_planted_violations_are_found() -> None:
     module = Module.of("lakehouse/x.py", "def f():\n    print(1)\nclass A: pass\ndef _g(): pass\n")
     assert undocumented(module) == ["lakehouse/x.py:1", "lakehouse/x.py:1 f", "lakehouse/x.py:3 A"]
     assert prints(module) == ["lakehouse/x.py:2"]

@@ -1,4 +1,4 @@
-"""Files and functions stay small enough to be read at one sitting."""
+"""Limits on the length of files and functions and on the number of parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.architecture.sources import EVERYTHING, Module, modules
 FILE_LINES = 600
 FUNCTION_LINES = 70
 PARAMETERS = 5
-#: A function with more parameters says why on its `def` line or above it: `# parameters: <reason>`.
+#: A function with more parameters gives a reason on its `def` line or above it: `# parameters: <reason>`.
 REASON = "# parameters: "
 #: Functions that are not divided yet; the set only gets smaller.
 MANY_PARAMETERS: frozenset[str] = frozenset(
@@ -36,7 +36,7 @@ MANY_PARAMETERS: frozenset[str] = frozenset(
 
 
 def long_functions(module: Module) -> list[str]:
-    """Name the functions of `module` that are longer than the limit, decorators not counted."""
+    """Return the functions of `module` that are longer than the limit, without decorators."""
     return [
         f"{module.path}:{node.lineno} {node.name}: {length} lines"
         for node in ast.walk(module.tree)
@@ -46,7 +46,7 @@ def long_functions(module: Module) -> list[str]:
 
 
 def many_parameters(module: Module) -> list[str]:
-    """Name the functions of `module` with more than five parameters and no reason for it in a comment."""
+    """Return the functions of `module` with more than five parameters and no comment with a reason."""
     lines = module.text.splitlines()
     found = []
     for node in ast.walk(module.tree):

@@ -1,4 +1,4 @@
-"""Who acts in a soak, each in a process of its own: writers, services and readers that go on until they are killed.
+"""Processes of a soak test: writers, services and readers that run until they are killed.
 
 Each keeps a journal, one JSON line a fact, on disk before and after what it tells of:
 
@@ -55,20 +55,20 @@ SERVICES: dict[str, Callable[[Table], object]] = {
 
 
 class Journal:
-    """What one process did, line by line, on disk before it goes on."""
+    """Journal of one process on disk, written line by line before it continues."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab")
 
     def note(self, fact: Mapping[str, Any]) -> None:
-        """Write a line that outlives the process."""
+        """Append a line and sync it."""
         self._file.write(json.dumps(fact).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
 
 def act(role: str, number: int, kind: str, place: str, journal: str, seed: int) -> None:
-    """Play a role until killed."""
+    """Run a role until the process is killed."""
     notes = Journal(Path(journal))
     try:
         if role == "writer":
@@ -83,13 +83,13 @@ def act(role: str, number: int, kind: str, place: str, journal: str, seed: int) 
 
 
 def digest(rows: Rows) -> str:
-    """Return a short text that tells states of the table apart."""
-    told = sorted((partition, key, sorted(row.items())) for (partition, key), row in rows.items())
-    return hashlib.blake2b(json.dumps(told).encode(), digest_size=12).hexdigest()
+    """Return a short text that identifies a state of the table."""
+    state = sorted((partition, key, sorted(row.items())) for (partition, key), row in rows.items())
+    return hashlib.blake2b(json.dumps(state).encode(), digest_size=12).hexdigest()
 
 
 def stored_change(fact: Mapping[str, Any]) -> Change:
-    """Return the change that a journal tells of."""
+    """Return the change of a journal entry."""
     rows = {(partition, key): row for partition, key, row in fact["rows"]}
     return Change(name=fact["name"], verb=fact["verb"], rows=rows)
 
@@ -117,7 +117,7 @@ def _write_on(number: int, kind: str, place: str, notes: Journal, random: Random
 
 
 def _change(random: Random, name: str, value: int, mine: list[tuple[str, str]], ordered: bool) -> Change:
-    """Draw a change; deletes take rows that this writer inserted too, so that the table does not grow for ever."""
+    """Draw a random change; it also deletes rows of earlier inserts, so that the table stays small."""
     verb = random.choice(_VERBS[:3] if ordered else _VERBS)
     if verb == "insert":
         keys = [(random.choice("abcd"), f"i{name}")]
@@ -160,18 +160,18 @@ def _serve_on(role: str, place: str) -> None:
         except (RetryableError, CommitStateUnknownError):
             pass
         except UserError as error:
-            # Somebody else completed the plan that was about to be claimed.
+            # Another process completed the plan before it was claimed.
             if "is completed" not in str(error):
                 raise
         time.sleep(0.3)
 
 
 class _LostTries(logging.Handler):
-    """Counts the tries of the write under way that lost to others."""
+    """Counts the tries of the current write that failed with a conflict."""
 
     number = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count what the write tells of a lost try."""
+        """Count a conflict that the write logged."""
         if "lost" in str(record.msg):
             self.number += 1

@@ -1,4 +1,4 @@
-"""The fuzzers of `make reliability`: damaged bytes for every decoder, damaged tables of ours and of Apache Hudi."""
+"""Fuzzers of `make reliability`: damaged input of every decoder, damaged tables of lakehouse and Apache Hudi."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LARGEST_FIXTURE = 400
 
 @dataclass(frozen=True, slots=True)
 class Fuzzed:
-    """How many damaged inputs were read, of how many decoders and tables, and what was wrong with the outcome."""
+    """Numbers of damaged inputs, decoders and tables, and the defects that were found."""
 
     inputs: int
     decoders: int
@@ -29,7 +29,7 @@ class Fuzzed:
 
 
 def fuzz(cases: int) -> Fuzzed:
-    """Damage the input of each decoder `cases` times, and each table a hundredth as often, but ten times at least."""
+    """Damage the input of each decoder `cases` times, and each table a hundredth as often, at least ten times."""
     logging.disable(logging.CRITICAL)
     try:
         known, own, golden = decoders(), dict(_own_tables()), dict(_golden_tables())
@@ -53,7 +53,7 @@ def _own_tables() -> Iterator[tuple[str, Mapping[str, bytes]]]:
 
 
 def _golden_tables() -> Iterator[tuple[str, Mapping[str, bytes]]]:
-    """Yield the tables of the shared folder; none where it is missing, which the page shows as 0 of Apache Hudi."""
+    """Yield the tables of the shared folder; if it is missing, the report shows 0 tables of Apache Hudi."""
     try:
         fixtures = [table for table in load_fixture_tables() if table.is_supported]
     except pytest.skip.Exception:

@@ -1,4 +1,4 @@
-"""Every operation in a process of its own, killed at a numbered step of its work on a local disk.
+"""Run each operation in a new process that is killed at a numbered step on a local disk.
 
 A kill is over when the table was looked at, the operation finished or undone by another process, a write committed on
 top, and nothing was left lying about; the time that took is the recovery.
@@ -45,7 +45,7 @@ UNDOING: dict[str, Callable[[Table, str], object]] = {
     "rollback": lambda table, target: table.rollback(target),
     "restore": lambda table, target: table.restore(target),
     "savepoint": lambda table, target: table.savepoint(target),
-    "rollback of the dead": lambda table, target: table.rollback_failed(),
+    "rollback of failed": lambda table, target: table.rollback_failed(),
 }
 COMMIT = re.compile(r"create .*/\d+_\d+\.(replace|delta)?commit")
 TABLES = {"COPY_ON_WRITE": "SIMPLE", "MERGE_ON_READ": "LOGS_SIMPLE"}
@@ -69,12 +69,12 @@ class Case:
 
 
 def operations_of(index: str) -> list[str]:
-    """Return what can be done to a table; only one with logs has compactions."""
+    """Return the operations of a table; only a merge-on-read table has compactions."""
     return [*VERBS, *(SERVICES if index in LOGGED else ()), *UNDOING]
 
 
 def case_of(operation: str, index: str, home: Path) -> Case:
-    """Make the table, and rehearse the operation on a copy of it."""
+    """Create the table, and run the operation on a copy of it to record its steps."""
     base = home / "base"
     storage = LocalStorage(str(base))
     if index in LOGGED:
@@ -83,13 +83,13 @@ def case_of(operation: str, index: str, home: Path) -> Case:
         base_table(storage, index)
     commits = Table.open(str(base)).commits()
     target = commits[0 if operation == "restore" else -1][0].requested
-    if operation == "rollback of the dead":
+    if operation == "rollback of failed":
         die_before_the_commit(base, index, home)
     rehearsal = home / "rehearsal"
     shutil.copytree(base, rehearsal)
     faulty = FaultyStorage(LocalStorage(str(rehearsal)))
     table = Table.open(str(rehearsal), options={**INDEXES, **LOGGED}[index] | CALLS, env=Env(storage=faulty))
-    # Steps of opening count: the process that dies opens the table, too.
+    # Steps of opening count, because the killed process opens the table too.
     perform(operation, table, target)
     after = VERBS[operation].after(BASE) if operation in VERBS else rows_of(LocalStorage(str(rehearsal)))
     between = [_rows_as_of(base, instant.requested) for instant, _ in commits] if operation == "restore" else []
@@ -102,7 +102,7 @@ def _rows_as_of(base: Path, instant: str) -> Rows:
 
 
 def die_before_the_commit(base: Path, index: str, home: Path) -> None:
-    """Leave an upsert on the table that died when all of its files were there."""
+    """Leave a failed upsert on the table, with all of its files written."""
     tried = home / "tried"
     shutil.copytree(base, tried)
     faulty = FaultyStorage(LocalStorage(str(tried)))
@@ -112,7 +112,7 @@ def die_before_the_commit(base: Path, index: str, home: Path) -> None:
 
 
 def perform(operation: str, table: Table, target: str) -> None:
-    """Do it."""
+    """Run the operation."""
     if operation in UNDOING:
         UNDOING[operation](table, target)
     else:
@@ -120,15 +120,15 @@ def perform(operation: str, table: Table, target: str) -> None:
 
 
 def perform_and_die(root: str, index: str, operation: str, target: str, step: int, mode: str) -> None:
-    """Do it, and be killed at a step; for a process of its own."""
+    """Run the operation in this process, which is killed at a step."""
     storage = FaultyStorage(LocalStorage(root), step, mode)
     table = Table.open(root, options={**INDEXES, **LOGGED}[index] | CALLS, env=Env(storage=storage))
     perform(operation, table, target)
 
 
 def kill(case: Case, step: int, mode: FaultMode, place: Path) -> float:
-    """Kill one process at a step and recover; return the seconds that took. Raises AssertionError for a violation."""
-    told = f"{case.operation} on {case.index}, {mode} of step {step}: {case.trace[step - 1]}"
+    """Kill a process at a step and recover; return the seconds of the recovery, or raise AssertionError."""
+    case_text = f"{case.operation} on {case.index}, {mode} of step {step}: {case.trace[step - 1]}"
     shutil.copytree(case.base, place)
     processes = forked()
     child = processes.Process(
@@ -136,19 +136,19 @@ def kill(case: Case, step: int, mode: FaultMode, place: Path) -> float:
     )
     child.start()
     child.join()
-    assert child.exitcode == -signal.SIGKILL, f"{told}: it ended with {child.exitcode}"
+    assert child.exitcode == -signal.SIGKILL, f"{case_text}: it ended with {child.exitcode}"
     died = monotonic()
     storage = LocalStorage(str(place))
     seen = rows_of(storage)
-    assert seen in (case.before, case.after, *case.between), f"{told}: half of it is to be seen"
+    assert seen in (case.before, case.after, *case.between), f"{case_text}: a partial change is visible"
     table = Table.open(str(place), options=CALLS)
     if case.operation in VERBS:
         done = writes_of(storage) > writes_of(LocalStorage(str(case.base)))
         rows = case.after if done else case.before
-        assert seen == rows, told
+        assert seen == rows, case_text
     elif case.operation in SERVICES:
         run_verb(case.operation, table)
-        # A plan stays until it is run.
+        # A scheduled plan stays on the timeline until it is executed.
         while not isinstance(table.services.compaction.run(), NothingToDo):
             pass
         rows = case.after
@@ -159,14 +159,14 @@ def kill(case: Case, step: int, mode: FaultMode, place: Path) -> float:
     outcome = table.upsert(batch(RECOVERY))
     seconds = monotonic() - died
     assert not isinstance(outcome, NothingToDo)
-    assert rows_of(storage) == {**rows, **RECOVERY}, told
-    assert leftovers(storage) == [], told
+    assert rows_of(storage) == {**rows, **RECOVERY}, case_text
+    assert leftovers(storage) == [], case_text
     shutil.rmtree(place)
     return seconds
 
 
 def moments(case: Case, number: int | None) -> Sequence[tuple[int, FaultMode]]:
-    """Return where to kill: at every step that changes storage, or at `number` of them, spread, the commit included."""
+    """Return the steps to kill at: all that change storage, or `number` of them spread evenly, with the commit."""
     kinds = {FaultMode.CRASH_BEFORE: FaultMode.KILL_BEFORE, FaultMode.CRASH_AFTER: FaultMode.KILL_AFTER}
     every = [(step, kinds[mode]) for step, mode in points(case.trace, every=False)]
     if number is None or number >= len(every):

@@ -1,7 +1,7 @@
-"""The 40 lines whose loss would cost most, each broken on purpose: a test that is named beside it must fail.
+"""Mutants of the 40 most important lines: for each one a named test must fail.
 
-A mutant replaces a text that occurs once in its file. One that its tests do not notice survives, and a text that is not
-found any more is out of date; both fail the run, because then nothing protects the line.
+A mutant replaces a text that occurs once in its file. A mutant survives if its tests pass, and is out of date if its
+text does not occur. Both fail the run, because no test then protects the line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A file of the package, a text in it, what stands there instead, and the tests that must notice."""
+    """A file of the package, a text in it, the replacement, and the tests that must fail."""
 
     file: str
     text: str
@@ -33,7 +33,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """The file and the first line of the text."""
+        """Return the file and the first line of the text."""
         return f"{self.file}: {self.text.strip().splitlines()[0]}"
 
 
@@ -42,7 +42,7 @@ VIEW = "tests/unit/core/state/test_file_system_view.py"
 CLEAN = "tests/unit/core/planning/test_clean.py"
 ARCHIVE = "tests/unit/core/planning/test_archive.py"
 DAMAGE = "tests/unit/core/operations/test_damage.py"
-SWEEP = "tests/unit/core/operations/test_cleanup.py"
+CLEANUP = "tests/unit/core/operations/test_cleanup.py"
 CHECKPOINT = "tests/unit/platform/sources/test_file_checkpoint.py"
 LOCK = "tests/unit/core/timeline/test_table_lock.py"
 INSTANTS = "tests/unit/core/timeline/test_instants.py"
@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "return global_keys",
         CONFLICT,
     ),
-    # Blocks that a rollback undid.
+    # Blocks that were rolled back.
     Mutant("core/format/log/scan.py", "if earlier.instant != target]", "if True]", BLOCKS),
     # Slices are cut by completion time.
     Mutant(
@@ -203,12 +203,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("core/planning/archive.py", "and c.requested not in saved]", "]", ARCHIVE),
     Mutant("core/planning/archive.py", "        if commit.completion == latest:\n", "        if False:\n", ARCHIVE),
     Mutant("core/planning/archive.py", "free = chosen[: len(commits) - least]", "free = chosen", ARCHIVE),
-    # Rollback and sweep.
+    # Rollback and cleanup.
     Mutant(
         "core/operations/commit/cleanup.py",
         "        if find_rollback(table, timeline, requested) is None:\n            return\n",
         "",
-        SWEEP,
+        CLEANUP,
     ),
     Mutant(
         "core/operations/commit/cleanup.py",
@@ -238,7 +238,7 @@ MUTANTS: tuple[Mutant, ...] = (
 
 
 def run_mutants(home: Path, mutants: Sequence[Mutant] = MUTANTS, workers: int = 2) -> list[str]:
-    """Break each line in a copy of the package and run its tests; return what survived or is out of date."""
+    """Apply each mutant to a copy of the package and run its tests; return the surviving and outdated ones."""
     copies: SimpleQueue[Path] = SimpleQueue()
     for number in range(workers):
         copies.put(_copied(home / f"mutants-{number}"))
@@ -255,7 +255,7 @@ def run_mutants(home: Path, mutants: Sequence[Mutant] = MUTANTS, workers: int = 
 
 
 def _verdict(copy: Path, mutant: Mutant) -> str:
-    """Return why a mutant is not killed, "" if it is."""
+    """Return why a mutant is not killed, or empty text if it is."""
     path = copy / "lakehouse" / mutant.file
     whole = path.read_text(encoding="utf-8")
     if whole.count(mutant.text) != 1:
@@ -271,7 +271,7 @@ def _verdict(copy: Path, mutant: Mutant) -> str:
 
 
 def _run(copy: Path, tests: Iterable[str]) -> int:
-    """Return the exit status of pytest; a mutant that hangs is one that was noticed."""
+    """Return the exit status of pytest; a timeout counts as a failure of the tests."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]
     environment = os.environ | {"PYTHONPATH": f"{copy}:{copy / 'plugins'}", "PYTHONDONTWRITEBYTECODE": "1"}
     try:

@@ -1,4 +1,4 @@
-"""`make reliability`: simulate, kill, fuzz, soak, mutate, print one page; exit status 1 if anything was violated."""
+"""`make reliability`: simulate, kill, fuzz, soak and mutate, then print a report; exit status 1 after a violation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WIDTH = 100
 
 
 def simulated(seeds: range) -> tuple[Counter[str], list[str]]:
-    """Play seeds; return how many faults of each kind they met, and the reports of those that failed."""
+    """Simulate seeds; return the number of faults of each kind, and the reports of failed seeds."""
     logging.disable(logging.WARNING)
     faults: Counter[str] = Counter()
     failed = []
@@ -45,7 +45,7 @@ def simulated(seeds: range) -> tuple[Counter[str], list[str]]:
 
 
 def simulate(seeds: int) -> tuple[Counter[str], list[str]]:
-    """Play that many seeds on all cores."""
+    """Simulate a number of seeds on all cores."""
     chunks = [range(first, min(first + _CHUNK, seeds)) for first in range(0, seeds, _CHUNK)]
     processes = forked()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=processes) as pool:
@@ -54,7 +54,7 @@ def simulate(seeds: int) -> tuple[Counter[str], list[str]]:
 
 
 def kill_all(number: int | None, home: Path) -> tuple[dict[tuple[str, str], list[float]], list[str]]:
-    """Kill every operation on both table types at some steps; return the recoveries, and what was violated."""
+    """Kill every operation on both table types at some steps; return the recovery times and the violations."""
     times: dict[tuple[str, str], list[float]] = {}
     violations = []
     for table_type, index in TABLES.items():
@@ -73,7 +73,7 @@ def kill_all(number: int | None, home: Path) -> tuple[dict[tuple[str, str], list
 
 
 def ingest_and_die(kills: int) -> tuple[int, list[str]]:
-    """Let ingest runs die; return how many did, and what was violated."""
+    """Kill ingestion runs; return their number and the violations."""
     logging.disable(logging.WARNING)
     died, violations = 0, []
     for seed in range(-(-kills // KILLS_PER_TABLE)):
@@ -86,7 +86,7 @@ def ingest_and_die(kills: int) -> tuple[int, list[str]]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run everything that is asked for and print the page."""
+    """Run the selected checks and print the report."""
     parser = argparse.ArgumentParser(prog="python -m tests.reliability", description="Simulate, kill, fuzz, soak.")
     parser.add_argument("--minutes", type=float, default=1.0, help="length of the soak (default: 1)")
     parser.add_argument("--seeds", type=int, default=500, help="runs of the simulation (default: 500)")
@@ -126,8 +126,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if fuzzed is not None:
         _line("damaged inputs", f"{fuzzed.inputs:,}, {len(fuzzed.defects)} neither read nor refused")
         print(f"   {fuzzed.decoders} decoders   {fuzzed.tables} tables, {fuzzed.golden} of them written by Apache Hudi")
-    for told in soaks:
-        _show_soak(told)
+    for result in soaks:
+        _show_soak(result)
     _line("mutants", f"{chosen.mutants - len(survivors)} of {chosen.mutants} killed")
     _line("violations", str(len(violations)))
     for text in violations[:_SHOWN]:
@@ -142,19 +142,19 @@ def _show_kills(times: dict[tuple[str, str], list[float]], ingest_kills: int) ->
     print(f"   {'':24}" + "".join(f"{name.lower().replace('_', '-'):>36}" for name in types))
     for operation in dict.fromkeys(operation for operation, _ in times):
         cells = [times.get((operation, name), []) for name in types]
-        told = [f"{len(found)} kills, {_spread(found)}" if found else "-" for found in cells]
-        print(f"   {operation:24}" + "".join(f"{text:>36}" for text in told))
+        texts = [f"{len(found)} kills, {_spread(found)}" if found else "-" for found in cells]
+        print(f"   {operation:24}" + "".join(f"{text:>36}" for text in texts))
     print(f"   {'ingest run (in memory)':24}{f'{ingest_kills:,} kills':>36}")
 
 
-def _show_soak(told: Soak) -> None:
-    _line(f"soak: {told.kind}", f"{told.seconds:,.0f} s")
-    killed = ", ".join(f"{name} {number}" for name, number in sorted(told.kills.items()))
-    print(f"   commits {told.commits:,}   compactions {told.services:,}   reads checked {told.reads:,}")
+def _show_soak(result: Soak) -> None:
+    _line(f"soak: {result.kind}", f"{result.seconds:,.0f} s")
+    killed = ", ".join(f"{name} {number}" for name, number in sorted(result.kills.items()))
+    print(f"   commits {result.commits:,}   compactions {result.services:,}   reads checked {result.reads:,}")
     print(
-        f"   conflicts {told.conflicts:,}, of which committed within five tries {told.settled_share:.1%} (wanted: 99%)"
+        f"   conflicts {result.conflicts:,}, of which committed within five tries {result.settled_share:.1%} (wanted: 99%)"
     )
-    print(f"   killed {sum(told.kills.values())} ({killed}); recovered within {_spread(told.recoveries)}")
+    print(f"   killed {sum(result.kills.values())} ({killed}); recovered within {_spread(result.recoveries)}")
 
 
 def _spread(seconds: Iterable[float]) -> str:

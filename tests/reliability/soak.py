@@ -1,8 +1,8 @@
-"""Many processes on one table for a while, some of them killed again and again; then the table is held to account.
+"""Soak test: many processes on one table, some of them killed repeatedly; then the table is checked.
 
 SingleHistory   the rows are those of all committed changes, one after the other in order of completion
-NothingLost     every change that a writer was told is committed, is; once
-HonestAnswers   no change that a writer was told has lost is committed
+NothingLost     every change that a writer reported as committed is committed exactly once
+HonestAnswers   no change that a writer reported as conflicting is committed
 PrefixReads     what readers saw was such a history up to some commit, and they never went back
 NoSurprise      no process ended by itself
 """
@@ -39,7 +39,7 @@ _LONGEST_START_S = 60.0
 
 @dataclass
 class Soak:
-    """What a soak told: figures, and what was violated."""
+    """Result of a soak test: numbers and violations."""
 
     kind: str
     seconds: float
@@ -54,18 +54,18 @@ class Soak:
 
     @property
     def settled_share(self) -> float:
-        """The share of changes that met a conflict and were committed within five tries."""
+        """Return the share of conflicting changes that were committed within five tries."""
         return self.settled / self.conflicts if self.conflicts else 1.0
 
 
 class Cast:
-    """The processes of a soak; whoever is killed begins anew with a new journal."""
+    """The processes of a soak test; a killed one is started again with a new journal."""
 
     def __init__(self, kind: str, home: Path, random: Random) -> None:
         self.kind, self.home, self.random = kind, home, random
         self.place = str(home / "table")
         self.context = forked()
-        self.living: dict[tuple[str, int], ForkServerProcess] = {}
+        self.active: dict[tuple[str, int], ForkServerProcess] = {}
         self.lives = 0
 
     def enter(self, role: str, number: int) -> None:
@@ -75,28 +75,28 @@ class Cast:
         args = (role, number, self.kind, self.place, journal, self.random.getrandbits(32))
         process = self.context.Process(target=act, args=args, daemon=True)
         process.start()
-        self.living[role, number] = process
+        self.active[role, number] = process
 
-    def kill(self, who: tuple[str, int]) -> int:
-        """Kill a process at once and return its number; it is gone when this returns."""
-        process = self.living[who]
+    def kill(self, role: tuple[str, int]) -> int:
+        """Kill a process, wait for its end, and return its process id."""
+        process = self.active[role]
         process.kill()
         process.join()
         return int(process.pid or 0)
 
     def dismiss(self) -> None:
-        """Kill all."""
-        for process in self.living.values():
+        """Kill all processes."""
+        for process in self.active.values():
             process.kill()
-        for process in self.living.values():
+        for process in self.active.values():
             process.join()
 
 
 def soak(kind: str, seconds: float, home: Path, seed: int = 1) -> Soak:
-    """Run it on a new table below `home` and return what it told."""
+    """Run a soak test on a new table below `home` and return its result."""
     rows = _made(kind, home)
     random = Random(seed)
-    cast, told = Cast(kind, home, random), Soak(kind=kind, seconds=seconds)
+    cast, result = Cast(kind, home, random), Soak(kind=kind, seconds=seconds)
     roles = [("writer", number) for number in range(WRITERS)] + [("reader", number) for number in range(READERS)]
     merges = KINDS[kind][0] == "MERGE_ON_READ"
     roles += [(name, 0) for name in SERVICES if merges or name in ("rollback", "clean")]
@@ -107,18 +107,18 @@ def soak(kind: str, seconds: float, home: Path, seed: int = 1) -> Soak:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(KILL_EVERY_S * random.uniform(0.5, 1.5))
-            who = random.choice([role for role in roles if role[0] != "reader"])
-            if not cast.living[who].is_alive():
-                told.violations.append(f"NoSurprise: {who} ended by itself")
+            victim = random.choice([role for role in roles if role[0] != "reader"])
+            if not cast.active[victim].is_alive():
+                result.violations.append(f"NoSurprise: {victim} ended by itself")
                 break
-            pid = cast.kill(who)
-            told.kills[who[0]] = told.kills.get(who[0], 0) + 1
-            cast.enter(*who)
-            _await_recovery(told, cast, pid)
+            pid = cast.kill(victim)
+            result.kills[victim[0]] = result.kills.get(victim[0], 0) + 1
+            cast.enter(*victim)
+            _await_recovery(result, cast, pid)
     finally:
         cast.dismiss()
-    _judge(told, cast, rows)
-    return told
+    _judge(result, cast, rows)
+    return result
 
 
 def _made(kind: str, home: Path) -> Rows:
@@ -138,23 +138,23 @@ def _made(kind: str, home: Path) -> Rows:
 
 
 def _await_first_commit(cast: Cast) -> None:
-    """Wait until somebody is at work: processes take seconds to start where others share the machine."""
+    """Wait for the first commit, because processes take seconds to start on a loaded machine."""
     started, timeline = time.monotonic(), Path(cast.place, ".hoodie/timeline")
     before = _completed(timeline)
     while _completed(timeline) == before and time.monotonic() - started < _LONGEST_START_S:
         time.sleep(0.02)
 
 
-def _await_recovery(told: Soak, cast: Cast, pid: int) -> None:
-    """Wait until nothing of the dead process is left in anybody's way, and somebody committed since."""
+def _await_recovery(result: Soak, cast: Cast, pid: int) -> None:
+    """Wait until locks and heartbeats of the killed process are gone and another process has committed."""
     started, timeline = time.monotonic(), Path(cast.place, ".hoodie/timeline")
     completed = _completed(timeline)
     recovered = until(
         lambda: not _left_by(pid, Path(cast.place, ".hoodie")) and _completed(timeline) > completed, RECOVERY_LIMIT_S
     )
-    told.recoveries.append(time.monotonic() - started)
+    result.recoveries.append(time.monotonic() - started)
     if not recovered:
-        told.violations.append(f"Recovery: the table did not recover after the end of {pid}")
+        result.violations.append(f"Recovery: the table did not recover after the end of {pid}")
 
 
 def _completed(timeline: Path) -> int:
@@ -162,7 +162,7 @@ def _completed(timeline: Path) -> int:
 
 
 def _left_by(pid: int, directory: Path) -> bool:
-    """Tell whether a sign of life of a process is still there: its lock, or that of a write."""
+    """Return whether a lock or heartbeat of a process exists."""
     for path in (*directory.glob(".heartbeat/*"), *directory.glob("lock*")):
         try:
             if json.loads(path.read_bytes()).get("pid") == pid:
@@ -175,22 +175,22 @@ def _left_by(pid: int, directory: Path) -> bool:
 def _facts(home: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted(home.glob("*.jsonl")):
         for line in path.read_bytes().splitlines():
-            # The last line may be half of one.
+            # The last line may be incomplete.
             try:
                 yield path.name, json.loads(line)
             except ValueError:
                 continue
 
 
-def _judge(told: Soak, cast: Cast, rows: Rows) -> None:
+def _judge(result: Soak, cast: Cast, rows: Rows) -> None:
     table = Table.open(cast.place, options=OPTIONS | OPTIMISTIC)
     try:
         table.rollback_failed()
         found = rows_of(table)
     except (LakehouseError, AssertionError) as error:
-        told.violations.append(f"SingleHistory: nobody can read the table: {error!r}")
+        result.violations.append(f"SingleHistory: the table cannot be read: {error!r}")
         return
-    ordered = KINDS[told.kind][2]
+    ordered = KINDS[result.kind][2]
     facts = list(_facts(cast.home))
     changes = {c.name: c for _, fact in facts if "begin" in fact for c in (stored_change(fact["begin"]),)}
     versions, names = [digest(rows)], []
@@ -201,32 +201,34 @@ def _judge(told: Soak, cast: Cast, rows: Rows) -> None:
             rows = after(rows, changes[name], ordered=ordered)
             versions.append(digest(rows))
         elif metadata.operation in (Operation.COMPACT, Operation.LOG_COMPACT):
-            told.services += 1
-    told.commits = len(names)
+            result.services += 1
+    result.commits = len(names)
     if found != rows:
         differ = {k: (found.get(k), rows.get(k)) for k in found.keys() | rows.keys() if found.get(k) != rows.get(k)}
-        told.violations.append(f"SingleHistory: found and expected differ: {differ}")
+        result.violations.append(f"SingleHistory: found and expected differ: {differ}")
     if len(set(names)) < len(names):
-        told.violations.append("NothingLost: a change is committed twice")
-    _judge_answers(told, facts, set(names))
-    _judge_reads(told, facts, versions)
+        result.violations.append("NothingLost: a change is committed twice")
+    _judge_answers(result, facts, set(names))
+    _judge_reads(result, facts, versions)
 
 
-def _judge_answers(told: Soak, facts: list[tuple[str, dict[str, Any]]], names: set[str]) -> None:
+def _judge_answers(result: Soak, facts: list[tuple[str, dict[str, Any]]], names: set[str]) -> None:
     for _, fact in facts:
         if "done" in fact and fact["done"] not in names:
-            told.violations.append(f"NothingLost: {fact['done']} is not on the timeline")
+            result.violations.append(f"NothingLost: {fact['done']} is not on the timeline")
         if "lost" in fact and fact["lost"] in names:
-            told.violations.append(f"HonestAnswers: {fact['lost']} is on the timeline, and was told: {fact['why']}")
+            result.violations.append(
+                f"HonestAnswers: {fact['lost']} is on the timeline, but was reported as: {fact['why']}"
+            )
         if "failed" in fact:
-            told.violations.append(f"NoSurprise: {fact['failed']}")
+            result.violations.append(f"NoSurprise: {fact['failed']}")
         if fact.get("tries"):
-            told.conflicts += 1
-            told.settled += "done" in fact
+            result.conflicts += 1
+            result.settled += "done" in fact
 
 
-def _judge_reads(told: Soak, facts: list[tuple[str, dict[str, Any]]], versions: list[str]) -> None:
-    """Every reader's states must come in the order of the versions; equal versions may come again."""
+def _judge_reads(result: Soak, facts: list[tuple[str, dict[str, Any]]], versions: list[str]) -> None:
+    """Check that each reader saw states in the order of the versions; a version may be seen repeatedly."""
     place: dict[str, list[int]] = {}
     for number, version in enumerate(versions):
         place.setdefault(version, []).append(number)
@@ -234,9 +236,9 @@ def _judge_reads(told: Soak, facts: list[tuple[str, dict[str, Any]]], versions: 
     for journal, fact in facts:
         if "seen" not in fact:
             continue
-        told.reads += 1
+        result.reads += 1
         later = [number for number in place.get(fact["seen"], []) if number >= reached.get(journal, 0)]
         if not later:
-            told.violations.append(f"PrefixReads: {journal} saw a state that was never there, or not any more")
+            result.violations.append(f"PrefixReads: {journal} saw a state that never existed, or an old state")
             return
         reached[journal] = later[0]

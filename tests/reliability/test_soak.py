@@ -1,4 +1,4 @@
-"""Eight writers, services and readers on one table for a few seconds, and somebody is killed every second or so.
+"""Short soak test: eight writers, services and readers on one table, one of them killed every few seconds.
 
 LAKEHOUSE_SOAK_S=600 pytest tests/reliability     longer; `make reliability` runs it with a report
 """
@@ -17,9 +17,9 @@ SECONDS = float(os.environ.get("LAKEHOUSE_SOAK_S", "8"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_processes_that_die_and_come_back_leave_one_history(kind: str, tmp_path: Path) -> None:
+def test_killed_and_restarted_processes_leave_a_consistent_history(kind: str, tmp_path: Path) -> None:
     # `make reliability` reports and judges the time of a recovery: here other tests share the machine.
-    told = soak(kind, SECONDS, tmp_path, seed=7)
-    assert told.violations == []
-    assert told.commits > 5 and told.reads > 5 and told.kills
-    assert told.settled >= told.conflicts // 2
+    result = soak(kind, SECONDS, tmp_path, seed=7)
+    assert result.violations == []
+    assert result.commits > 5 and result.reads > 5 and result.kills
+    assert result.settled >= result.conflicts // 2
