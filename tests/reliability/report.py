@@ -151,9 +151,7 @@ def _show_soak(result: Soak) -> None:
     _line(f"soak: {result.kind}", f"{result.seconds:,.0f} s")
     killed = ", ".join(f"{name} {number}" for name, number in sorted(result.kills.items()))
     print(f"   commits {result.commits:,}   compactions {result.services:,}   reads checked {result.reads:,}")
-    print(
-        f"   conflicts {result.conflicts:,}, of which committed within five tries {result.settled_share:.1%} (wanted: 99%)"
-    )
+    print(f"   conflicts {result.conflicts:,}, committed within five tries {result.settled_share:.1%} (target: 99%)")
     print(f"   killed {sum(result.kills.values())} ({killed}); recovered within {_spread(result.recoveries)}")
 
 
