@@ -78,7 +78,9 @@ def test_a_plan_is_made_and_run(table: Table, capsys: pytest.CaptureFixture[str]
     assert code == 0 and printed["status"] == "nothing_to_do"
 
 
-def test_orphans_are_shown_and_go_when_told_to(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_orphans_prints_them_and_deletes_them_with_a_flag(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
     base = base_files(table.refresh().env.storage)[0]
     stray = Path(table.location) / base.path.replace(base.write_token, "9-9-9")
     stray.write_bytes(b"abc")

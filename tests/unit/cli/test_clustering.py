@@ -89,7 +89,9 @@ def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsy
     assert code == 64 and "is completed; pending plans: none" in error
 
 
-def test_run_sorts_as_it_is_told_and_then_has_nothing_to_do(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clustering_run_sorts_by_the_given_columns_and_then_has_nothing_to_do(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("clustering", "run", "--table", table.location, "--force", "--sort-columns", "v", "--layout", "z-order")
     code, report = run(capsys, *words)
     assert (code, report["status"], report["files"]) == (0, "committed", 2)

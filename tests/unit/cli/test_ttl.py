@@ -69,9 +69,9 @@ def test_a_run_is_a_job_with_a_report(table: Table, tmp_path: Path, capsys: pyte
     report = tmp_path / "report.json"
     words = ["ttl", "run", "--table", table.location, *TWO, "--report", str(report)]
     assert main(words) == 0
-    told = json.loads(report.read_text())
+    document = json.loads(report.read_text())
     done = table.timeline.writes().by_completion()[-1]
-    assert (told["status"], told["instant"]) == ("committed", done.requested)
+    assert (document["status"], document["instant"]) == ("committed", done.requested)
     assert list(table.partitions()) == ["p=2020-01-03", "p=2020-01-04"]
     assert main(words) == 0
     assert json.loads(report.read_text())["status"] == "nothing_to_do"

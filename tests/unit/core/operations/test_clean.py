@@ -1,4 +1,4 @@
-"""Cleans: what goes, what stays, who may read what afterwards, and what two of them do."""
+"""Cleans: which files are deleted, which are kept, what stays readable, and concurrent cleans."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_hours_may_be_counted_instead() -> None:
     assert set(versions(table)) == set(writes(table)[-3:]), "and the one before, whose slice is in reach"
 
 
-def test_nobody_is_in_the_way_of_writers_that_are_at_work() -> None:
+def test_clean_does_not_block_active_writers() -> None:
     table = updated(3)
     loaded = table.refresh()
     policy = table.services.policies.transaction
@@ -141,7 +141,7 @@ def test_nobody_is_in_the_way_of_writers_that_are_at_work() -> None:
     heartbeat.discard()
 
 
-def test_dead_writes_are_undone_first_where_writers_leave_them() -> None:
+def test_clean_rolls_back_failed_writes_first_under_the_lazy_policy() -> None:
     table = updated(3)
     loaded = table.refresh()
     pending = loaded.store.request(loaded.timeline, Action.COMMIT, b"")
@@ -196,7 +196,7 @@ def test_pins_spare_files_of_a_plan_that_was_made_before() -> None:
     assert cleaned(table, force=True).files == 1
 
 
-def test_replaced_groups_and_emptied_partitions_go_when_nobody_can_read_them() -> None:
+def test_clean_deletes_replaced_groups_and_empty_partitions_that_no_version_reads() -> None:
     table = updated(1)
     table.delete_partitions(["a"])
     replaced = writes(table)[-1]
@@ -232,7 +232,7 @@ def test_a_reader_that_planned_within_retention_finds_its_files_after_a_clean() 
         assert [found for rows_of in plan.batches() for found in rows_of.to_pylist()] == rows
 
 
-def test_a_partition_stays_one_while_somebody_may_write_to_it() -> None:
+def test_clean_keeps_an_empty_partition_while_a_write_is_pending() -> None:
     table = updated(1)
     table.delete_partitions(["a"])
     for number in range(3):
@@ -345,7 +345,7 @@ def test_only_partitions_written_to_since_are_listed_each_once() -> None:
         assert sorted(step for step in storage.trace if step.split()[-1] in ("a", "b")) == listed
 
 
-def test_a_plan_that_is_being_run_is_left_to_who_runs_it() -> None:
+def test_clean_skips_a_plan_with_an_active_executor() -> None:
     table = updated(4)
     planned = table.services.clean.schedule()
     assert isinstance(planned, Instant)

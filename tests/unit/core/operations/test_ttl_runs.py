@@ -1,4 +1,4 @@
-"""Runs of ttl on tables: what goes, what stays, who gives way to whom."""
+"""Runs of ttl on tables: which partitions are deleted, which are kept, and conflicts with writers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_savepoint_keeps_the_files_of_what_expires() -> None:
     assert list(made.services.ttl.plan().partitions) == june(1, 2, 3, 4)
 
 
-def test_rows_that_come_late_make_a_partition_anew() -> None:
+def test_late_rows_create_an_expired_partition_again() -> None:
     made = table(options={"lakehouse.ttl.creation.age": "2d"})
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
@@ -212,9 +212,7 @@ def begin_late(monkeypatch: pytest.MonkeyPatch, intruder: Callable[[], object]) 
 
 
 @pytest.mark.parametrize("options", [{}, MANY], ids=["one writer", "many writers"])
-def test_a_commit_after_the_plan_wins_and_the_plan_is_made_anew(
-    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ttl_plans_again_after_a_conflicting_commit(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     made = table(options={"lakehouse.ttl.modification.age": "2d", **options})
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
