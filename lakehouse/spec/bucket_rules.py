@@ -1,12 +1,11 @@
-"""How many buckets a partition has: by the first pattern that is found in its path, else the table's number.
+"""The number of buckets of a partition: that of the first matching pattern, otherwise the table's number.
 
     hoodie.bucket.index.num.buckets = 8
     hoodie.bucket.index.partition.expressions = ^day=2026-11-(27|30)$,64;^day=2026-,16
 
-Writers of one table must agree on every partition, Apache Hudi's (Java) among them. So a pattern may use only what
-means the same in both kinds of regular expressions: classes of characters are ASCII, and what would differ is refused.
-Patterns are found in linear time (see model.pattern), so one that needs look-around or back-references is refused, too,
-though Java would take it.
+All writers of a table must compute the same number, also Apache Hudi's (Java). A pattern may therefore use only syntax
+that means the same in RE2 and in Java; character classes are ASCII. Look-around and back-references are refused,
+because RE2 does not support them (see model.pattern).
 """
 
 from __future__ import annotations
@@ -22,17 +21,18 @@ from lakehouse.model.pattern import Pattern, compile_pattern
 NUM_BUCKETS = "hoodie.bucket.index.num.buckets"
 HASH_FIELD = "hoodie.bucket.index.hash.field"
 EXPRESSIONS = "hoodie.bucket.index.partition.expressions"
-#: What a table's properties call the rule it was made with. Under Hudi's name Hudi would refuse to ever change it.
+#: The table property with the rule of the table's creation. Hudi refuses to change a property with its own name.
 MADE_WITH = "lakehouse.bucket.index.partition.expressions"
 RULE_TYPE = "hoodie.bucket.index.partition.rule.type"
 #: File ids have eight digits for the bucket.
 MAX_BUCKETS = 99_999_999
-#: The only kind of rule there is.
+#: The only kind of rule.
 REGEX = "regex"
 
 _COUNT = re.compile(r"\+?[0-9]{1,9}")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-# Escapes that both know, and read in two ways: \v is one character here, a class there; \p follows other versions of
+# Escapes with different meanings in RE2 (here) and in Java (there):
+# \v is one character here, a class there; \p follows other versions of
 # Unicode; \Q hides what follows from the checks below; \C is a byte here.
 _OTHER_ESCAPES = frozenset("vZNpPQEC")
 # Groups by (?P.. and conditions, comments, flags of characters; operators in sets; lone braces, an error there.
@@ -44,7 +44,7 @@ _READ_DIFFERENTLY = re.compile("[\n\r\x85\u2028\u2029\x0b\u212a\u017f]")
 
 @dataclass(frozen=True, slots=True)
 class BucketRules:
-    """The numbers of buckets of a table: `default`, and pairs of pattern and number of which the first match counts."""
+    """The numbers of buckets of a table: `default`, and pairs of pattern and number; the first match applies."""
 
     default: int
     rules: tuple[tuple[str, int], ...] = ()
@@ -52,7 +52,7 @@ class BucketRules:
     def of(self, partition: str) -> int:
         """Return the number of buckets of the partition with this path.
 
-        Raises UserError for a path with a line end or the like where there are rules: writers would not agree on it.
+        Raises UserError if there are rules and the path has a line end or a similar character: writers would disagree.
         """
         if self.rules and _READ_DIFFERENTLY.search(partition):
             raise UserError(
@@ -64,14 +64,14 @@ class BucketRules:
 
     @property
     def expressions(self) -> str:
-        """The rules as the option spells them."""
+        """The rules as text of the option."""
         return render_rules(self.rules)
 
 
 def parse_rules(text: str) -> tuple[tuple[str, int], ...]:
-    """Return the rules that `pattern,number;pattern,number` says, in this order; none for an empty text.
+    """Return the rules of the text `pattern,number;pattern,number`, in this order; none for an empty text.
 
-    Raises UserError naming the expression that is not of this form, or whose pattern writers would not agree on.
+    Raises UserError for an expression of another form, and for a pattern on which writers would disagree.
     """
     parts = text.split(";")
     while parts and not parts[-1].strip():
@@ -80,12 +80,12 @@ def parse_rules(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def render_rules(rules: Iterable[tuple[str, int]]) -> str:
-    """Return what `parse_rules` reads."""
+    """Return the text of rules; `parse_rules` parses it."""
     return ";".join(f"{pattern},{count}" for pattern, count in rules)
 
 
 def check_rule(pattern: str, count: int) -> None:
-    """Raise UserError unless partitions whose path holds `pattern` can have `count` buckets."""
+    """Raise UserError if the pattern or the number of buckets is not valid."""
     if "," in pattern or ";" in pattern or pattern != pattern.strip() or not pattern:
         raise UserError(
             f"pattern {pattern!r} cannot stand in {EXPRESSIONS}: it must not be empty, hold ',' or ';', or begin or "
@@ -120,8 +120,8 @@ def _compiled(pattern: str) -> Pattern:
         other = syntax[0]
     if other is not None:
         raise UserError(
-            f"{EXPRESSIONS}: {other!r} in pattern {pattern!r} means something else, or nothing, to other writers of "
-            "the table; say it in plainer words",
+            f"{EXPRESSIONS}: {other!r} in pattern {pattern!r} has another meaning, or none, for other writers of "
+            "the table; use simpler syntax",
             pattern=pattern,
         )
     if "(?" in pattern and "i" in pattern and not pattern.isascii():

@@ -1,4 +1,4 @@
-"""What differs between two versions of a spec, setting by setting. Pure."""
+"""Compare two versions of a spec, setting by setting. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakehouse.spec.secrets import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChange:
-    """One setting, by its dotted path, with its values before and after; None where it is not declared."""
+    """A changed setting, by its dotted path, with its values before and after; None if it is not declared."""
 
     setting: str
     before: Any
@@ -26,13 +26,13 @@ class SpecChange:
 def spec_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[SpecChange, ...]:
     """Return the settings that differ between two documents, such as `services.clean.commits_retained: 10 -> 5`.
 
-    A mapping whose entries are only in another order is one change: the order counts for columns and for patterns.
+    A mapping whose entries have another order is one change, because the order of columns and patterns matters.
     """
     return tuple(_changes("", before, after))
 
 
 def changes_text(changes: Sequence[SpecChange], limit: int = 5) -> str:
-    """Return the changes for people, the first `limit` of them in full."""
+    """Return the changes as one line, with the first `limit` changes in full."""
     more = f" and {len(changes) - limit} more" if len(changes) > limit else ""
     return ", ".join(map(str, changes[:limit])) + more
 

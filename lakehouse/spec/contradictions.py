@@ -1,7 +1,6 @@
-"""Settings that are right each by itself and wrong together: of one service, of two, and of a service and its table.
+"""Check settings of services and options of a table for contradictions.
 
-They are looked for where people declare them, in a spec and in the policies of a catalog, so that nobody learns of them
-from a run at night.
+The check runs where settings are declared, in a spec and in the policies of a catalog, and not first in a service run.
 """
 
 from __future__ import annotations
@@ -18,28 +17,28 @@ _COMMITS_KEPT, _COMMITS_CLEANED = "hoodie.keep.min.commits", "hoodie.clean.commi
 
 
 def check_settings(services: Mapping[str, Mapping[str, Any]], options: Mapping[str, str] | None = None) -> None:
-    """Raise UserError for settings of services, and `options` of the same table, that contradict each other.
+    """Raise SettingError for settings of services, and `options` of the same table, that contradict each other.
 
-    The error's facts name the `service` on which it is to be seen, and the `setting` or `option`.
+    The error names the service and the setting. Contradictions are:
 
-    * one option told two values, by two services or by a service and the options
-    * values that do not go together, such as numbers of commits of which the first must be the lesser
-    * an archive that is to leave fewer commits than a clean is to see: it would leave more than it was told
+    * one option with two values, in two services or in a service and the options
+    * values that contradict each other, such as a minimum above its maximum
+    * an archive that keeps fewer commits than a clean needs: it would keep more commits than declared
     """
-    told: dict[str, tuple[str, str, str]] = {}
+    declared: dict[str, tuple[str, str, str]] = {}
     for key, value in (options or {}).items():
-        told[canonical_key(key)] = ("options", key, value)
+        declared[canonical_key(key)] = ("options", key, value)
     for service in SERVICES:
         for key, value in service_settings(service, services.get(service) or {}).options.items():
-            first = told.setdefault(canonical_key(key), (f"services.{service}", key, value))
+            first = declared.setdefault(canonical_key(key), (f"services.{service}", key, value))
             if first[2].strip().lower() != value.strip().lower():
                 raise SettingError(
                     f"services.{service}: {key} is {value!r} here and {first[2]!r} in {first[0]}, and it is one option "
-                    "of the table. Tell it once",
+                    "of the table. Set it once",
                     service=service,
                     setting=key,
                 )
-    together = {key: value for key, (_, _, value) in told.items()}
+    together = {key: value for key, (_, _, value) in declared.items()}
     _check_history(together)
 
 

@@ -1,4 +1,4 @@
-"""Table specs in directories: which files there are, and those that declare some tables."""
+"""Find table specs in directories, and read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TABLE = re.compile(r"^table:[ \t]*[\"']?([\w.-]+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecProblem:
-    """A file that cannot be used as a spec; `table` is what it seems to declare, empty if that is not known."""
+    """A file that cannot be used as a spec; `table` is the table that it declares, empty if unknown."""
 
     file: str
     table: str
@@ -25,7 +25,7 @@ class SpecProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecFolder:
-    """The specs of some files, and what is wrong with the other files."""
+    """The specs of some files, and the problems of the other files."""
 
     specs: tuple[TableSpec, ...] = ()
     problems: tuple[SpecProblem, ...] = ()
@@ -37,9 +37,9 @@ def spec_paths(directories: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def read_specs(paths: Iterable[Path], tables: Collection[str] = ()) -> SpecFolder:
-    """Read the specs in files; those that declare one of `tables`, as written there, if any are named.
+    """Read the specs in files, or only those that declare one of `tables`.
 
-    A table that two files declare is a problem: it is not clear which of them is meant.
+    A table that two files declare is a problem, because it is ambiguous.
     """
     found: dict[str, TableSpec] = {}
     problems: list[SpecProblem] = []
@@ -56,13 +56,13 @@ def read_specs(paths: Iterable[Path], tables: Collection[str] = ()) -> SpecFolde
         else:
             first = found.setdefault(spec.table, spec)
             if first is not spec:
-                told = f"table {spec.table!r} is declared in {first.source} already"
-                problems.append(SpecProblem(file=str(path), table=spec.table, message=told))
+                message = f"table {spec.table!r} is declared in {first.source} already"
+                problems.append(SpecProblem(file=str(path), table=spec.table, message=message))
     twice = {problem.table for problem in problems}
     return SpecFolder(specs=tuple(s for s in found.values() if s.table not in twice), problems=tuple(problems))
 
 
 def _declared(path: Path) -> str:
-    """Return the name after `table:` without a look at the rest, which takes a hundred times as long."""
+    """Return the name after `table:` without parsing the file, which takes a hundred times as long."""
     match = _TABLE.search(path.read_text(encoding="utf-8"))
     return match[1] if match else ""

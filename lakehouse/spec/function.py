@@ -1,13 +1,13 @@
-"""Functions of the user's own, named `package.module:function` in a spec or an option.
+"""Load functions of users, which specs and options name as `package.module:function`.
 
-Two rules keep a table of another party from running code:
+Two rules prevent a table from running arbitrary code:
 
-- A function that a table names is called only if the caller named it (in a spec, or in `allowed_functions`), or if the
-  deployment did, in the environment variable `LAKEHOUSE_ALLOWED_FUNCTIONS`: names `package.module:function` and
+- A function that a table names is called only if the caller allows it (in a spec, or in `allowed_functions`), or if the
+  deployment does, in the environment variable `LAKEHOUSE_ALLOWED_FUNCTIONS`: names `package.module:function` and
   patterns `package.*` (every function of the package and of the modules below it), separated by commas.
-- A module is never loaded from the working directory or from inside a table. Installed packages count, the folders in
-  `PYTHONPATH` and `LAKEHOUSE_MODULES`, and what spark-submit brings with --py-files. The working directory counts only
-  if one of the two variables names it by its absolute path.
+- A module is never loaded from the working directory or from inside a table. Allowed are installed packages, the
+  folders in `PYTHONPATH` and `LAKEHOUSE_MODULES`, and files of spark-submit's --py-files. The working directory is
+  allowed only if one of the two variables has its absolute path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _loading = RLock()
 
 
 def named_function(name: str, *, what: str, hint: str) -> Callable[..., Any]:
-    """Return the function; raise UserError saying of `what` it is, and `hint` as the way out, if there is none."""
+    """Return the function; raise UserError with `what` (its kind) and `hint` (the remedy) if it cannot be loaded."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise UserError(f"{what} {name!r}: expected package.module:function", function=name)
@@ -60,7 +60,7 @@ def is_allowed(name: str, allowed: Iterable[str]) -> bool:
 
 
 def _loaded(name: str) -> ModuleType:
-    """Import a module as `import_module` does, from trusted places only; raise ImportError if none of them has it."""
+    """Import a module as `import_module` does, from trusted folders only; raise ImportError if none of them has it."""
     if name in sys.modules:
         return import_module(name)
     with _loading:
@@ -91,7 +91,7 @@ def _spec(name: str, path: Any) -> ModuleSpec | None:
         if finder is PathFinder:
             spec = PathFinder.find_spec(name, _trusted_path() if path is None else path)
         else:
-            # Modules that are built in or frozen, and packages installed for editing.
+            # Built-in and frozen modules, and packages installed for editing.
             spec = finder.find_spec(name, path)
         if spec is not None:
             _refuse_inside_table(spec)
@@ -100,16 +100,16 @@ def _spec(name: str, path: Any) -> ModuleSpec | None:
 
 
 def _trusted_path() -> list[str]:
-    """Return sys.path without relative entries, the working directory (unless it was named) and folders of tables."""
-    here, named = os.path.realpath(os.getcwd()), _named_folders()
-    kept = []
+    """Return sys.path without relative entries, the working directory (unless it is allowed) and folders of tables."""
+    working, allowed = os.path.realpath(os.getcwd()), _named_folders()
+    trusted = []
     for entry in sys.path:
         if not os.path.isabs(entry):
             continue
-        place = os.path.realpath(entry)
-        if (place != here or place in named) and _table_around(place) is None:
-            kept.append(entry)
-    return kept
+        folder = os.path.realpath(entry)
+        if (folder != working or folder in allowed) and _table_around(folder) is None:
+            trusted.append(entry)
+    return trusted
 
 
 def _named_folders() -> frozenset[str]:
@@ -126,6 +126,6 @@ def _refuse_inside_table(spec: ModuleSpec) -> None:
 
 
 def _table_around(place: str) -> Path | None:
-    """Return the table that a path lies in, None if it is in none."""
+    """Return the table that contains a path; None if no table does."""
     path = Path(place)
     return next((folder for folder in (path, *path.parents) if (folder / _PROPERTIES).exists()), None)

@@ -1,14 +1,14 @@
-"""Paths that name a data interval, and the folders that an interval has. Pure.
+"""Paths with placeholders of a data interval, and the folders of an interval. Pure.
 
     landing/{start:%Y-%m-%d}/{start:%H}/      one folder per hour: 23 hours are 23 folders
     landing/{end:%Y-%m-%d}.json               one file per day, named by the day's end
     export_{start:%Y%m%d}_{end:%Y%m%d}.csv    one file per interval, named by both bounds
 
 The finest directive of a path is its step: minute, hour, day, week, month or year, in UTC. An interval of whole steps
-has one folder per step, so the intervals of a schedule read every folder once. It may begin inside a step: a daily
-schedule at three o'clock reads the folder of the day on which its interval starts. An interval that is not a whole
-number of steps has every folder that it touches. Two such intervals may share a folder, so this is refused where rows
-must not be read twice, and for `{end:...}`, whose bounds then name no folder.
+has one folder per step, so the intervals of a schedule read every folder once. The interval may begin inside a step: a
+daily schedule at three o'clock reads the folder of the day on which its interval starts. An interval that is not a
+whole number of steps has all folders that it overlaps. Two such intervals may share a folder. They are therefore
+refused if rows must not be read twice, and for `{end:...}`, because no folder has the end of such an interval.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from enum import IntEnum
 from lakehouse.errors import UserError
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{(start|end):([^{}]*)\}")
-#: More folders than these are a mistake in the interval or in the path.
+#: The largest number of folders; more of them indicate a wrong interval or path.
 MAX_FOLDERS = 5000
 _DIRECTIVE = re.compile(r"%[-_0^#]?(.)")
 
 
 class Step(IntEnum):
-    """Length of time that one folder stands for; finer ones are greater."""
+    """The length of time of one folder; finer steps are greater."""
 
     YEAR = 0
     MONTH = 1
@@ -57,7 +57,7 @@ _UNITS: dict[str, frozenset[Step]] = {
 
 
 def problem_of(path: str) -> str | None:
-    """Return why no folders can be derived from the placeholders of a path, None if they can."""
+    """Return why the placeholders of a path determine no folders; None if they do."""
     units = {bound: _units(path, bound) for bound in ("start", "end")}
     for bound, pattern in PLACEHOLDER.findall(path):
         for directive in _DIRECTIVE.findall(pattern):
@@ -66,26 +66,26 @@ def problem_of(path: str) -> str | None:
     used = [bound for bound, found in units.items() if found is not None]
     for bound in used:
         if not units[bound]:
-            return f"{{{bound}:...}} names no minute, hour, day, week, month or year, so no folders follow from it"
+            return f"{{{bound}:...}} names no minute, hour, day, week, month or year, so it determines no folders"
     if len(used) == 1 and max(units[used[0]] or ()) is Step.SECOND:
         return (
-            f"{{{used[0]}:...}} names seconds, and an interval has too many of them to look for a folder of each. "
-            "Write what never changes as text, such as {start:%Y%m%dT%H%M}00"
+            f"{{{used[0]}:...}} names seconds, and an interval has too many of them for one folder each. "
+            "Write constant digits as text, such as {start:%Y%m%dT%H%M}00"
         )
     return None
 
 
 def folders_of(path: str, start: datetime, end: datetime, *, once: bool = False) -> tuple[str, ...]:
-    """Return the paths that the interval has, in the order of time, each once; the path itself without placeholders.
+    """Return the paths of an interval, ordered by time and without duplicates; the path itself without placeholders.
 
     Args:
-        path: with `{start:...}` and `{end:...}` in the letters of strftime.
-        start: the first moment of the interval, with a time zone.
-        end: the first moment after it.
-        once: rows must not be read twice: an interval that is not a whole number of steps is refused.
+        path: The path, with `{start:...}` and `{end:...}` in the letters of strftime.
+        start: The first moment of the interval, with a time zone.
+        end: The first moment after it.
+        once: Whether rows must not be read twice; an interval that is not a whole number of steps is then refused.
 
     Raises:
-        UserError: the folders do not follow from the path, or there are too many.
+        UserError: The path does not determine the folders, or there are too many.
     """
     start, end = start.astimezone(UTC), end.astimezone(UTC)
     problem = problem_of(path)
@@ -100,7 +100,7 @@ def folders_of(path: str, start: datetime, end: datetime, *, once: bool = False)
             raise _refused(
                 path,
                 f"{{start:...}} and {{end:...}} are mixed, and the interval {_text(start, end)} is not one "
-                f"{step.name.lower()}, so it is not clear which folders it has. Use only {{start:...}}, or name both "
+                f"{step.name.lower()}, so its folders are ambiguous. Use only {{start:...}}, or name both "
                 "bounds in full, such as {start:%Y%m%d}_{end:%Y%m%d}",
             )
         return (_fill(path, start, end),)
@@ -109,7 +109,7 @@ def folders_of(path: str, start: datetime, end: datetime, *, once: bool = False)
         until = end
     else:
         until = _floor(end, step)
-    # A week that spans two years has a folder in each, so weeks are filled in day by day.
+    # A week in two years has a folder in each year, so weeks are filled in day by day.
     stride = Step.DAY if step is Step.WEEK and "start" in units else step
     bounds = _steps(_floor(start, step), until, stride)
     paths: dict[str, None] = {}
@@ -124,6 +124,7 @@ def folders_of(path: str, start: datetime, end: datetime, *, once: bool = False)
     return tuple(paths)
 
 
+# parameters: the interval and how the path names it
 def _check_partial(path: str, start: datetime, end: datetime, step: Step, *, once: bool, by_end: bool) -> None:
     name = step.name.lower()
     if by_end:
@@ -149,7 +150,7 @@ def _text(start: datetime, end: datetime) -> str:
 
 
 def _units(path: str, bound: str) -> frozenset[Step] | None:
-    """Return the units that the placeholders of a bound name; None if the path has none of it."""
+    """Return the units in the placeholders of a bound; None if the path has no such placeholder."""
     patterns = [pattern for name, pattern in PLACEHOLDER.findall(path) if name == bound]
     if not patterns:
         return None
@@ -158,10 +159,10 @@ def _units(path: str, bound: str) -> frozenset[Step] | None:
 
 
 def _is_complete(units: frozenset[Step]) -> bool:
-    """Tell whether the units name one moment: every unit from the year down to the finest one."""
-    wanted = {unit for unit in Step if unit <= max(units) and unit is not Step.WEEK}
-    by_week = (wanted - {Step.MONTH}) | {Step.WEEK}
-    return units >= wanted or units >= by_week
+    """Return whether the units identify one moment: all units from the year down to the finest one."""
+    required = {unit for unit in Step if unit <= max(units) and unit is not Step.WEEK}
+    by_week = (required - {Step.MONTH}) | {Step.WEEK}
+    return units >= required or units >= by_week
 
 
 def _is_whole(start: datetime, end: datetime, step: Step) -> bool:
@@ -169,7 +170,7 @@ def _is_whole(start: datetime, end: datetime, step: Step) -> bool:
 
 
 def _is_one(start: datetime, end: datetime, step: Step) -> bool:
-    """Tell whether the interval is exactly one step long."""
+    """Return whether the interval is exactly one step long."""
     if step is Step.SECOND:
         return end - start == timedelta(seconds=1)
     return _is_whole(start, end, step) and _next(_floor(start, step), step) == _floor(end, step)
@@ -183,7 +184,7 @@ def _steps(first: datetime, until: datetime, step: Step) -> Iterator[tuple[datet
 
 
 def _floor(moment: datetime, step: Step) -> datetime:
-    """Return the beginning of the step that a moment is in; weeks begin on Monday, as ISO weeks do."""
+    """Return the start of the step that contains a moment; weeks start on Monday, as ISO weeks do."""
     if step is Step.MINUTE:
         return moment.replace(second=0, microsecond=0)
     if step is Step.HOUR:
@@ -197,7 +198,7 @@ def _floor(moment: datetime, step: Step) -> datetime:
 
 
 def _next(moment: datetime, step: Step) -> datetime:
-    """Return the beginning of the step after the one that begins at `moment`."""
+    """Return the start of the step after the one that starts at `moment`."""
     if step is Step.YEAR:
         return moment.replace(year=moment.year + 1)
     if step is Step.MONTH:

@@ -1,4 +1,4 @@
-"""From the texts of a table spec to places: environment and home directory."""
+"""Resolve locations and paths of a table spec: environment variables and the home directory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)")
 
 
 def location_of(spec: TableSpec, environ: Mapping[str, str]) -> str:
-    """Return where the table lies: the location with its variables filled, absolute or with a scheme."""
+    """Return the location of a table, with variables replaced, as an absolute path or a URL."""
     return resolve(spec.location, environ, name="location")
 
 
 def resolve(text: str, environ: Mapping[str, str], *, name: str) -> str:
-    """Fill `${VAR}` from the environment and put a relative path below `LAKEHOUSE_HOME`, or the current directory.
+    """Replace `${VAR}` by environment variables, and resolve a relative path.
 
-    Raises UserError, naming the setting `name`, for a variable that is not set or is empty.
+    It is resolved below `LAKEHOUSE_HOME`, or below the current directory if that variable is not set.
+
+    Raises UserError with the setting `name` for a variable that is not set or is empty.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -31,7 +33,7 @@ def resolve(text: str, environ: Mapping[str, str], *, name: str) -> str:
         if not environ.get(variable):
             raise UserError(
                 f"{name}: {text!r} needs the environment variable {variable}, which is not set."
-                f"{nearest(variable, environ)} Set it, or write the place itself.",
+                f"{nearest(variable, environ)} Set it, or write the location itself.",
                 variable=variable,
             )
         return environ[variable]

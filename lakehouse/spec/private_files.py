@@ -1,8 +1,8 @@
-"""Files and folders that no other user of the host may read, replace or redirect: reports, embedded databases.
+"""Create files and folders that no other user of the host can read, replace or redirect.
 
-A name in a folder that everybody writes to, such as that of temporary files, may be taken by another user before us,
-as a folder of theirs or as a symbolic link to one of ours. Owner, mode and kind are looked at before such a folder is
-used, and no link is followed where a file is opened.
+They are used for reports and embedded databases. In a folder that all users can write to, such as /tmp, another user
+may have created the name before, as a folder or as a symbolic link. Owner, mode and type of a folder are therefore
+checked before it is used, and files are opened without following links.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _WRITABLE_BY_OTHERS = stat.S_IWOTH
 
 
 def private_folder(root: Path, *parts: str) -> Path:
-    """Make `root` and the folders `parts` below it, one inside the other, for this user alone; return the last one.
+    """Create `root` and the nested folders `parts` below it for this user alone; return the innermost folder.
 
-    `root` may exist with a mode of its own, of this user or of root, as long as not everybody can replace what is in
-    it. Raises UserError naming a folder that is another user's, or no folder.
+    `root` may exist with another mode, owned by this user or by root, if other users cannot replace files in it. Raises
+    UserError for a folder of another user, and for a path that is no folder.
     """
     make_parents(root)
     folder = root
@@ -35,9 +35,9 @@ def private_folder(root: Path, *parts: str) -> Path:
 
 
 def make_parents(path: Path) -> None:
-    """Make the folders above a path that are missing, such that no other user may replace what is in them.
+    """Create the missing parent folders of a path so that no other user can replace files in them.
 
-    `Path.mkdir(parents=True)` leaves their mode to the umask alone, and under some everybody may write to them.
+    The mode of `Path.mkdir(parents=True)` depends on the umask, which may let all users write.
     """
     missing = [folder for folder in path.parents if not os.path.lexists(folder)]
     for folder in reversed(missing):
@@ -45,16 +45,16 @@ def make_parents(path: Path) -> None:
 
 
 def own_folder(folder: Path) -> Path:
-    """Make a folder with a predictable name for this user alone; UserError if it belongs to another user."""
+    """Create a folder with a predictable name for this user alone; raise UserError if it belongs to another user."""
     _make(folder)
     _check_own(folder)
     return folder
 
 
 def private_file(path: Path) -> None:
-    """Make an empty file for this user alone, or take the rights of others to one of ours; no link is followed.
+    """Create an empty file for this user alone, or remove the rights of others from an existing file of this user.
 
-    Raises UserError for a symbolic link and for what is no file.
+    Raises UserError for a symbolic link and for a path that is no file.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, _FILE)
@@ -71,9 +71,9 @@ def private_file(path: Path) -> None:
 
 
 def read_own_file(path: Path) -> str:
-    """Return the text of a file of this user; no link is followed.
+    """Return the text of a file of this user.
 
-    Raises FileNotFoundError where there is none, UserError for a link and for a file of another user.
+    Raises FileNotFoundError if the file does not exist, UserError for a link and for a file of another user.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -84,7 +84,7 @@ def read_own_file(path: Path) -> str:
     with os.fdopen(descriptor, encoding="utf-8") as file:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode):
-            raise UserError(f"{path} is not a file of this user, so it is not believed", path=str(path))
+            raise UserError(f"{path} is not a file of this user, so it is not trusted", path=str(path))
         return file.read()
 
 
@@ -94,18 +94,18 @@ def _make(folder: Path) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise UserError(f"{folder} cannot be made: {error.strerror}", path=str(folder)) from None
+        raise UserError(f"{folder} cannot be created: {error.strerror}", path=str(folder)) from None
 
 
 def _check_root(folder: Path) -> None:
     link = os.lstat(folder)
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
         raise _refused(folder, "it is a symbolic link of another user, which may lead to files of another user")
-    # A link of one's own, or of root, is the way in which a deployment moves a folder to another disk.
+    # Deployments move a folder to another disk by a link of this user or of root.
     found = _folder(folder.resolve())
     exposed = bool(found.st_mode & _WRITABLE_BY_OTHERS) and not found.st_mode & stat.S_ISVTX
     if found.st_uid not in (0, os.geteuid()) or (exposed and found.st_uid != os.geteuid()):
-        raise _refused(folder, f"it belongs to the user {found.st_uid}, who could replace what is in it")
+        raise _refused(folder, f"it belongs to the user {found.st_uid}, which could replace files in it")
     if exposed:
         os.chmod(folder, stat.S_IMODE(found.st_mode) & ~_WRITABLE_BY_OTHERS)
 
@@ -113,7 +113,7 @@ def _check_root(folder: Path) -> None:
 def _check_own(folder: Path) -> None:
     found = _folder(folder)
     if found.st_uid != os.geteuid():
-        raise _refused(folder, f"it belongs to the user {found.st_uid}, who could read and replace what is in it")
+        raise _refused(folder, f"it belongs to the user {found.st_uid}, which could read and replace files in it")
     if stat.S_IMODE(found.st_mode) != _FOLDER:
         os.chmod(folder, _FOLDER)
 

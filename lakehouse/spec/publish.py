@@ -2,23 +2,21 @@
 
     services:
       publish:
-        database: sales                  # of the metastore; made where it is missing
+        database: sales                  # of the metastore; created if it does not exist
         table: orders_daily              # default: the last part of the table's name
         metastore: thrift://hms:9083     # default: hoodie.datasource.hive_sync.metastore.uris, or $LAKEHOUSE_METASTORE
         partitions: date                 # each day shows the whole table as of its end; `table`: the table's partitions
-        ready: event_time                # or signal, or interval; several in a list: whichever comes first
-        schedule: "@daily"               # of its DAG, which the table's events start, too; "": only they do
+        ready: event_time                # or signal, or interval; of a list, any one is enough
+        schedule: "@daily"               # of its DAG; events of the table start it too, and with "" only they do
         archive_after: 7d                # pointers older than this become plain Parquet files
-        since: 2025-03-01                # first period that is due; default: that of the first event of the table
+        since: 2025-03-01                # first period that is due; default: the period of the first event
         max_age: 90d                     # periods that ended longer ago are not due any more; default: no limit
 
-A period stays due until it is published, whatever left the timeline, unless it is before `since` or older than
-`max_age`. Clean does not wait for publication: a stopped or forgotten publication would keep every version for ever.
-So retention (`hoodie.clean.*`) has to cover the time from the end of a period to the run that publishes it. A period
-whose version was cleaned before is recorded as lost: the run that finds it fails and names it, and `publish status`
-and each later report show it until it is published at the newest version or withdrawn.
-
-A misspelt setting is an error that names the nearest one.
+A period stays due until it is published, also after its commits were archived, unless it is before `since` or older
+than `max_age`. Clean does not wait for publication, because a stopped publication would keep every version for ever.
+The retention (`hoodie.clean.*`) has to cover the time from the end of a period to the run that publishes it. A period
+whose version was cleaned is recorded as lost. The run that detects it fails and names it; `publish status` and all
+later reports show it until it is published at the newest version or withdrawn.
 """
 
 from __future__ import annotations
@@ -43,16 +41,24 @@ _FLAGS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSpec:
-    """What is published of one table.
+    """The publication of one table.
 
-    `partitions` says whose: "table" shows each partition of the table, "date" the whole table, once per `granularity`
-    ("day" or "hour" in `timezone`), in the partition column `column`. `ready` names what makes a partition appear; any
-    of several does. With "date", the first period is that of `since`, else that of the first event; an unpublished
-    period that ended more than `max_age_s` seconds ago is not due any more. `archive_after_s`: seconds after which
-    pointers become files of their own, sorted by `sort_by` (default: the record key), up to `file_bytes` each, below
-    `location` (default: beside the table). `retain_s` is how long files that nobody is shown any more stay for who
-    reads them still. `success_file` leaves a `_SUCCESS` beside what is shown. `schedule` is the cron expression, in
-    `timezone`, of the runs in Airflow; without one only events of the table's asset start them.
+    Attributes:
+        database, table, metastore: The table of the metastore, and the address of the metastore.
+        partitions: "table" publishes each partition of the table; "date" publishes the whole table, once per period.
+        column: The partition column of "date".
+        granularity: The period of "date": "day" or "hour".
+        timezone: The time zone of periods and of `schedule`.
+        since: The first period of "date"; empty for the period of the first event.
+        ready: The signals of which any makes a partition ready.
+        archive_after_s: The time in seconds after which pointers become copies; None for never.
+        max_age_s: The time in seconds after the end of a period after which it is no longer due; None for no limit.
+        location: The folder of copies; empty for a folder beside the table.
+        sort_by: The sort columns of copies; empty for the record key.
+        file_bytes: The largest size of the files of copies.
+        retain_s: The time in seconds for which retired files are kept for active readers.
+        success_file: Whether `_SUCCESS` files are written.
+        schedule: The cron expression of the Airflow runs; empty if only events of the table's asset start them.
     """
 
     database: str
@@ -84,9 +90,9 @@ KNOWN = (*sorted(_TEXTS), "archive_after", "max_age", "retain", "file_size", "en
 
 
 def parse_publish(table: str, settings: Mapping[str, Any]) -> PublishSpec:
-    """Return what a section of settings declares for the table of this name.
+    """Return the publication of the table with this name.
 
-    Raises UserError naming the setting that is unknown, missing, or whose value does not fit.
+    Raises SettingError for a setting that is unknown, missing or not valid.
     """
     for name in settings:
         if name not in KNOWN:
@@ -111,7 +117,7 @@ def parse_publish(table: str, settings: Mapping[str, Any]) -> PublishSpec:
 
 
 def is_enabled(settings: Mapping[str, Any]) -> bool:
-    """Return whether `enabled` is not false; raise UserError for a value that is neither."""
+    """Return the setting `enabled`, true by default; raise SettingError if it is neither true nor false."""
     return _flag(settings.get("enabled", True), "enabled")
 
 

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `400d`, `36h`, `1d12h`, `5TB`, `512MiB`."""
+"""Parse and print durations and sizes such as `400d`, `36h`, `1d12h`, `5TB` and `512MiB`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _BYTES = {"": 1, "B": 1} | {
     for kind, base in (("B", 1000), ("iB", 1024))
 }
 _PARTS = re.compile(r"(?:[0-9]{1,12}[wdhms])+")
-#: A million years, which a timedelta still holds.
+#: A million years; a timedelta can hold it.
 _LONGEST_S = 1_000_000 * 366 * 86_400
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)")
 
 
 def parse_duration(name: str, text: str) -> int:
-    """Return the seconds of weeks, days, hours, minutes and seconds; raise UserError naming `name` for anything else.
+    """Return a duration in seconds; raise SettingError with `name` if the text is not valid.
 
-    There are no months and years: their lengths differ.
+    Months and years are not supported, because their lengths differ.
     """
     plain = text.strip().lower().replace(" ", "")
     if not _PARTS.fullmatch(plain):
@@ -36,9 +36,9 @@ def parse_duration(name: str, text: str) -> int:
 
 
 def parse_size(name: str, text: str) -> int:
-    """Return the bytes of a size; kB to PB count by thousands, KiB to PiB by 1024, a bare number is bytes.
+    """Return a size in bytes: kB to PB are powers of 1000, KiB to PiB powers of 1024, a number alone is bytes.
 
-    Raises UserError naming `name` for anything else.
+    Raises SettingError with `name` if the text is not valid.
     """
     found = _SIZE.fullmatch(text.strip())
     units = {unit.lower(): factor for unit, factor in _BYTES.items()}
@@ -53,7 +53,7 @@ def parse_size(name: str, text: str) -> int:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration for people: in the largest unit of which it is at least two."""
+    """Return a duration as text, in the largest unit of which it is at least two."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if abs(seconds) >= 2 * size or (seconds and seconds % size == 0):
             return f"{seconds / size:.10g}{unit}" if seconds % size == 0 else f"{seconds / size:.1f}{unit}"

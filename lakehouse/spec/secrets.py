@@ -1,13 +1,13 @@
-"""Secrets in options and URLs: what is one, how it is shown, and how a reference to one is resolved.
+"""Detect, hide and resolve secrets in options and URLs.
 
 An option that is declared with `secret=True` holds a reference, resolved only where the secret is used:
 
     ${NAME}            the environment variable NAME; also as a part of a URL
     file:/path         the content of a file, such as a secret that Docker or Kubernetes mounts
-    airflow:<conn_id>  an Airflow connection, which the operator hands to the job in AIRFLOW_CONN_<CONN_ID>
+    airflow:<conn_id>  an Airflow connection, which the operator passes to the job in AIRFLOW_CONN_<CONN_ID>
 
-A reference, and a URL without a password, may be stored and shown. A password is refused in arguments of processes and
-in specs. Whatever is written down or logged goes through `redact` or `redact_text`.
+References and URLs without password may be stored and shown. Passwords are refused in process arguments and in specs.
+All stored and logged texts pass `redact` or `redact_text`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lakehouse.errors import SettingError, UserError
 from lakehouse.spec.options.declarations import declarations
 
 HIDDEN = "***"
-#: Names that no declaration covers: options of storage and of sources.
+#: Names of undeclared options: those of storage and of sources.
 _SECRET_NAME = re.compile(
     r"(?:^|[._-])(?:password|passwd|pwd|secret|token|sas|private[._-]?key|secret[._-]?key|access[._-]?key"
     r"|access[._-]?key[._-]?id|account[._-]?key)(?:$|[._-])",
@@ -36,26 +36,26 @@ _SECRET_PARAMETER = re.compile(r"passw|pwd|secret|token|sas|private", re.IGNOREC
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE, _AIRFLOW = "file:", "airflow:"
 # Texts come from tables, too, so both are searched by RE2 in time that is linear in the text. Greedy up to the last @
-# of a word: a password may hold an @ that nobody quoted.
+# of a word: a password may contain an unquoted @.
 _USER_INFO = re2.compile(rb"([A-Za-z][\w+.-]*://[^\s:/@]*:)[^\s]*(@)")
 _PARAMETER = re2.compile(
     rb"(?i)((?:[?&;][\w.-]*(?:passw|pwd|secret|token|sas|private)[\w.-]*|[?&;](?:[\w.-]*-)?sig(?:nature)?"
     rb"|\b(?:password|passwd|pwd)) ?=)[^&;\s'\"]+"
 )
-#: Secrets that this process resolved: drivers tell them in words of their own. Never written anywhere.
+#: Secrets that this process resolved, because messages of drivers may contain them. Never stored.
 _resolved: set[str] = set()
-#: Shorter ones, such as those of a test, would blot out parts of words.
+#: Shorter secrets, such as those of tests, would hide parts of other words.
 _LEAST_SECRET = 6
 _WAYS = "Write ${NAME} of an environment variable, file:/path, or airflow:<connection id>."
 
 
 def is_secret(key: str) -> bool:
-    """Return whether the value of an option is a secret: it is declared so, or its name says so."""
+    """Return whether the value of an option is a secret, by its declaration or by its name."""
     return key in _declared() or _SECRET_NAME.search(key) is not None
 
 
 def holds_secret(value: str) -> bool:
-    """Return whether the value of a secret option gives a secret away: it is no reference, and no plain URL."""
+    """Return whether the value of a secret option is neither a reference nor a URL without secret."""
     text = value.strip()
     if not text or text.startswith((_FILE, _AIRFLOW)):
         return False
@@ -67,53 +67,53 @@ def holds_secret(value: str) -> bool:
         parameters = parse_qsl(parsed.query)
     except ValueError:
         return True
-    return bool(parsed.password) or any(_SECRET_PARAMETER.search(name) and told for name, told in parameters)
+    return bool(parsed.password) or any(_SECRET_PARAMETER.search(name) and text for name, text in parameters)
 
 
 def redact(value: Any, key: str = "") -> Any:
-    """Return a value, or all values of a mapping or a list, as they may be stored and shown."""
+    """Return a value without secrets, so that it may be stored and shown; mappings and lists are searched."""
     if isinstance(value, Mapping):
         # The names below `schema` are columns, such as `token`, and their values types.
-        return {name: redact(told, "" if key == "schema" else str(name)) for name, told in value.items()}
+        return {name: redact(item, "" if key == "schema" else str(name)) for name, item in value.items()}
     if isinstance(value, str):
         return HIDDEN if is_secret(key) and holds_secret(value) else redact_text(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [redact(told, key) for told in value]
+        return [redact(item, key) for item in value]
     return value
 
 
 def redact_text(text: str) -> str:
-    """Return a message without the passwords of the URLs in it, and without secrets that this process has used."""
+    """Return a message without passwords of URLs and without secrets that this process resolved."""
     data = text.encode("utf-8", "surrogatepass")
     shown: str = _PARAMETER.sub(rb"\1***", _USER_INFO.sub(rb"\1***\2", data)).decode("utf-8", "surrogatepass")
     for secret in sorted(_resolved, key=len, reverse=True):
-        # As whole words: a password like `postgres` would blot out parts of others.
+        # Whole words only: a password such as `postgres` would hide parts of other words.
         shown = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, shown)
     return shown
 
 
 def refuse_secrets(options: Mapping[str, Any], where: str) -> None:
-    """Raise UserError, which does not show the value, if options that people can see give a secret away."""
+    """Raise SettingError without the value if a visible option contains a secret."""
     for key, value in options.items():
         if is_secret(key) and holds_secret(str(value)):
             raise SettingError(
-                f"{where}: option {key} holds a secret, which everybody can read there. {_WAYS} A URL without a "
+                f"{where}: option {key} contains a secret, which other users can read there. {_WAYS} A URL without a "
                 "password is fine, too.",
                 setting=key,
             )
 
 
 def refuse_secret_url(url: str, where: str, instead: str) -> None:
-    """Raise UserError, which does not show the URL, if it has a password."""
+    """Raise UserError without the URL if it has a password."""
     if holds_secret(url):
-        raise UserError(f"{where}: a URL with a password is readable there by everybody on this host. {instead}")
+        raise UserError(f"{where}: a URL with a password is readable there by all users of this host. {instead}")
 
 
 def resolve_secret(text: str, environ: Mapping[str, str], *, key: str) -> str:
-    """Return the secret that a reference leads to; a text that is no reference is returned as it is.
+    """Return the secret of a reference; other texts are returned unchanged.
 
-    Raises UserError naming the variable, file or connection that is missing. The result is never to be stored, and
-    `redact_text` hides it from now on.
+    The result must never be stored, and `redact_text` hides it from now on. Raises SettingError with the variable, file
+    or connection that is missing.
     """
     found = _resolve(text.strip(), environ, key)
     _resolved.update(part for part in _parts(found) if len(part) >= _LEAST_SECRET)
@@ -121,7 +121,7 @@ def resolve_secret(text: str, environ: Mapping[str, str], *, key: str) -> str:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """Yield what must not be shown of a resolved secret: the password of a URL as it is written and meant, or all."""
+    """Yield the parts of a resolved secret to hide: the password of a URL, quoted and unquoted, or the whole text."""
     if "://" not in secret:
         yield secret
         return
@@ -131,7 +131,7 @@ def _parts(secret: str) -> Iterator[str]:
     if at and colon:
         yield from (password, unquote(password))
     parameters = parse_qsl(secret.partition("?")[2])
-    yield from (told for name, told in parameters if _SECRET_PARAMETER.search(name))
+    yield from (text for name, text in parameters if _SECRET_PARAMETER.search(name))
 
 
 def _resolve(plain: str, environ: Mapping[str, str], key: str) -> str:
@@ -153,7 +153,7 @@ def _resolve(plain: str, environ: Mapping[str, str], key: str) -> str:
 
 
 def connections_of(values: Iterable[str]) -> tuple[str, ...]:
-    """Return the ids of the Airflow connections that some values refer to."""
+    """Return the ids of the Airflow connections in the values."""
     found = (value.strip().removeprefix(_AIRFLOW) for value in values if value.strip().startswith(_AIRFLOW))
     return tuple(dict.fromkeys(found))
 
@@ -165,19 +165,19 @@ def connection_variable(connection_id: str) -> str:
 
 def _connection(connection_id: str, environ: Mapping[str, str], key: str) -> str:
     variable = connection_variable(connection_id)
-    told = environ.get(variable, "").strip()
-    if not told:
+    text = environ.get(variable, "").strip()
+    if not text:
         raise SettingError(
             f"option {key} names the Airflow connection {connection_id!r}, and {variable} is not set: the operator "
             "sets it for the connections of a spec file and for those in LAKEHOUSE_CONNECTIONS. Name it there, or set "
             "the variable.",
             setting=key,
         )
-    if not told.startswith("{"):
-        scheme, separator, rest = told.partition("://")
+    if not text.startswith("{"):
+        scheme, separator, rest = text.partition("://")
         return f"{_dialect(scheme)}{separator}{rest}"
     try:
-        fields = json.loads(told)
+        fields = json.loads(text)
         extra = fields.get("extra") or {}
         extra = json.loads(extra) if isinstance(extra, str) else extra
         return str(extra["url"]) if extra.get("url") else _url_of(fields)
@@ -197,7 +197,7 @@ def _url_of(fields: Mapping[str, Any]) -> str:
 
 
 def _dialect(kind: str) -> str:
-    """Return SQLAlchemy's name of a database that Airflow calls so; the driver is the one that is installed here."""
+    """Return SQLAlchemy's name, with the installed driver, of a database type of Airflow."""
     return "postgresql+psycopg" if kind in ("postgres", "postgresql") else kind
 
 

@@ -50,7 +50,7 @@ class SourceSpec(Protocol):
 
 
 def reader_options(section: Section) -> dict[str, str]:
-    """Return the `options` of an `ingest` section; raise UserError with file and line if one holds a secret."""
+    """Return the `options` of an `ingest` section; raise UserError with file and line if one contains a secret."""
     detail, options = section.section("options", "options"), section.mapping("options")
     for name, value in options.items():
         try:

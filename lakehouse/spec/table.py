@@ -1,12 +1,12 @@
-"""The table spec: what an engineer declares about one table, in one YAML file.
+"""The table spec: the declaration of one table in one YAML file.
 
-Texts are kept as written: `${VAR}` in `location` and `ingest.path` is filled from the environment by the job that uses
-them, and a relative location or path is then taken below the directory `LAKEHOUSE_HOME`, or below the current directory
-where that is not set.
+Values are stored as written. A job replaces `${VAR}` in `location` and `ingest.path` by the environment variable, and
+resolves a relative location or path below the directory `LAKEHOUSE_HOME`, or below the current directory if that
+variable is not set.
 
-A `record_key` is unique in each partition, as in Hudi, and in the whole table only where it has no `partition_by` or a
-global index (`index: global_simple`): a row whose partition column changed becomes a second row. `lakehouse table
-validate --keys global` finds such keys.
+A `record_key` is unique in each partition, as in Hudi. It is unique in the whole table only without `partition_by` or
+with a global index (`index: global_simple`); otherwise a row whose partition column changed becomes a second row.
+`lakehouse table validate --keys global` finds such keys.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _MERGER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionField:
-    """One column of the partition path; `type` is SIMPLE or TIMESTAMP. `timestamp` is None where the spec is silent."""
+    """A column of the partition path; `type` is SIMPLE or TIMESTAMP, `timestamp` has the settings of the spec."""
 
     name: str
     type: str = "SIMPLE"
@@ -80,9 +80,9 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSpec:
-    """The index of a table: SIMPLE, GLOBAL_SIMPLE or BUCKET; all else is of the bucket index.
+    """The index of a table: SIMPLE, GLOBAL_SIMPLE or BUCKET; the other fields are settings of the bucket index.
 
-    `partitions` are pairs of pattern and number of buckets: the first pattern found in a partition's path counts.
+    `partitions` are pairs of pattern and number of buckets; the first pattern that matches a partition path applies.
     """
 
     type: str
@@ -98,17 +98,31 @@ class IndexSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """One declared table; `source` is the file that it was read from.
+    """The declaration of one table.
 
-    How versions of a record meet: `ordering` columns say which one is later, `merge_mode` whether they decide or the
-    commits, or in mode CUSTOM a `merger` (`package.module:function`). `partial_update` keeps values: IGNORE_DEFAULTS
-    where the later version has nulls, FILL_UNAVAILABLE where its texts read `unavailable_value` (None: Debezium's).
-    Rows whose `delete_field` reads `delete_marker` are deletes. `delete_retention` is how long deletes keep older rows
-    of their keys away, such as `7d`; None: not at all, as in Hudi.
-    The `record_key` is unique in each partition, in the whole table with the index GLOBAL_SIMPLE.
-
-    `schema` maps the columns of the input, in order, to Spark SQL types. `services` is kept as written. `options` holds
-    `hoodie.*` and `lakehouse.*` keys as texts; `write_options` adds what `index` and `ingest` say.
+    Attributes:
+        table: The name of the table.
+        location: The path or URL of the table.
+        record_key: The key columns; unique in each partition, or in the table with the index GLOBAL_SIMPLE.
+        type: COPY_ON_WRITE or MERGE_ON_READ.
+        ordering: The columns that decide which version of a record is newer.
+        partition_by: The columns of the partition path.
+        key_generator: The key generator; None to derive it from the columns.
+        merge_mode: Whether ordering columns, commit times or a merger decide between versions of a record.
+        merger: The function `package.module:function` of the merge mode CUSTOM.
+        partial_update: IGNORE_DEFAULTS keeps stored values if the newer version has null, FILL_UNAVAILABLE if it has
+            `unavailable_value`.
+        unavailable_value: The text of FILL_UNAVAILABLE; None for Debezium's.
+        delete_field: The column whose value `delete_marker` marks a delete.
+        delete_marker: The value that marks a delete.
+        delete_retention: The time for which deletes keep older rows of their keys away, such as `7d`; None for not at
+            all, as in Hudi.
+        index: The index; None for the default of the options.
+        schema: The columns of the input, in order, with their Spark SQL types.
+        ingest: The ingestion; None if there is none.
+        services: The settings of services and publication, as written.
+        options: `hoodie.*` and `lakehouse.*` keys; `write_options` adds those that `index` and `ingest` imply.
+        source: The file of the spec.
     """
 
     table: str
@@ -137,7 +151,7 @@ class TableSpec:
             object.__setattr__(self, name, text_list(getattr(self, name), name, ordered=True))
 
     def write_options(self) -> dict[str, str]:
-        """Return `options` together with the options that `index` and event times of `ingest` stand for."""
+        """Return `options` together with the options that `index`, `ingest` and `delete_retention` imply."""
         chosen = {} if self.ingest is None else self.ingest.write_options(self.table, self.options)
         if self.delete_retention is not None:
             chosen[DELETE_RETENTION] = self.delete_retention
@@ -154,21 +168,21 @@ class TableSpec:
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """The functions that the spec names, which its table may therefore name, too."""
+        """The functions that the spec names, so that its table may name them."""
         return (self.merger,) if self.merger else ()
 
     def call_options(self) -> dict[str, str]:
-        """Return the options under which the table is opened: those of writes, and what `services` stands for."""
-        told = {key: value for key, value in self.write_options().items() if key not in CREATE_OPTIONS}
-        return {**service_options(self.services), **told}
+        """Return the options for opening the table: those of writes, and those that `services` imply."""
+        write = {key: value for key, value in self.write_options().items() if key not in CREATE_OPTIONS}
+        return {**service_options(self.services), **write}
 
     def publication(self) -> PublishSpec | None:
-        """Return what `services.publish` declares, None where it is missing or not enabled."""
+        """Return the settings of `services.publish`; None if they are missing or not enabled."""
         settings = self.services.get("publish")
         return _publish(self.table, settings) if settings is not None and is_enabled(settings) else None
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the spec as YAML would hold it, without what is default; `parse_spec` of its YAML is equal."""
+        """Return the spec as YAML holds it, without default values; `parse_spec` of that YAML is equal."""
         mapping: dict[str, Any] = {"table": self.table, "location": self.location}
         if self.type != "COPY_ON_WRITE":
             mapping["type"] = self.type
@@ -195,7 +209,7 @@ class TableSpec:
 
 
 def load_spec(path: Path) -> TableSpec:
-    """Read the spec in the file `path`; raise UserError if it cannot be read or is not a spec."""
+    """Read the spec in a file; raise UserError if it cannot be read or is not a spec."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -205,7 +219,7 @@ def load_spec(path: Path) -> TableSpec:
 
 
 def parse_spec(text: str, *, source: str) -> TableSpec:
-    """Return the spec that the YAML `text` declares; raise UserError with file, line and the nearest known name."""
+    """Return the spec in a YAML text; raise UserError with file, line and the nearest known name."""
     section = read_section(text, source=source, title="the table spec")
     section.only(_NAMES)
     table = section.required("table")
@@ -243,7 +257,7 @@ def parse_spec(text: str, *, source: str) -> TableSpec:
 
 
 def asset_uri(spec: TableSpec) -> str:
-    """Return the URI that names the table to Airflow: its name, which stays while locations move."""
+    """Return the URI of the table's Airflow asset, which depends on the table's name only."""
     return f"lakehouse://{spec.table}"
 
 
@@ -253,7 +267,7 @@ def _columns(section: Section, name: str) -> tuple[str, ...]:
         raise section.error(f"{section.title} needs {name!r}: a column, or a list of columns.", name)
     twice = next((column for column in columns if columns.count(column) > 1), None)
     if twice is not None:
-        raise section.error(f"{name}: column {twice!r} stands there twice.", name)
+        raise section.error(f"{name}: column {twice!r} is listed twice.", name)
     return columns
 
 
@@ -271,7 +285,7 @@ def _partition_by(section: Section) -> tuple[PartitionField, ...]:
         )
     twice = next((column.name for column in fields if [other.name for other in fields].count(column.name) > 1), None)
     if twice is not None:
-        raise section.error(f"{name}: column {twice!r} stands there twice.", name)
+        raise section.error(f"{name}: column {twice!r} is listed twice.", name)
     return fields
 
 
@@ -411,42 +425,42 @@ def _at_setting(detail: Section, service: str, error: UserError) -> UserError:
 
 
 def _check_services(spec: TableSpec, section: Section) -> None:
-    """Refuse what contradicts itself, and services that a table of this kind cannot have."""
+    """Raise UserError for contradictory settings, and for services that the table does not support."""
     detail = section.section("services", "services")
     if detail is None:
         return
-    told = {service: spec.services.get(service) or {} for service in SERVICES}
+    settings = {service: spec.services.get(service) or {} for service in SERVICES}
     try:
-        check_settings(told, {key: value for key, value in spec.options.items() if key not in CREATE_OPTIONS})
+        check_settings(settings, {key: value for key, value in spec.options.items() if key not in CREATE_OPTIONS})
     except UserError as error:
         service = error.service if isinstance(error, SettingError) else ""
         raise _at_setting(detail, service, error) from error
-    ttl = parse_options(service_options({"ttl": told["ttl"]})).ttl
+    ttl = parse_options(service_options({"ttl": settings["ttl"]})).ttl
     if ttl.rule() is not None and not spec.partition_by:
         raise detail.error("services.ttl: partitions expire, and the table has none: it needs 'partition_by'.", "ttl")
     _check_pins(spec, ttl, detail)
-    wanted = str(told["clustering"].get("enabled", True)).lower() == "true"
-    if told["clustering"] and wanted and spec.index is not None and spec.index.index_type.hashes_keys:
+    has_clustering = str(settings["clustering"].get("enabled", True)).lower() == "true"
+    if settings["clustering"] and has_clustering and spec.index is not None and spec.index.index_type.hashes_keys:
         raise detail.error(
-            "services.clustering: the bucket index says in which file a row is, so bucket tables are not clustered. "
-            "Leave it out, or say 'enabled: false'.",
+            "services.clustering: the bucket index determines the file of a row, so bucket tables are not clustered. "
+            "Remove the section, or set 'enabled: false'.",
             "clustering",
         )
 
 
 def _check_pins(spec: TableSpec, ttl: TtlPolicy, detail: Section) -> None:
-    """Refuse a retention that is shorter than what publication pins: the files would stay, and free nothing."""
+    """Raise UserError if partitions expire while a publication pins their files: no space would be freed."""
     published, rule = spec.publication(), ttl.rule()
     if published is None or published.partitions != "table" or rule is None:
         return
     ages = [age for age in (rule.partition_age_s, rule.creation_age_s, rule.modification_age_s) if age is not None]
     pinned = published.archive_after_s
     if ages and (pinned is None or pinned > min(ages)):
-        told = "for ever" if pinned is None else f"for {duration_text(pinned)}"
+        period = "for ever" if pinned is None else f"for {duration_text(pinned)}"
         raise detail.error(
             f"services.ttl: partitions expire after {duration_text(min(ages))}, but services.publish pins published "
-            f"ones {told}, so their files would stay. Set services.publish.archive_after to at most that age, or raise "
-            "the age.",
+            f"ones {period}, so their files would stay. Set services.publish.archive_after to at most that age, or "
+            "raise the age.",
             "ttl",
         )
 

@@ -1,7 +1,7 @@
-"""A YAML mapping that knows on which line each of its names stands.
+"""Read YAML mappings with the line of each name, for messages that start with `file:line:`.
 
-Values are read from YAML's nodes by the type that the caller expects, never by YAML's guess: `[no]` is the column "no",
-and `0.50` stays the text it is. Every complaint starts with `file:line:`.
+Values are read by the type that the caller expects, not by YAML's implicit types: `[no]` is the column "no", and `0.50`
+is the text "0.50".
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import yaml
 
 from lakehouse.errors import UserError, nearest
 
-# The C loader is ten times faster, which keeps the parsing of many specs cheap; wheels of PyYAML have it.
+# The C loader is ten times faster; the wheels of PyYAML have it.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL_TAG = "tag:yaml.org,2002:null"
 _KINDS: dict[type, str] = {yaml.SequenceNode: "a list", yaml.MappingNode: "a mapping"}
 _MAX_DEPTH = 64
-#: A spec of a wide table has some thousands; ten aliases of ten aliases, nine times over, are a billion.
+#: The spec of a wide table has some thousand values. Nested aliases may expand to a billion values.
 _MAX_VALUES = 200_000
-# Each level takes at least one of them.
+# Each level of nesting has at least one of these texts.
 _DEEPER = ("[", "{", "- ", "? ", "\n ", "-\n", "-\t")
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _SHOWN = 40
@@ -31,7 +31,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One mapping of a YAML file. Names with an empty value count as absent."""
+    """A mapping of a YAML file. Names with an empty value count as absent."""
 
     source: str
     title: str
@@ -45,7 +45,7 @@ class Section:
         return UserError(f"{self.source}:{line}: {message}", file=self.source, line=line, name=name)
 
     def only(self, known: Collection[str]) -> None:
-        """Raise UserError for the first name that is not known, naming the nearest known one."""
+        """Raise UserError for the first name that is not in `known`, with the nearest known name."""
         for name in self.lines:
             if name not in known:
                 raise self.error(
@@ -73,7 +73,7 @@ class Section:
         return tuple(part.strip() for part in self._scalar(node, name).split(",") if part.strip())
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts; a scalar is a list of one, commas and all."""
+        """Return a list of texts; a scalar is a list of one, and commas do not divide it."""
         node = self.nodes.get(name)
         if node is None:
             return ()
@@ -81,7 +81,7 @@ class Section:
         return tuple(self._scalar(item, name) for item in items)
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        """Return the one of `choices` that the text names, whatever its case."""
+        """Return the choice that the text names, in any case."""
         text = self.text(name, default)
         for known in choices:
             if known.lower() == text.strip().lower():
@@ -119,7 +119,7 @@ class Section:
         return None if node is None else section_of(node, self.source, title)
 
     def plain(self, name: str) -> dict[str, Any]:
-        """Return a mapping as YAML itself reads it, for parts that somebody else interprets."""
+        """Return a mapping with YAML's implicit types, for parts that other modules interpret."""
         if self.section(name, name) is None:
             return {}
         try:
@@ -153,7 +153,7 @@ class Section:
 
 
 def read_section(text: str, *, source: str, title: str) -> Section:
-    """Return the one mapping that `text` holds; raise UserError with file and line if it is not one."""
+    """Return the mapping in a YAML text; raise UserError with file and line if it is not a mapping."""
     try:
         _refuse_bombs(text, source)
         node = yaml.compose(text, Loader=_Loader)
@@ -167,7 +167,7 @@ def read_section(text: str, *, source: str, title: str) -> Section:
 
 
 def read_value(text: str, *, source: str) -> Any:
-    """Return a YAML value; raise UserError if `text` is none."""
+    """Return a YAML value; raise UserError if the text is not valid."""
     try:
         _refuse_bombs(text, source)
         return yaml.safe_load(text)
@@ -176,7 +176,7 @@ def read_value(text: str, *, source: str) -> Any:
 
 
 def section_of(node: yaml.Node, source: str, title: str) -> Section:
-    """Return a mapping node as a section; raise UserError for another node or a name that stands there twice."""
+    """Return a mapping node as a section; raise UserError for another node or a duplicate name."""
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
         raise UserError(f"{source}:{line}: {title}: expected a mapping of names to values.", file=source, line=line)
@@ -185,7 +185,7 @@ def section_of(node: yaml.Node, source: str, title: str) -> Section:
         name = section._scalar(key, title)
         first, line = section.lines.get(name), key.start_mark.line + 1
         if first is not None:
-            raise UserError(f"{source}:{line}: {name!r} stands on line {first} already.", file=source, line=line)
+            raise UserError(f"{source}:{line}: {name!r} is on line {first} already.", file=source, line=line)
         section.lines[name] = line
         if value.tag != _NULL_TAG:
             section.nodes[name] = value
@@ -193,13 +193,13 @@ def section_of(node: yaml.Node, source: str, title: str) -> Section:
 
 
 def _refuse_bombs(text: str, source: str) -> None:
-    """Raise UserError for collections inside collections that are too many, written out or by aliases of aliases.
+    """Raise UserError for too deep nesting, and for aliases that expand to too many values.
 
-    The loader's stack ends with the first ones. The others are small until somebody prints or walks them.
+    Deep nesting exhausts the loader's stack. Nested aliases are small until they are printed or iterated.
     """
     if "*" not in text and sum(map(text.count, _DEEPER)) < _MAX_DEPTH:
         return
-    # Values in the collections that are open, the outermost first; and anchor -> values of what it names.
+    # The numbers of values in the open collections, the outermost first; and the number of values of each anchor.
     sizes, anchors = [0], dict[str | None, int]()
     opened: list[str | None] = []
     for event in yaml.parse(text, Loader=_Loader):

@@ -175,7 +175,7 @@ def test_a_secret_among_the_options_of_a_run_fails_before_spark_starts(submit: F
     task = operator()
     context = run_context(task)
     context["params"] = {"options": {"lakehouse.lock.sqlalchemy.url": "postgresql://me:hunter2@db/locks"}}
-    with pytest.raises(AirflowFailException, match="holds a secret") as error:
+    with pytest.raises(AirflowFailException, match="contains a secret") as error:
         task.execute(context)
     assert "hunter2" not in str(error.value) and not (submit.directory / "call.json").exists()
 

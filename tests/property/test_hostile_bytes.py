@@ -104,7 +104,7 @@ def test_json_that_python_cannot_hold_is_refused(name: str, bomb: str) -> None:
 def test_json_numbers_that_are_not_finite_are_refused() -> None:
     assert parse_json('{"a": [1, 2.5, -1e3, null]}') == {"a": [1, 2.5, -1000.0, None]}
     for text in ("[1e999]", "[NaN]", "[-Infinity]", DEEP):
-        with pytest.raises(ValueError, match=r"beyond the range|is no JSON|nested too deep"):
+        with pytest.raises(ValueError, match=r"outside of the range|is not valid in JSON|nested too deep"):
             parse_json(text)
 
 

@@ -102,7 +102,7 @@ def test_a_job_has_no_secret_among_its_arguments() -> None:
 
 
 def test_a_spec_holds_references_and_no_passwords(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"<spec>:6.*{KEY} holds a secret") as error:
+    with pytest.raises(UserError, match=f"<spec>:6.*{KEY} contains a secret") as error:
         parse_spec(SPEC.format(location=tmp_path, url=URL), source="<spec>")
     assert "pa55" not in str(error.value)
     spec = parse_spec(SPEC.format(location=tmp_path, url="${LOCK_URL}"), source="<spec>")
@@ -111,14 +111,14 @@ def test_a_spec_holds_references_and_no_passwords(tmp_path: Path) -> None:
 
 def test_options_of_a_reader_are_no_place_for_secrets(tmp_path: Path) -> None:
     text = f"table: a.b\nlocation: {tmp_path}\nrecord_key: [id]\ningest:\n  path: {tmp_path}/in\n  format: csv\n"
-    with pytest.raises(UserError, match=r"<spec>:8.*password holds a secret"):
+    with pytest.raises(UserError, match=r"<spec>:8.*password contains a secret"):
         parse_spec(f"{text}  options:\n    password: hunter2\n", source="<spec>")
 
 
 def test_the_catalog_stores_no_secret_of_a_spec_policy_decision_or_run(tmp_path: Path) -> None:
     spec = parse_spec(SPEC.format(location=tmp_path, url="${LOCK_URL}"), source="<spec>")
     assert document_of(spec)["options"] == {KEY: "${LOCK_URL}"}
-    with pytest.raises(UserError, match="holds a secret"):
+    with pytest.raises(UserError, match="contains a secret"):
         document_of(replace(spec, options={KEY: URL}))
     decision = Decision(due=False, chosen=False, reason=f"cannot be looked at: no answer from {URL}")
     row = _decision_row(1, "clean", 0, decision)

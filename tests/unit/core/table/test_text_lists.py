@@ -225,7 +225,7 @@ def test_declaration_refuses_duplicate_and_unnamed_columns(name: str) -> None:
 
 
 def test_empty_text_is_refused_unless_it_is_a_partition() -> None:
-    with pytest.raises(UserError, match="record_key holds the empty text ''"):
+    with pytest.raises(UserError, match="record_key contains the empty text ''"):
         text_list("", "record_key")
     assert text_list("", "partitions", allow_empty=True) == ("",)
     assert text_list(None, "partitions") == ()
