@@ -1,7 +1,7 @@
 """Names of data files, instants and markers (TL-3.2, TL-6.1, TL-7.2; DATA-3.1, DATA-4.1).
 
-A name that is not Hudi's gives None, so listings may hold anything; a name that is Hudi's but of a shape this package
-cannot keep is refused aloud, because to overlook it would be to lose rows.
+A name that is not a Hudi file name returns None, so a listing may contain other files. A Hudi file name in a form that
+this package does not support raises an error, because ignoring the file would lose rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIME = re.compile(r"[0-9]+")
 _MARKER = re.compile(r"(.+)\.marker\.(CREATE|MERGE|APPEND)")
 _PARTITION_METADATA = re.compile(r"\.hoodie_partition_metadata(?:_\d+)?(?:\.[a-z]+)?", re.ASCII)
 _BATCH = re.compile(r"MARKERS(\d+)", re.ASCII)
-#: The file that tells how the markers beside it are kept; without it each file has its own.
+#: The file with the type of the markers in its directory; without it each data file has its own marker file.
 MARKERS_TYPE = "MARKERS.type"
 #: Hudi reads the number of a batch as an int.
 LARGEST_BATCH = (1 << 31) - 1
@@ -36,7 +36,7 @@ _NEVER_COMPLETE = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLU
 
 
 def parse_base_file(name: str, partition: str, size_bytes: int) -> BaseFile | None:
-    """Return the base file of this name in `partition`, or None if the name is not a Hudi base file's."""
+    """Return the base file with this name in `partition`, or None if it is not a base file name."""
     match = _BASE.fullmatch(name)
     if match is None:
         return None
@@ -52,25 +52,25 @@ def parse_base_file(name: str, partition: str, size_bytes: int) -> BaseFile | No
 
 
 def parse_log_file(name: str, partition: str, size_bytes: int) -> LogFile | None:
-    """Return the log file of this name in `partition`, or None if it is not a data log (change logs are not).
+    """Return the log file with this name in `partition`, or None if it is not a log file name.
 
-    Raises UnsupportedError for a log without write token, which only Hudi before 0.6 wrote.
+    Change logs are not log files. Raises UnsupportedError for a log file without write token (Hudi before 0.6).
     """
     log = _parse_log(name, partition, size_bytes)
     return log if log is not None and not log.suffix else None
 
 
 def parse_cdc_file(name: str, partition: str, size_bytes: int) -> LogFile | None:
-    """Return the change log (`.cdc`) of this name in `partition`, or None if it is none."""
+    """Return the change log (`.cdc`) with this name in `partition`, or None if it is not a change log name."""
     log = _parse_log(name, partition, size_bytes)
     return log if log is not None and log.suffix else None
 
 
 def parse_instant(name: str) -> Instant | None:
-    """Return the instant that a file of this name on the timeline stands for, or None if it is no instant file.
+    """Return the instant of a timeline file with this name, or None if it is not an instant file name.
 
-    Both layouts are read: a completed file of layout 1 has no completion time (`completed` is None). Times of 14
-    digits (before 0.10) and of 20 (metadata tables) are kept as they are.
+    Both layouts are read: a completed file of layout 1 has no completion time (`completed` is None). Times with 14
+    digits (Hudi before 0.10) and 20 digits (metadata tables) are kept.
     """
     match = _INSTANT.fullmatch(name)
     if match is None:
@@ -78,7 +78,7 @@ def parse_instant(name: str) -> Instant | None:
     requested, completed, suffix = match.groups()
     first, _, second = suffix[1:].partition(".")
     if first == "inflight" and not second:
-        # A commit's inflight file carries no action: the one irregular name on the timeline.
+        # The inflight file of a commit has no action in its name; all other names have one.
         action, state = Action.COMMIT, State.INFLIGHT
     elif first not in _ACTIONS:
         return None
@@ -97,12 +97,13 @@ def parse_instant(name: str) -> Instant | None:
 def instant_name(instant: Instant, *, layout: int) -> str:
     """Return the file name of `instant` in timeline layout 1 (table version 6) or 2 (versions 8 and 9).
 
-    A completed compaction is named as the commit it is, and so on (`Action.completed_as`); layout 1 plans a clustering
-    as a replacecommit. Raises CorruptTableError if layout 2 lacks the completion time, or a savepoint is requested.
+    A completed compaction has the name of a commit, and so on (`Action.completed_as`); in layout 1 a clustering plan is
+    a replacecommit. Raises CorruptTableError for an instant time that is not a number, for a completed instant without
+    completion time in layout 2, and for a requested savepoint.
     """
     if not _TIME.fullmatch(instant.requested) or not _TIME.fullmatch(instant.completed or "0"):
-        # Plans name instants too, and files are deleted by this name.
-        raise CorruptTableError(f"{instant.requested!r} is no time of an instant", requested=instant.requested)
+        # Plans contain instant times, too, and files are deleted by the name that is built here.
+        raise CorruptTableError(f"{instant.requested!r} is not an instant time", requested=instant.requested)
     if layout not in (LAYOUT_V6, LAYOUT_V8):
         raise UnsupportedError(f"timeline layout {layout} is not supported; supported are 1 and 2", layout=layout)
     if instant.state is not State.COMPLETED:
@@ -112,7 +113,7 @@ def instant_name(instant: Instant, *, layout: int) -> str:
         return f"{instant.requested}.{action}"
     if instant.completed is None:
         raise CorruptTableError(
-            f"completed instant {instant.requested}.{action} has no completion time, which layout 2 has in the name",
+            f"completed instant {instant.requested}.{action} has no completion time, which its name in layout 2 needs",
             requested=instant.requested,
             action=str(action),
         )
@@ -120,34 +121,34 @@ def instant_name(instant: Instant, *, layout: int) -> str:
 
 
 def marker_name(base_file_path: str, kind: Literal["CREATE", "MERGE"]) -> str:
-    """Return the marker of a data file: CREATE opens a file group, MERGE makes a new version of one."""
+    """Return the marker name of a data file: CREATE for a new file group, MERGE for a new version of a file group."""
     return f"{base_file_path}.marker.{kind}"
 
 
 def marker_batch_name(number: int) -> str:
-    """Return the name of an object that holds many markers."""
+    """Return the name of a file that contains many markers."""
     return f"MARKERS{number}"
 
 
 def is_marker_batch(name: str) -> bool:
-    """Return whether an object of this name, in the directory of markers, holds many of them."""
+    """Return whether a file with this name in the marker directory contains many markers."""
     return _BATCH.fullmatch(name) is not None
 
 
 def encode_markers(names: Iterable[str]) -> bytes:
-    """Return the content of an object that holds these markers."""
+    """Return the content of a file with these markers."""
     return "".join(f"{name}\n" for name in names).encode()
 
 
 def decode_markers(data: bytes) -> tuple[str, ...]:
-    """Return the markers in an object that holds many; what is none, as a line cut off, is left out."""
-    # Of a table without partitions some releases of Hudi write the empty partition, too.
+    """Return the markers in a file that contains many. Skips invalid or truncated lines."""
+    # For a table without partitions some releases of Hudi write the empty partition and a slash.
     lines = [line.lstrip("/") for line in data.decode(errors="replace").split("\n")]
     return tuple(line for line in lines if parse_marker(line) is not None)
 
 
 def write_token_of(path: str) -> str | None:
-    """Return the token of the try that made a data file, change logs included; None if its name has none."""
+    """Return the write token of a data file or change log, or None if its name has none."""
     name = path.rpartition("/")[2]
     match = _BASE.fullmatch(name)
     if match is not None:
@@ -157,12 +158,12 @@ def write_token_of(path: str) -> str | None:
 
 
 def is_data_file(name: str) -> bool:
-    """Return whether this is the bare name of a base file, a log file or a change log."""
+    """Return whether this is the name (without directory) of a base file, a log file or a change log."""
     return _BASE.fullmatch(name) is not None or _LOG.fullmatch(name) is not None
 
 
 def instant_of(name: str) -> str | None:
-    """Return the instant in the bare name of a data file, change logs included; None for another name."""
+    """Return the instant in the name of a data file or change log, or None for any other name."""
     base, log = _BASE.fullmatch(name), _LOG.fullmatch(name)
     if base is not None:
         return base[3]
@@ -170,12 +171,12 @@ def instant_of(name: str) -> str | None:
 
 
 def is_partition_metadata(name: str) -> bool:
-    """Return whether this is the bare name of partition metadata, in whatever format, or of a task's try at it."""
+    """Return whether this is the name of partition metadata in any file format, or of its temporary file."""
     return _PARTITION_METADATA.fullmatch(name) is not None
 
 
 def parse_marker(name: str) -> tuple[str, str] | None:
-    """Return (path of the data file, kind) of a direct marker, or None; the kind APPEND is older writers' for logs."""
+    """Return (path of the data file, kind) of a direct marker, or None; older writers use APPEND for log files."""
     match = _MARKER.fullmatch(name)
     return None if match is None else (match[1], match[2])
 
@@ -192,7 +193,7 @@ def _parse_log(name: str, partition: str, size_bytes: int) -> LogFile | None:
     file_id, instant, version, token, suffix = match.groups()
     if token is None:
         raise UnsupportedError(
-            f"log file {name!r} in partition {partition!r} has no write token; compact it with Hudi, then try again",
+            f"log file {name!r} in partition {partition!r} has no write token; compact the table with Hudi first",
             name=name,
             partition=partition,
         )
@@ -212,7 +213,7 @@ def _pending_name(instant: Instant, layout: int) -> str:
     if layout == LAYOUT_V6 and action is Action.CLUSTERING:
         action = Action.REPLACECOMMIT
     if not _is_legal(action, instant.state):
-        raise CorruptTableError(f"a {action} has no {instant.state.name} file: {instant.requested}")
+        raise CorruptTableError(f"a {action} has no file of the state {instant.state.name}: {instant.requested}")
     if action is Action.COMMIT and instant.state is State.INFLIGHT:
         return f"{instant.requested}.inflight"
     return f"{instant.requested}.{action}{_SUFFIX_OF_STATE[instant.state]}"

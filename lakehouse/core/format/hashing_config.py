@@ -1,9 +1,9 @@
-"""The partition-level bucket index as Hudi stores it: one small JSON file for each rule that ever held (DATA-7.3).
+"""Configuration files of the partition-level bucket index: one JSON file for each change of the rule (DATA-7.3).
 
     .hoodie/.bucket_index/partition_bucket_index_meta/configs/<instant>.hashing_config
 
-A table is made with that of instant 00000000000000; rescaling buckets is a replacecommit that writes the next. Those
-that only older instants need are moved to `archive`, beside `configs`.
+A new table has the file of instant 00000000000000. A replacecommit that rescales buckets writes the next one. Files
+that only older instants need are moved to the directory `archive` next to `configs`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
 
 HASHING_CONFIGS = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
-#: The instant of the rule that a table is made with.
+#: The instant of the first configuration of a table.
 INITIAL_INSTANT = "00000000000000"
 _SUFFIX = ".hashing_config"
 _VERSION = 1
@@ -23,7 +23,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashingConfig:
-    """How partitions get their buckets from `instant` on: `expressions` by `rule`, else `default`."""
+    """The numbers of buckets from `instant` on: `expressions` with the matching `rule`, else `default`."""
 
     expressions: str
     default: int
@@ -32,12 +32,12 @@ class HashingConfig:
 
 
 def hashing_config_path(instant: str) -> str:
-    """Return where the rule of `instant` is, relative to the table."""
+    """Return the path of the configuration of `instant`, relative to the table."""
     return f"{HASHING_CONFIGS}/{instant}{_SUFFIX}"
 
 
 def hashing_instant(name: str) -> str | None:
-    """Return the instant that a file of this bare name is of, None for another file."""
+    """Return the instant in the name of a configuration file, or None for any other name."""
     return name.removesuffix(_SUFFIX) if name.endswith(_SUFFIX) else None
 
 
@@ -55,7 +55,7 @@ def encode_hashing_config(config: HashingConfig) -> bytes:
 
 
 def decode_hashing_config(data: bytes, path: str) -> HashingConfig:
-    """Return the rule that `data` holds; raise CorruptTableError naming `path` for other bytes."""
+    """Decode a configuration file; raise CorruptTableError with `path` if it is invalid."""
     try:
         found = parse_json(data)
         return HashingConfig(
@@ -65,4 +65,4 @@ def decode_hashing_config(data: bytes, path: str) -> HashingConfig:
             instant=str(found["instant"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptTableError(f"{path} is no rule of buckets: {error!r}", path=path) from error
+        raise CorruptTableError(f"{path} is not a bucket index configuration: {error!r}", path=path) from error

@@ -1,11 +1,11 @@
-"""Rows as JSON texts, whole columns at once.
+"""Encode rows as JSON texts, column by column.
 
     {"id":"a","n":1,"price":2.50,"at":1714979289123456,"raw":"AP8=","tags":["x",null],"by":{"k":{"x":1}}}
 
-Hudi has two ways to write images of changed rows, by Avro and by Spark's rows. Where they agree, this is theirs: dates
-are days and times microseconds since 1970 (of a day: since midnight), NaN and the infinities are texts. Every field is
-there, null ones too (as by Avro); bytes are in base64 (as by Spark); decimals are numbers (as by neither, they lose
-them); keys of maps become texts.
+Hudi writes images of changed rows in two ways, from Avro records and from Spark rows. What both have in common is the
+same here: dates are days and timestamps microseconds since 1970, times of day are microseconds since midnight, NaN and
+infinities are texts. Null fields are included (as with Avro), bytes are base64 (as with Spark), keys of maps are texts.
+Decimals are numbers; both ways of Hudi lose them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PAD = ord("=")
 
 
 def json_objects(rows: pa.StructArray) -> pa.StringArray:
-    """Return each struct as a JSON object; null where the struct is null."""
+    """Return each struct as a JSON object; a null struct is null."""
     return pc.if_else(pc.is_valid(rows), _struct(rows), pa.scalar(None, pa.string()))
 
 
 def _texts(array: Any) -> Any:
-    """Return every value as JSON, nulls as `null`."""
+    """Return every value as JSON text; a null is `null`."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _texts(array.dictionary_decode())
@@ -53,10 +53,10 @@ def _struct(array: Any) -> Any:
 
 
 def _lists(array: Any, items: Any, offsets: Any) -> Any:
-    """Return the items of each list joined; `items` and `offsets` are those of the whole that `array` is a slice of."""
+    """Return the joined items of each list; `items` and `offsets` are those of the parent of the slice `array`."""
     starts = offsets.cast(pa.int32())
     if array.null_count:
-        # A null list may lie over items that belong to nobody.
+        # The range of a null list may contain items that belong to no list.
         begin, end = starts.to_numpy()[:-1], starts.to_numpy()[1:]
         empty = np.asarray(pc.is_null(array))
         keep = np.repeat(~empty, end - begin)
@@ -99,7 +99,7 @@ def _quoted(texts: Any) -> Any:
 
 
 def _base64(array: Any) -> Any:
-    """Return bytes in base64: all values as triples of bytes, filled up with zeros, whose last letters become `=`."""
+    """Return bytes in base64. Values are padded with zeros to groups of three bytes; padding becomes `=`."""
     values = array.fill_null(b"")
     _, offsets, content = values.buffers()
     limits = np.frombuffer(offsets, np.int32)[values.offset :][: len(values) + 1].astype(np.int64)

@@ -1,4 +1,4 @@
-"""The file `.hoodie_partition_metadata` that makes a folder a partition (TL-1)."""
+"""The file `.hoodie_partition_metadata`, which marks a directory as a partition (TL-1)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NUMBER = re.compile("[0-9]{1,32}")
 
 
 def render_partition_metadata(instant: str, depth: int) -> bytes:
-    """Return the content for a partition made by `instant`; `depth` counts path components, 0 at the table's root."""
+    """Return the content for a partition that `instant` created; `depth` is the number of path components."""
     return render_properties({_INSTANT: instant, _DEPTH: str(depth)}, comments=("partition metadata",))
 
 
 def parse_partition_metadata(data: bytes) -> tuple[str, int]:
-    """Return (instant that made the partition, depth). Raises CorruptTableError if either is missing or malformed."""
+    """Return (instant that created the partition, depth); raise CorruptTableError if either is missing or invalid."""
     values = parse_properties(data)
     instant, depth = values.get(_INSTANT, ""), values.get(_DEPTH, "")
     if not _NUMBER.fullmatch(instant) or not _NUMBER.fullmatch(depth):

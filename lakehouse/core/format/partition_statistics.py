@@ -1,4 +1,4 @@
-"""Statistics of partitions as one Parquet object: a row per file, and what all rows have in common in its footer."""
+"""Partition statistics as one Parquet file: one row per data file; common values are in the footer."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _SCHEMA = pa.schema(
 
 
 def encode_statistics(statistics: TableStatistics, fresh_id: str) -> bytes:
-    """Return the bytes of the object; `fresh_id` makes them differ from those of any other writer."""
-    # Rows of this table are files of the data table: some tens of thousands, not its rows.
+    """Return the bytes of the file; `fresh_id` makes them different from those of any other writer."""
+    # The rows are files of the table, some tens of thousands, not its records.
     tracked = [t for files in statistics.files.values() for t in files]
     lives = [statistics.lives[t.file.partition] for t in tracked]
     columns = {
@@ -58,7 +58,7 @@ def encode_statistics(statistics: TableStatistics, fresh_id: str) -> bytes:
 
 
 def decode_statistics(data: bytes) -> TableStatistics:
-    """Return what `encode_statistics` wrote; raise CorruptTableError for anything else, another version included."""
+    """Decode the bytes of `encode_statistics`; raise CorruptTableError for other bytes or another version."""
     try:
         table = pq.read_table(io.BytesIO(data))
         footer = parse_json((table.schema.metadata or {})[_KEY])
@@ -70,7 +70,7 @@ def decode_statistics(data: bytes) -> TableStatistics:
         for partition, name, size, rows, completed, created, modified in zip(*columns, strict=True):
             file = parse_base_file(name, partition, size) or parse_log_file(name, partition, size)
             if file is None:
-                raise ValueError(f"{name!r} is no data file")
+                raise ValueError(f"{name!r} is not a data file name")
             group = (partition, file.file_id)
             files[group] = (*files.get(group, ()), TrackedFile(file=file, completed=completed, rows=rows))
             lives[partition] = PartitionLife(created=created, modified=modified)
@@ -83,4 +83,4 @@ def decode_statistics(data: bytes) -> TableStatistics:
             latest=footer["latest"],
         )
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        raise CorruptTableError(f"not the statistics of partitions: {error}") from error
+        raise CorruptTableError(f"the file of partition statistics is invalid: {error}") from error

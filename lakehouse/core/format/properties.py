@@ -1,4 +1,4 @@
-"""Java properties text, as `hoodie.properties` and partition metadata use it (TL-2.1)."""
+"""Java properties files, the format of `hoodie.properties` and partition metadata (TL-2.1)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SHOWN = 200
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """Return the entries of a properties file; of a key written twice the last counts, as in Java.
+    """Return the entries of a properties file; the last entry of a repeated key is used, as in Java.
 
-    Raises CorruptTableError for a malformed unicode escape and for half a surrogate pair.
+    Raises CorruptTableError for a malformed Unicode escape and for an unpaired surrogate.
     """
     entries = {}
     for line in _logical_lines(data.decode("iso-8859-1")):
@@ -30,9 +30,9 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def render_properties(values: Mapping[str, str], *, comments: Sequence[str] = ()) -> bytes:
-    """Return the properties file of `values` with sorted keys, comments first, so that equal values give equal bytes.
+    """Return the properties file of `values` with comments first and sorted keys; equal values give equal bytes.
 
-    Escapes as `java.util.Properties.store` does: ISO-8859-1 whose non-ASCII characters are `\\uXXXX` of UTF-16.
+    Characters are escaped as by `java.util.Properties.store`: non-ASCII characters are `\\uXXXX` of UTF-16.
     """
     lines = [f"#{_escape_comment(part)}" for comment in comments for part in comment.splitlines() or [""]]
     lines += [f"{_escape_key(key)}={_escape_value(values[key])}" for key in sorted(values)]
@@ -45,7 +45,7 @@ def table_checksum(database: str | None, table: str) -> int:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without comments and blank ones, continuation lines joined."""
+    """Yield lines with continuation lines joined, without comments and blank lines."""
     pending: list[str] = []
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(" \t\f")
@@ -72,14 +72,14 @@ def _unescape(text: str) -> str:
             return chr(int(code[1:], 16))
         return _NAMED.get(code, code)
 
-    # Escapes are UTF-16 code units, so pairs of surrogates join to one character here.
+    # Escapes are UTF-16 code units, so two surrogates become one character.
     try:
         return _ESCAPE.sub(plain, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
-        # No file, no commit and no terminal takes it.
+        # An unpaired surrogate cannot be encoded in files, commits or terminals.
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
         raise CorruptTableError(
-            f"the properties text {shown!r} holds half a character (a surrogate without its pair)", text=shown
+            f"the properties text {shown!r} has an unpaired surrogate, which is not a character", text=shown
         ) from None
 
 

@@ -1,6 +1,6 @@
-"""The publications of a table as one JSON object, and manifests: the files of a version, one URL per line.
+"""Files of publications: the publications of a table as JSON, and manifests with one URL per line.
 
-A manifest is what `SymlinkTextInputFormat` of Hive, Presto, Trino and Athena reads.
+A manifest lists the files of a published version. `SymlinkTextInputFormat` of Hive, Presto, Trino and Athena reads it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
 from lakehouse.model.publication import EventSpan, Publication, PublishedPartition, Retired, Stage, Version
 
-#: The folder, in the table, of what is published of it.
+#: The directory of publications inside the table.
 PUBLISHED = ".hoodie/.lakehouse/published"
-#: The empty file that may stand beside what is shown.
+#: The empty file that may mark a complete partition.
 SUCCESS = "_SUCCESS"
 _VERSION = 1
 _MANIFEST = re.compile(r"(?:[^/]+/)*[0-9]+/manifest")
@@ -25,26 +25,26 @@ _COPIED = re.compile(r"part-\d{5}-\d{5}\.parquet", re.ASCII)
 
 
 def encode_publications(publications: Mapping[str, Publication], fresh_id: str) -> bytes:
-    """Return the object that holds the publications by `database.table`; `fresh_id` makes it differ from all others."""
+    """Encode publications by `database.table`; `fresh_id` makes the bytes different from those of any other writer."""
     tables = {name: _publication(publication) for name, publication in sorted(publications.items())}
     return json.dumps({"id": fresh_id, "version": _VERSION, "tables": tables}, ensure_ascii=False).encode()
 
 
 def decode_publications(data: bytes, path: str) -> dict[str, Publication]:
-    """Return the publications in the object at `path`; raise CorruptTableError naming it if it is none."""
+    """Decode the publications of the file at `path`; raise CorruptTableError with the path if it is invalid."""
     try:
         found = parse_json(data)
         if found["version"] != _VERSION:
-            raise ValueError(f"version {found['version']} is newer than {_VERSION}, which is known here")
+            raise ValueError(f"version {found['version']} is newer than the supported version {_VERSION}")
         return {str(name): _decoded(told) for name, told in found["tables"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptTableError(f"{path} does not tell what is published: {error!r}", path=path) from error
+        raise CorruptTableError(f"{path} is not a file of publications: {error!r}", path=path) from error
 
 
 def check_publications(publications: Mapping[str, Publication], path: str) -> None:
-    """Raise CorruptTableError if a manifest or a copy lies outside the folders of its publication.
+    """Raise CorruptTableError if a manifest or a copy is outside the directories of its publication.
 
-    Both are written and deleted by these names.
+    Files are written and deleted by these names.
     """
     for target, publication in publications.items():
         for manifest in publication.manifests:
@@ -56,29 +56,29 @@ def check_publications(publications: Mapping[str, Publication], path: str) -> No
 
 
 def is_manifest(target: str, path: str) -> bool:
-    """Return whether this is the path of a manifest of the publication `target`: in a folder of its own."""
+    """Return whether `path` is a manifest in the directory of the publication `target`."""
     lead = f"{PUBLISHED}/{target}/"
     rest = path.removeprefix(lead)
     return path.startswith(lead) and _is_plain(path) and _MANIFEST.fullmatch(rest) is not None
 
 
 def is_copy(folder: str) -> bool:
-    """Return whether this is the folder of one copy of a partition, below the publication's place."""
+    """Return whether this is the directory of a partition copy, relative to the location of the publication."""
     return _is_plain(folder) and ".hoodie" not in folder.split("/") and _COPY.fullmatch(folder) is not None
 
 
 def is_copied_file(name: str) -> bool:
-    """Return whether this is the bare name of a file in the folder of a copy."""
+    """Return whether this is the name of a file in the directory of a copy."""
     return name == SUCCESS or _COPIED.fullmatch(name) is not None
 
 
 def encode_manifest(urls: Iterable[str]) -> bytes:
-    """Return a manifest of these files."""
+    """Return the manifest of these URLs."""
     return "".join(f"{url}\n" for url in urls).encode()
 
 
 def decode_manifest(data: bytes) -> tuple[str, ...]:
-    """Return the URLs that a manifest names."""
+    """Return the URLs in a manifest."""
     return tuple(line for line in data.decode().split("\n") if line)
 
 
@@ -88,9 +88,9 @@ def _is_plain(path: str) -> bool:
 
 def _foreign(path: str, target: str, kind: str, name: str) -> CorruptTableError:
     return CorruptTableError(
-        f"{path}: the publication {target} names the {kind} {name!r}, which is not in its own folder. The file is "
-        "damaged or forged, so nothing is published or deleted by it. Find out who wrote it; then put back an earlier "
-        "version of it, or delete it and publish again.",
+        f"{path}: the publication {target} names the {kind} {name!r}, which is not in its own directory. The file is "
+        "damaged or forged, so it is not used to publish or delete. Find out which program wrote it; then restore an "
+        "earlier version of it, or delete it and publish again.",
         path=path,
         named=name,
     )

@@ -1,8 +1,7 @@
-"""Values put at the rows that have one.
+"""Expand an array of values to the rows that have a value; other rows are null.
 
-Arrow's `take` could do it, but makes the fields of a null struct null as well, also those that are declared not to be,
-and such a column cannot be written to Parquet. Here they are zero or empty instead, and bytes and items are shared, not
-copied.
+Arrow's `take` also makes the fields of a null struct null, even fields that are not nullable, and Parquet cannot store
+such a column. Here these fields are zero or empty. Buffers of bytes and items are shared, not copied.
 """
 
 from __future__ import annotations
@@ -16,9 +15,12 @@ from numpy.typing import NDArray
 
 
 def spread(values: Any, has_value: NDArray[np.bool_], *, nullable: bool) -> Any:
-    """Return an array with the next of `values` at each True of `has_value`; elsewhere null, or if not nullable empty.
+    """Return an array with the next of `values` at each True of `has_value`, and null or an empty value elsewhere.
 
-    `values` is an Arrow array with as many entries as `has_value` has True.
+    Args:
+        values: Arrow array with as many entries as `has_value` has True.
+        has_value: Boolean array with one entry per row.
+        nullable: Whether other rows are null; if False they are empty or zero.
     """
     is_valid = has_value if nullable else None
     if nullable and values.null_count:
@@ -40,7 +42,7 @@ def spread(values: Any, has_value: NDArray[np.bool_], *, nullable: bool) -> Any:
 
 
 def _spread_buffers(values: Any, has_value: NDArray[np.bool_]) -> list[Any]:
-    """Return the buffers behind the validity of the spread array of a type without children."""
+    """Return the data buffers of the expanded array, for a type without children."""
     kind, memory = values.type, np.frombuffer(values.buffers()[1] or b"\0" * 8, np.uint8)
     begin, end = values.offset, values.offset + len(values)
     if pat.is_string(kind) or pat.is_binary(kind) or pat.is_large_binary(kind):
@@ -57,7 +59,7 @@ def _spread_buffers(values: Any, has_value: NDArray[np.bool_]) -> list[Any]:
 
 
 def _steps(has_value: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return for each row, and for the end, how many values stand before it."""
+    """Return for each row, and for the end, the number of values before it."""
     steps = np.zeros(len(has_value) + 1, np.int64)
     np.cumsum(has_value, out=steps[1:])
     return steps

@@ -1,4 +1,4 @@
-"""Edits of ttl rules, and the rules they make, as JSON objects of a table's policy log."""
+"""Files of the TTL policy log: edits of TTL rules and the resulting rules, as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakehouse.model.ttl import TtlRule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlEdit:
-    """One edit: a rule that is set, or the id of one that is removed. `at_ms` is when, in UTC milliseconds."""
+    """One edit: the rule to set, or the id of the rule to remove, and the time `at_ms` in UTC milliseconds."""
 
     edit_id: str
     at_ms: int
@@ -24,27 +24,27 @@ class TtlEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlBase:
-    """The rules after the edits up to number `up_to`, in the order in which they were set."""
+    """The rules after all edits up to the number `up_to`, in the order in which they were set."""
 
     up_to: int = 0
     rules: tuple[TtlRule, ...] = ()
 
 
 def apply_edit(rules: tuple[TtlRule, ...], edit: TtlEdit) -> tuple[TtlRule, ...]:
-    """Return the rules after an edit: a rule that is set goes to the end, in place of the one with its id."""
+    """Return the rules after an edit: a new rule is appended, and an old rule with its id is removed."""
     gone = edit.removed if edit.rule is None else edit.rule.id
     kept = tuple(rule for rule in rules if rule.id != gone)
     return kept if edit.rule is None else (*kept, edit.rule)
 
 
 def encode_edit(edit: TtlEdit) -> bytes:
-    """Return the object of one edit; its id makes it differ from all others."""
+    """Encode an edit; its id makes the bytes different from those of any other edit."""
     what = {"remove": edit.removed} if edit.rule is None else {"set": edit.rule.to_mapping()}
     return json.dumps({"id": edit.edit_id, "at_ms": edit.at_ms, **what}, ensure_ascii=False).encode()
 
 
 def decode_edit(data: bytes, path: str) -> TtlEdit:
-    """Return the edit in the object at `path`; raise CorruptTableError naming it if there is none."""
+    """Decode the edit in the file at `path`; raise CorruptTableError with the path if it is invalid."""
     found = _mapping(data, path)
     try:
         edit_id, at_ms = str(found["id"]), int(found["at_ms"])
@@ -56,13 +56,13 @@ def decode_edit(data: bytes, path: str) -> TtlEdit:
 
 
 def encode_base(base: TtlBase, fresh_id: str) -> bytes:
-    """Return the base object; `fresh_id` makes it differ from that of any other folder."""
+    """Encode the base; `fresh_id` makes the bytes different from those of any other writer."""
     rules = [rule.to_mapping() for rule in base.rules]
     return json.dumps({"id": fresh_id, "up_to": base.up_to, "rules": rules}, ensure_ascii=False).encode()
 
 
 def decode_base(data: bytes, path: str) -> TtlBase:
-    """Return the base in the object at `path`; raise CorruptTableError naming it if there is none."""
+    """Decode the base in the file at `path`; raise CorruptTableError with the path if it is invalid."""
     found = _mapping(data, path)
     try:
         return TtlBase(up_to=int(found["up_to"]), rules=tuple(map(TtlRule.from_mapping, found["rules"])))
@@ -81,4 +81,4 @@ def _mapping(data: bytes, path: str) -> Mapping[str, Any]:
 
 
 def _corrupt(path: str, error: Exception) -> CorruptTableError:
-    return CorruptTableError(f"{path} holds no ttl rules that this release reads: {error}", path=path)
+    return CorruptTableError(f"{path} has no TTL rules that this release can read: {error}", path=path)

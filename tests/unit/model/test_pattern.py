@@ -76,5 +76,5 @@ def test_look_around_is_refused_where_a_pattern_is_declared(declare: Callable[[s
 
 def test_look_around_in_the_policy_log_of_a_table_is_named_with_its_file() -> None:
     edit = b'{"id": "1", "at_ms": 1, "set": {"id": "x", "pattern": "re:(?=a)"}}'
-    with pytest.raises(CorruptTableError, match=r"^log/1 holds no ttl rules .*look-around"):
+    with pytest.raises(CorruptTableError, match=r"^log/1 has no TTL rules .*look-around"):
         decode_edit(edit, "log/1")

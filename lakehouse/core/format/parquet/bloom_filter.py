@@ -1,8 +1,8 @@
-"""Bloom filters over record keys, as base-file footers hold them (DATA-3.3, DATA-3.4).
+"""Bloom filters of record keys in base file footers (DATA-3.3, DATA-3.4).
 
-A filter is a list of equal rows of bits. SIMPLE has one; DYNAMIC_V0, which this package writes, opens another row for
-every `entries` keys until it holds `dynamic_max`, then fills its rows again in turn. A key may be contained if one row
-has all its bits.
+A filter is a list of equal rows of bits. A SIMPLE filter has one row. A DYNAMIC_V0 filter, which this package writes,
+adds a row for every `entries` keys up to `dynamic_max` keys, then adds keys to its rows in turn. A key may be contained
+if one row has all its bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIMPLE = "SIMPLE"
 DYNAMIC = "DYNAMIC_V0"
 
 _VERSION = -1
-# What the least false-positive rate that a double holds takes. Every look-up takes as many steps.
+# Number of hashes for the smallest false-positive rate of a double; each lookup needs that many steps.
 _MOST_HASHES = 1_100
 _MURMUR = 1
 _HEADER = struct.Struct(">iibi")  # version, number of hashes, type of hash, number of bits
@@ -38,15 +38,15 @@ _DYNAMIC = struct.Struct(">iii")  # entries per row, keys in the last row, rows
 _MAX_BITS = 2**31 - 1
 _TEXT_STEP = 3 << 18
 _DYNAMIC_MAX = 100_000  # default of hoodie.bloom.index.filter.dynamic.max.entries
-#: Below one position per this many bits, setting bits one by one beats spreading the row to a byte per bit.
+#: Below one position per this many bits it is faster to set single bits than to expand the row to a byte per bit.
 _SPARSE = 16
-#: Rounds after which nearly all keys that a well-filled row lacks are known: 1 in 16 is left.
+#: Rounds after which most keys that are not in a full row are excluded; 1 in 16 remains.
 _FIRST_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BloomFilter:
-    """A filter that does not change; `add` returns another. Hashes with murmur unless read from an older file."""
+    """An immutable filter; `add` returns a new one. The hash function is murmur, except for filters of older files."""
 
     type_code: str
     num_hashes: int
@@ -59,14 +59,14 @@ class BloomFilter:
 
     @classmethod
     def build(cls, keys: Keys, *, entries: int, fpp: float, dynamic_max: int = _DYNAMIC_MAX) -> BloomFilter:
-        """Return the filter of `keys`, with a false-positive rate `fpp` per row of `entries` keys."""
+        """Build the filter of `keys`, with a false-positive rate `fpp` per row of `entries` keys."""
         builder = BloomBuilder(entries, fpp, dynamic_max)
         builder.add(keys)
         return builder.finish()
 
     @property
     def remaining(self) -> int:
-        """How many more keys fit before the rate of false positives rises; an estimate for SIMPLE filters."""
+        """Number of keys that fit before the false-positive rate increases; an estimate for SIMPLE filters."""
         return max(0, _max_rows(self.entries, self.dynamic_max, self.type_code) * self.entries - self.count)
 
     def add(self, keys: Keys) -> BloomFilter:
@@ -77,7 +77,7 @@ class BloomFilter:
         return builder.finish()
 
     def might_contain(self, keys: Keys) -> NDArray[np.bool_]:
-        """Return for each key whether it may be in the file; False is certain."""
+        """Return for each key whether the file may contain it; False means that it does not."""
         self._refuse_other_hashes()
         found = np.zeros(len(keys), np.bool_)
         first = 0
@@ -91,19 +91,19 @@ class BloomFilter:
         return found
 
     def to_text(self) -> str:
-        """Return the text for the footer key `org.apache.hudi.bloomfilter`; `type_code` goes beside it."""
+        """Return the value of the footer key `org.apache.hudi.bloomfilter`; `type_code` has its own key."""
         return b"".join(self.text_pieces()).decode("ascii")
 
     @property
     def text_bytes(self) -> int:
-        """Length of the text."""
+        """Length of the text in bytes."""
         size = len(self.rows) * (_HEADER.size + _bytes_for(self.num_bits))
         if self.type_code == DYNAMIC:
             size += _HEADER.size + _DYNAMIC.size
         return -(-size // 3) * 4
 
     def text_pieces(self) -> Iterator[bytes]:
-        """Yield the text piece by piece, so that it is never there as a whole."""
+        """Yield the text in pieces, so that memory never holds the whole text."""
         rest = b""
         for part in self._parts():
             for start in range(0, len(part), _TEXT_STEP):
@@ -124,9 +124,9 @@ class BloomFilter:
 
     @classmethod
     def from_text(cls, text: str, type_code: str | None) -> BloomFilter:
-        """Return the filter of a footer; `type_code` None means SIMPLE, as in files before 0.6.
+        """Decode the filter of a footer; `type_code` None means SIMPLE, as in files before Hudi 0.6.
 
-        Raises UnsupportedError for another type, CorruptTableError if the bytes do not fit their own header.
+        Raises UnsupportedError for another type and CorruptTableError if the bytes contradict their header.
         """
         try:
             data = base64.b64decode(text, validate=True)
@@ -142,7 +142,7 @@ class BloomFilter:
     def _from_simple(cls, data: bytes) -> BloomFilter:
         num_hashes, hash_type, num_bits = _read_header(data, 0)
         row = _read_row(data, 0, num_bits)
-        # SIMPLE stores neither its size nor its fill; both follow from its bits.
+        # A SIMPLE filter stores neither its capacity nor its number of keys; both are estimated from its bits.
         entries = max(1, round(math.log(2) * num_bits / num_hashes))
         share = min(int(np.unpackbits(row).sum()) / num_bits, 1 - 1 / num_bits)
         return cls(
@@ -160,7 +160,7 @@ class BloomFilter:
         header = _read_header(data, 0)
         num_hashes, hash_type, num_bits = header
         if len(data) < _HEADER.size + _DYNAMIC.size:
-            raise CorruptTableError(f"dynamic bloom filter of {len(data)} bytes has no room for its header")
+            raise CorruptTableError(f"dynamic bloom filter of {len(data)} bytes is shorter than its header")
         entries, in_last, num_rows = _DYNAMIC.unpack_from(data, _HEADER.size)
         start = _HEADER.size + _DYNAMIC.size
         step = _HEADER.size + _bytes_for(num_bits)
@@ -182,41 +182,41 @@ class BloomFilter:
             hash_type=hash_type,
             entries=entries,
             count=(num_rows - 1) * entries + in_last,
-            # Not in the bytes. A last row with more than its share tells that the maximum was reached.
+            # The maximum is not stored. A last row with more than `entries` keys shows that it was reached.
             dynamic_max=num_rows * entries if in_last > entries else max(_DYNAMIC_MAX, num_rows * entries),
         )
 
     def _refuse_other_hashes(self) -> None:
         if self.hash_type != _MURMUR:
             raise UnsupportedError(
-                f"bloom filters of hash type {self.hash_type} (Jenkins) can be kept but not asked; only murmur, which"
-                " Hudi writes, is supported; rewrite the file to get one",
+                f"bloom filters with hash type {self.hash_type} (Jenkins) can be copied but not used for lookups; only"
+                " murmur, which Hudi writes, is supported. Rewrite the file",
                 hash_type=self.hash_type,
             )
 
 
 def joined(filters: Sequence[BloomFilter], max_rows: int) -> BloomFilter | None:
-    """Return one filter of the keys of several, no key being hashed; None if their rows cannot stand in one.
+    """Return one filter with the rows of several filters, or None if their rows have different shapes.
 
-    It has the rows of all, so a look-up takes as long as one in each of them: `max_rows` bounds that.
+    No key is hashed. A lookup takes as long as one in each of the filters; `max_rows` bounds that.
     """
     kinds = {(f.type_code, f.num_hashes, f.num_bits, f.hash_type, f.entries) for f in filters}
     rows = tuple(row for found in filters for row in found.rows)
     if len(kinds) != 1 or filters[0].type_code != DYNAMIC or len(rows) > max_rows:
         return None
-    # Rows in the middle may have room, which is not used: the next key opens another.
+    # Rows in the middle may not be full. They stay so, because the next key adds a row.
     return replace(filters[0], rows=rows, count=len(rows) * filters[0].entries)
 
 
 class BloomBuilder:
     """Collects the keys of one file, batch by batch.
 
-    While keys are added it holds a byte for each bit of the row being filled (43 bytes a key at a rate of 1e-9, 29 at
-    1e-6), after that bits. So many keys should be added at once.
+    While keys are added, the current row needs one byte per bit (43 bytes per key at a rate of 1e-9, 29 at 1e-6), later
+    one bit. Therefore callers should add many keys at once.
     """
 
     def __init__(self, entries: int, fpp: float, dynamic_max: int = _DYNAMIC_MAX) -> None:
-        """Raise UserError for sizes that no filter can have."""
+        """Create an empty builder; raise UserError for sizes that no filter can have."""
         if entries < 1 or not 0 < fpp < 1:
             raise UserError(f"a bloom filter needs entries >= 1 and 0 < fpp < 1, not {entries} and {fpp}")
         self._num_bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
@@ -265,11 +265,11 @@ class BloomBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the bits so far."""
+        """Size of the bits in bytes."""
         return len(self._rows) * _bytes_for(self._num_bits)
 
     def finish(self) -> BloomFilter:
-        """Return the filter of everything added."""
+        """Return the filter of all added keys."""
         self._open_row(0 if self._row < 0 else self._row)
         return BloomFilter(
             type_code=self._type_code,
@@ -297,7 +297,7 @@ class BloomBuilder:
     def _put(self, keys: Keys) -> None:
         is_sparse = self._may_be_sparse and len(keys) * self._num_hashes * _SPARSE < self._num_bits
         if self._spread is None and is_sparse:
-            packed = self._rows[self._row].copy()  # rows may belong to the filter that this builder resumed
+            packed = self._rows[self._row].copy()  # the row may belong to the filter that this builder extends
             for block in key_blocks(keys):
                 for index in block.positions(self._num_hashes, self._num_bits):
                     np.bitwise_or.at(packed, index >> 3, np.left_shift(1, index & 7).astype(np.uint8))
@@ -318,7 +318,7 @@ def _has_all(row: Bits, block: KeyBlock, num_hashes: int, num_bits: int) -> NDAr
     if len(left) * 2 > block.size:
         _clear_misses(hits, row, positions)
     elif len(left):
-        # Most keys are out after a few rounds: start again with the others alone.
+        # Most keys are excluded after a few rounds. Continue with the others only.
         of_left = np.ones(len(left), np.uint8)
         _clear_misses(of_left, row, block.take(left).positions(num_hashes, num_bits))
         hits[left] = of_left
@@ -326,7 +326,7 @@ def _has_all(row: Bits, block: KeyBlock, num_hashes: int, num_bits: int) -> NDAr
 
 
 def _clear_misses(hits: Bits, row: Bits, positions: Iterable[I64]) -> None:
-    """Set `hits` to 0 for each key that lacks a bit in one of these rounds; they start as ones and zeros."""
+    """Set `hits` to 0 for each key that lacks a bit in one of the rounds; `hits` starts with ones and zeros."""
     of_key, shift = np.empty_like(hits), np.empty_like(hits)
     byte = np.empty(len(hits), np.int64)
     for index in positions:
@@ -349,7 +349,7 @@ def _bytes_for(num_bits: int) -> int:
 def _read_header(data: bytes, at: int) -> tuple[int, int, int]:
     """Return (number of hashes, type of hash, number of bits) of the row header at byte `at`."""
     if len(data) < at + _HEADER.size:
-        raise CorruptTableError(f"bloom filter of {len(data)} bytes has no room for a header at byte {at}")
+        raise CorruptTableError(f"bloom filter of {len(data)} bytes is too short for a header at byte {at}")
     version, num_hashes, hash_type, num_bits = _HEADER.unpack_from(data, at)
     if version != _VERSION or not 1 <= num_hashes <= _MOST_HASHES or num_bits < 1 or hash_type not in (0, _MURMUR):
         raise CorruptTableError(

@@ -1,8 +1,9 @@
-"""Murmur2 over columns of keys, as Hadoop's `MurmurHash` computes it (DATA-3.4).
+"""Murmur2 hashes of columns of keys, equal to Hadoop's `MurmurHash` (DATA-3.4).
 
-A bloom filter hashes each key dozens of times, each result being the next seed. What a word of the key contributes does
-not depend on the seed, so it is mixed once per block; a round is then two operations a word on arrays that stay in the
-cache. Keys of a block are ordered by their number of words, so that word j concerns a prefix of the arrays.
+A bloom filter hashes each key dozens of times, with the last hash as the next seed. The mixing of a word of the key
+does not depend on the seed, so it is computed once per block. A round then needs two operations per word, on arrays
+that stay in the cache. Keys of a block are ordered by their number of words, so that word j belongs to a prefix of the
+keys.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ I64 = NDArray[np.int64]
 
 _M = np.uint32(0x5BD1E995)
 _BLOCK_KEYS = 32_768
-#: Mixed words of a block; together with the working arrays they fit a second-level cache of 1 MiB.
+#: Size of the mixed words of a block; with the working arrays they fit into a second-level cache of 1 MiB.
 _BLOCK_BYTES = 512 * 1024
 
 
 class KeyBlock:
-    """Some keys, prepared to be hashed again and again. `order` tells where they stood; None means unmoved."""
+    """Keys prepared for repeated hashing. `order` has their original positions; None means unchanged."""
 
     __slots__ = ("_factor", "_lengths", "_tail", "_words", "order", "size")
 
@@ -42,14 +43,14 @@ class KeyBlock:
         self.order = order
 
     def positions(self, rounds: int, bits: int) -> Iterator[I64]:
-        """Yield the bit of each key for every round; the array yielded is overwritten by the next round."""
+        """Yield the bit of each key for every round; the next round overwrites the yielded array."""
         value = np.zeros(self.size, np.uint32)
         scratch, rest = np.empty_like(value), np.empty_like(value)
         index = np.empty(self.size, np.int64)
         modulus = np.uint32(bits)
         for _ in range(rounds):
             self._hash(value, scratch)
-            # Java's abs of the signed value; that of the least integer overflows to itself, which unsigned is right.
+            # Java's abs of the signed value. For the least integer it overflows to itself, which is correct unsigned.
             np.abs(value.view(np.int32), out=rest.view(np.int32))
             np.floor_divide(rest, modulus, out=scratch)
             np.multiply(scratch, modulus, out=scratch)
@@ -86,7 +87,7 @@ def key_blocks(keys: pa.Array | pa.ChunkedArray) -> Iterator[KeyBlock]:
     """Yield the keys (strings without nulls) in blocks, in order. Raises CorruptTableError for a null key."""
     for chunk in keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]:
         if chunk.null_count:
-            raise CorruptTableError(f"{chunk.null_count} record keys are null; a record key never is")
+            raise CorruptTableError(f"{chunk.null_count} record keys are null; record keys are never null")
         if len(chunk):
             yield from _blocks_of_chunk(chunk)
 
@@ -98,7 +99,7 @@ def _blocks_of_chunk(chunk: pa.Array) -> Iterator[KeyBlock]:
     width = np.int64 if pat.is_large_string(chunk.type) else np.int32
     offsets = np.frombuffer(offset_buffer, width)[chunk.offset : chunk.offset + len(chunk) + 1].astype(np.int64)
     data = np.frombuffer(data_buffer if data_buffer is not None else b"", np.uint8)
-    # Every unaligned four bytes as one number: word j of a key is the element at its start + 4j.
+    # A view of all unaligned groups of four bytes: word j of a key is the element at its start + 4j.
     sliding: U32 = np.ndarray((max(len(data) - 3, 0),), "<u4", buffer=data, strides=(1,))
     mean = max(1, int(offsets[-1] - offsets[0]) // len(chunk))
     step = min(_BLOCK_KEYS, max(1024, _BLOCK_BYTES // mean))
@@ -112,7 +113,7 @@ def _blocks_of_chunk(chunk: pa.Array) -> Iterator[KeyBlock]:
 
 
 def _equal_block(data: NDArray[np.uint8], sliding: U32, start: int, length: int, size: int) -> KeyBlock:
-    """Prepare keys of one length: every column of bytes is a slice with that stride, no gather needed."""
+    """Prepare keys of equal length: each column of bytes is a strided slice, without a gather."""
     if not length:
         return KeyBlock([], np.uint32(0), None, None, size, None)
 
@@ -133,7 +134,7 @@ def _mixed_block(data: NDArray[np.uint8], sliding: U32, starts: I64, lengths: I6
     counts = lengths >> 2
     order = np.argsort(-counts, kind="stable")
     starts, lengths = starts[order], lengths[order]
-    # active[j]: how many keys have a word j; they come first.
+    # active[j]: number of keys with a word j; these keys precede the others.
     active = len(lengths) - np.cumsum(np.bincount(counts))[:-1]
     words = [_mixed(sliding[starts[:count] + 4 * j]) for j, count in enumerate(active)]
     left, signed = lengths & 3, data.view(np.int8)
@@ -146,7 +147,7 @@ def _mixed_block(data: NDArray[np.uint8], sliding: U32, starts: I64, lengths: I6
 
 
 def _mixed(words: U32) -> U32:
-    """Return what each word contributes to a hash, whatever the seed; overwrites `words`."""
+    """Return the mixed words, which do not depend on the seed; overwrites `words`."""
     np.multiply(words, _M, out=words)
     np.bitwise_xor(words, words >> np.uint32(24), out=words)
     np.multiply(words, _M, out=words)
@@ -154,5 +155,5 @@ def _mixed(words: U32) -> U32:
 
 
 def _at(values: Any, rows: I64) -> Any:
-    """Return the rows of a column; what is one for all keys, or absent, stays."""
+    """Return the rows of a column; a scalar or None is returned unchanged."""
     return values[rows] if isinstance(values, np.ndarray) else values

@@ -1,6 +1,6 @@
-"""Thrift's compact protocol, as parquet footers are written in: any struct, fields nobody here knows included.
+"""Thrift's compact protocol, the encoding of Parquet footers: structs with any fields, unknown ones included.
 
-field    (difference of ids << 4 | type), or (type, zigzag id) where that is not 1 to 15; 0 ends a struct
+field    (difference of ids << 4 | type), or (type, zigzag id) if the difference is not 1 to 15; 0 ends a struct
 numbers  zigzag varints; a double is 8 bytes, a byte is 1; bytes and texts: their length as varint, then they
 list     (size << 4 | type), or (0xF0 | type, size as varint) from 15 on; a bool in a list is a byte
 """
@@ -16,13 +16,13 @@ TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range
 _INTEGERS = (I16, I32, I64)
 _LONG = 15
 _MAX_DEPTH = 32
-# Ten groups of seven.
+# Ten groups of seven bits.
 _MAX_BITS = 70
 
 
 @dataclass(slots=True)
 class Struct:
-    """Fields by their ids, each with its type; `lists` hold (type, values), maps (types, pairs)."""
+    """Fields by id, each with its type. A list is (type, values), a map is (types, pairs)."""
 
     fields: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
@@ -32,16 +32,16 @@ class Struct:
         return default if found is None else found[1]
 
     def set(self, number: int, value: Any, kind: int) -> None:
-        """Give a field a value."""
+        """Set the value of a field."""
         self.fields[number] = (kind, value)
 
     def drop(self, *numbers: int) -> None:
-        """Take fields away, if they are there."""
+        """Remove fields if they exist."""
         for number in numbers:
             self.fields.pop(number, None)
 
     def copy(self) -> Struct:
-        """Return a struct whose fields may be changed; what they hold is shared."""
+        """Return a shallow copy of the struct."""
         return Struct(dict(self.fields))
 
     def structs(self, number: int) -> list[Struct]:
@@ -51,11 +51,11 @@ class Struct:
 
 
 def decode_struct(data: bytes | memoryview) -> Struct:
-    """Return the struct that the bytes begin with; raise CorruptTableError if they hold none."""
+    """Decode the struct at the start of the bytes; raise CorruptTableError if they are invalid."""
     try:
         return _Reader(memoryview(data)).struct(0)
     except (IndexError, ValueError) as error:
-        raise CorruptTableError(f"no struct in Thrift's compact protocol: {error}") from error
+        raise CorruptTableError(f"the bytes are not a struct in Thrift's compact protocol: {error}") from error
 
 
 def encode_struct(struct: Struct) -> bytes:

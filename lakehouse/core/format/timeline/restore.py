@@ -27,7 +27,7 @@ def encode_savepoint(metadata: SavepointMetadata) -> bytes:
 
 
 def decode_savepoint(data: bytes) -> SavepointMetadata:
-    """Return what a savepoint keeps."""
+    """Decode the content of a completed savepoint."""
     record = read_record(data, SAVEPOINT_METADATA)
     return SavepointMetadata(
         user=record["savepointedBy"],
@@ -48,7 +48,7 @@ def encode_restore_plan(plan: RestorePlan) -> bytes:
 
 
 def decode_restore_plan(data: bytes) -> RestorePlan:
-    """Return the plan; one of version 1 does not say what is restored to."""
+    """Decode a restore plan; a plan of version 1 does not contain the target of the restore."""
     record = read_record(data, RESTORE_PLAN)
     instants = tuple((info["commitTime"], info["action"]) for info in record["instantsToRollback"])
     return RestorePlan(target=record["savepointToRestoreTimestamp"], instants=instants)
@@ -72,7 +72,7 @@ def encode_restore_metadata(metadata: RestoreMetadata, *, base_path: str) -> byt
 
 
 def decode_restore_metadata(data: bytes, *, base_path: str) -> RestoreMetadata:
-    """Return what a restore did."""
+    """Decode the content of a completed restore."""
     record = read_record(data, RESTORE_METADATA)
     actions = {info["commitTime"]: info["action"] for info in record["restoreInstantInfo"]}
     return RestoreMetadata(

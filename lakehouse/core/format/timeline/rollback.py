@@ -1,6 +1,6 @@
 """Rollback plan and rollback metadata (TL-4.7, TL-7.3).
 
-Files hold absolute paths, values hold paths relative to the table's base (see format.table_paths).
+The files contain absolute paths, the values contain paths relative to the table (see format.timeline.paths).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def encode_rollback_plan(plan: RollbackPlan, *, base_path: str) -> bytes:
 
 
 def decode_rollback_plan(data: bytes, *, base_path: str, table_version: int = 9) -> RollbackPlan:
-    """Return the plan; log files of version 8 and later count as files to delete, whichever list holds them.
+    """Decode a rollback plan; log files of version 8 and later are files to delete, in whichever list they are.
 
-    Raises CorruptTableError for a path outside its partition, and UnsupportedError for a version 6 plan that takes back
-    rows appended to an older log, which asks for a rollback block and not for a deletion.
+    Raises CorruptTableError for a path outside its partition. Raises UnsupportedError for a plan of version 6 that
+    rolls back rows appended to an older log file, because it needs a rollback block.
     """
     record = read_record(data, ROLLBACK_PLAN)
     instant = record["instantToRollback"]
     if instant is None:
-        raise CorruptTableError("the rollback plan names no instant to roll back")
+        raise CorruptTableError("the rollback plan has no instant to roll back")
     requests = []
     for request in record["RollbackRequests"] or ():
         logs = tuple(request["logBlocksToBeDeleted"] or ())
@@ -66,7 +66,7 @@ def encode_rollback_metadata(metadata: RollbackMetadata, *, base_path: str) -> b
 
 
 def rollback_record(metadata: RollbackMetadata, *, base_path: str) -> dict[str, Any]:
-    """Return the record of a completed rollback, as it also stands in the metadata of a restore."""
+    """Return the Avro record of a completed rollback, which restore metadata contains, too."""
     partitions: dict[str, dict[str, Any]] = {}
     for partition in sorted({*metadata.deleted, *metadata.failed}):
         partitions[partition] = {
@@ -88,7 +88,7 @@ def rollback_record(metadata: RollbackMetadata, *, base_path: str) -> dict[str, 
 
 
 def decode_rollback_metadata(data: bytes, *, base_path: str) -> RollbackMetadata:
-    """Return what a rollback did: `deleted` has every partition it touched, `failed` those where files are left.
+    """Decode rollback metadata: `deleted` has all partitions of the rollback, `failed` those with undeleted files.
 
     Raises CorruptTableError unless it names exactly one instant, as every rollback of Hudi does.
     """
@@ -96,7 +96,7 @@ def decode_rollback_metadata(data: bytes, *, base_path: str) -> RollbackMetadata
 
 
 def rollback_metadata_of(record: Mapping[str, Any], *, base_path: str) -> RollbackMetadata:
-    """Return what the record of a rollback says; raise CorruptTableError as `decode_rollback_metadata` does."""
+    """Return rollback metadata from its Avro record; raises the same errors as `decode_rollback_metadata`."""
     if len(record["commitsRollback"]) != 1:
         raise CorruptTableError(f"a rollback names one instant, not {record['commitsRollback']}")
     target = record["commitsRollback"][0]

@@ -1,7 +1,7 @@
-"""Avro schemas of the timeline's payloads, in Hudi's declared order (TL-4.1 to TL-4.8).
+"""Avro schemas of timeline files, with fields in Hudi's order (TL-4.1 to TL-4.8).
 
-Java's reader resolves a file against its own classes, so full names, field order and the `avro.java.string` notes are
-those of Hudi's own files; the tests compare them with the schemas inside files that Hudi wrote.
+Hudi's Java reader resolves a file against its own classes. Therefore full names, field order and the `avro.java.string`
+properties equal those of Hudi's files; tests compare them with the schemas in files that Hudi wrote.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ COMPACTION_PLAN = _top(
 
 
 def _optional_map(name: str) -> Schema:
-    # Hudi's declaration has a default inside the type, too.
+    # Hudi's schema has a default inside the type, too.
     return _optional(name, {**_map(_STRING), "default": None})
 
 

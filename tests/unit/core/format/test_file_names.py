@@ -136,7 +136,7 @@ def test_other_names_are_no_instants(name: str) -> None:
 def test_an_instant_that_cannot_be_named_is_refused() -> None:
     with pytest.raises(CorruptTableError, match="no completion time"):
         instant_name(Instant(requested=T, action=Action.COMMIT, state=State.COMPLETED), layout=2)
-    with pytest.raises(CorruptTableError, match="savepoint has no REQUESTED"):
+    with pytest.raises(CorruptTableError, match="savepoint has no file of the state REQUESTED"):
         instant_name(Instant(requested=T, action=Action.SAVEPOINT, state=State.REQUESTED), layout=2)
     with pytest.raises(UnsupportedError, match="layout 0"):
         instant_name(Instant(requested=T, action=Action.COMMIT, state=State.REQUESTED), layout=0)

@@ -54,7 +54,7 @@ def test_half_a_character_in_properties_is_refused_by_every_use(key: str) -> Non
     table = with_properties()
     storage = table.refresh().env.storage
     storage.put(PROPERTIES, storage.get(PROPERTIES) + key.encode() + b"=\\uD800x\n")
-    with pytest.raises(CorruptTableError, match="half a character") as raised:
+    with pytest.raises(CorruptTableError, match="unpaired surrogate") as raised:
         Table.open(table.location, env=make_env(storage=storage))
     assert str(raised.value).encode()
 

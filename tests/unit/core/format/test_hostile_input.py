@@ -182,7 +182,7 @@ def test_columns_are_nested_as_deep_as_they_can_be_read_and_no_deeper(
     for levels in (41, 60, 500, 3_000):
         table = table_of()
         rows = rows_of("a", deep=pa.nulls(1, nested(levels, wrap)))
-        with pytest.raises(UserError, match="column 'deep' has more than 40 levels"):
+        with pytest.raises(UserError, match="column 'deep' has more than 40 nested levels"):
             table.upsert(rows)
     table = table_of()
     rows = rows_of("a", deep=pa.nulls(1, nested(40, wrap)))

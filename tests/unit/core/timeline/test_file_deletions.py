@@ -209,7 +209,7 @@ def test_cleanup_keeps_and_reports_a_completed_write_with_forged_markers() -> No
 def test_instant_that_is_not_a_time_is_refused() -> None:
     table = filled()
     loaded = table.refresh()
-    with pytest.raises(CorruptTableError, match="no time of an instant"):
+    with pytest.raises(CorruptTableError, match="not an instant time"):
         loaded.store.remove_pending(Instant(requested="../../x", action=Action.COMMIT, state=State.INFLIGHT))
     with pytest.raises(CorruptTableError):
         check_instant(loaded.env.storage, "٣", "a plan")
@@ -332,7 +332,7 @@ def test_publication_state_may_name_only_files_in_its_own_folders(manifest: str,
     document["tables"]["sales.orders"]["retired"] = [{"manifest": manifest, "copy": copy, "at_ms": 0}]
     storage.put(STATE, json.dumps(document).encode())
     before, beside = paths(storage), paths(job.place)
-    with pytest.raises(CorruptTableError, match="not in its own folder"):
+    with pytest.raises(CorruptTableError, match="not in its own directory"):
         publish(job)
     assert (paths(storage), paths(job.place)) == (before, beside)
 
