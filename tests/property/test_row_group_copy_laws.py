@@ -19,7 +19,7 @@ from lakehouse.core.format.parquet.bloom_filter import BloomFilter, joined
 from lakehouse.core.format.parquet.thrift_compact import decode_struct, encode_struct
 from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.errors import CorruptTableError
-from tests.property.test_clustering_laws import batches, clustered_shapes, filled, kept
+from tests.property.test_clustering import batches, clustered_shapes, filled, kept
 from tests.support.model import Row
 from tests.support.shared import fixtures
 from tests.support.tables import Shape, batch, check_storage, data_rows, examples, make_table, row

@@ -12,7 +12,7 @@ lost reply that deleted committed data                here
 early lock expiry                                     test_undo_regressions: a rollback whose lock is lost
 late commit of a writer whose lock expired            test_late_commits: of every operation; a planted bug
 lost partial update of parallel column writers        here; beside a log compaction: test_undo_regressions
-incremental reader behind an archive                  test_regressions; every range: property/test_archive_laws
+incremental reader behind an archive                  test_regressions; every range: property/test_archive
 """
 
 from __future__ import annotations
