@@ -1,4 +1,4 @@
-"""Who acts: writers of every verb and mode, planners, executors, rollback, readers."""
+"""The actors of a run: writers of every verb and mode, planners, executors, rollback, readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold whatever happens; checked at the moment in which storage changes, before anybody else moves.
+"""Invariants of a run, checked when storage changes, before another process moves.
 
 ConsistentRead            readers see the completed writes, one after the other in the order of their completion
 NoDuplicateKeys           no key shows up twice
@@ -10,10 +10,10 @@ CompletedIsForever        what is completed is taken back by a rollback or a res
 UndoneInOrder             what is taken back is the newest write there is, and readers see the rows before it
 RestoredAsTold            when a restore is completed, the rows are those of its target
 SavepointsStay            what a savepoint keeps is neither undone nor deleted
-LivingAreSpared           nobody rolls back who gives signs of life, unless by force
+LivingAreSpared           an active write is not rolled back, unless by force
 OneExecutorPerPlan        a plan is completed once
-HonestAnswers             who was told "committed" is, who was told "try again" is not
-NothingLeftBehind         after recovery and one more write, nothing is left of those who died
+HonestAnswers             a write reported as committed is committed; one reported as failed is not
+NothingLeftBehind         after recovery and one more write, no leftover files exist
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a simulated process must be lent of a real one: threads, locks of its own, and nobody else at work in it."""
+"""Patches that let operations run as simulated processes: no thread pools, and a simulated lock database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.simulation.world import here
 
 
 class _Pool:
-    """A pool without threads: work is done in order, by who asks."""
+    """A pool without threads: the caller does the work in order."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers

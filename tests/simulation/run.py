@@ -55,7 +55,7 @@ class Run:
             checker=self.checker,
         )
         self.faults = plan_of(random)
-        #: Who acts, if that is not to be drawn.
+        #: The names of the actors; empty: draw them.
         self.cast: tuple[str, ...] = ()
         self.numbers = 0
 
@@ -73,7 +73,7 @@ class Run:
             self.world.play()
 
     def _cast(self) -> list[str]:
-        """Draw who acts, by what they do."""
+        """Draw the names of the actors."""
         random = self.world.random
         names = ["write"] * random.choice((1, 2, 2, 3))
         if self.shape.merges:

@@ -1,12 +1,12 @@
-"""A store that asks the world before every call, fails as the seed says, and shows what happens to who watches.
+"""A storage that asks the world before every call, injects the faults of the seed, and reports changes to a watcher.
 
 crash     before the call, after it, or in the middle: half of the bytes under a temporary name
-lost      the call is carried out, and its reply is an error; or nobody can tell for some calls
+lost      the call is carried out, and its reply is an error
 twice     the call is delivered twice
 stall     the process stands still before or after the call, until its leases are over
 refused   this call and some that follow are answered with 503
 full      the disk is full
-torn      a sign of life is written by halves
+torn      a heartbeat is written in two halves
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOCKS = (".hoodie/lock", LOCK_PATH, "row")
 
 
 class Watcher(Protocol):
-    """Who is told what changed, at once and before anybody else moves."""
+    """Receives every change at once, before another process moves."""
 
     def wrote(self, path: str, data: bytes) -> None: ...
     def deleted(self, path: str) -> None: ...

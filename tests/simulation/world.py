@@ -209,19 +209,19 @@ class World:
         self._beat()
 
     def jump(self, milliseconds: int) -> None:
-        """Let time pass; whoever runs gives its signs of life meanwhile."""
+        """Let time pass, and call the timers that are due."""
         self.now_ms += milliseconds
         self._beat()
 
     def beats_for(self, process: Process, instant: str) -> bool:
-        """Return whether a process gives signs of life for what it writes, and always did in time."""
+        """Return whether a process renews the heartbeat of an instant and never missed a renewal."""
         if process.crashed or process.has_stalled:
             return False
         mine = [timer for timer in self.timers if timer.process is process and not timer.is_stopped]
         return any(str(getattr(timer.function.__self__, "_path", "")).endswith(instant) for timer in mine)  # type: ignore[attr-defined]
 
     def fail(self, error: BaseException) -> None:
-        """End the run: nobody reaches storage any more. The first failure counts."""
+        """End the run: no process reaches storage any more. The first failure counts."""
         self.failure = self.failure or error
         raise self.failure
 
