@@ -226,6 +226,7 @@ def _anchor(slices: Sequence[FileSlice], visible: VisibleTimeline, horizon: Hori
     return None
 
 
+# parameters: one group with its slices and logs, and the state and horizon of the plan
 def _removable_change_logs(
     group: Group,
     slices: Sequence[FileSlice],

@@ -60,6 +60,7 @@ def clustering_due(timeline: Timeline, last: Instant | None, policy: ClusteringP
     return ClusteringDue(due=commits > 0 and commits >= policy.max_commits, reason=reason, commits=commits)
 
 
+# parameters: a planner takes each independent part of the table state
 def plan_clustering(
     slices: Iterable[FileSlice],
     held: Collection[tuple[str, str]],

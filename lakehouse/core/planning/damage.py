@@ -39,6 +39,7 @@ class Damage:
         return f"{self.path} {state}; the {self.action} {self.instant} wrote it with {self.expected} bytes"
 
 
+# parameters: the two sides of a comparison: commits, and the parts of a listing
 def find_damage(
     commits: Iterable[tuple[Instant, CommitMetadata]],
     slices: Iterable[FileSlice],
@@ -88,6 +89,7 @@ def find_damage(
     return tuple(sorted(found, key=lambda damage: (damage.instant, damage.path)))
 
 
+# parameters: one file of a commit, and the listing that it is compared with
 def _damage(
     instant: Instant, stat: WriteStat, sizes: Mapping[str, int], start: str, visible: VisibleTimeline, layout: int
 ) -> Damage | None:

@@ -38,6 +38,7 @@ class Found:
     data: DataFile | None
 
 
+# parameters: a planner takes each independent part of the table state
 def plan_orphans(
     found: Iterable[Found],
     timeline: Timeline,

@@ -31,6 +31,7 @@ class ScanPlan:
         return tuple(file_slice.base for file_slice in self.slices if file_slice.base is not None)
 
 
+# parameters: a planner takes each independent part of the table state
 def plan_scan(
     slices: Sequence[FileSlice],
     table: pa.Schema,

@@ -51,6 +51,7 @@ class SchemaPlan:
     drift: tuple[ColumnDrift, ...] = ()
 
 
+# parameters: two schemas, the policy, and three independent rules of the operation
 def evolve(
     table: pa.Schema,
     batch: pa.Schema,

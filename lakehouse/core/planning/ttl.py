@@ -48,6 +48,7 @@ class _Candidate:
         return self.order_ms, self.found.partition
 
 
+# parameters: a planner takes each independent part of the table state
 def plan_ttl(
     partitions: Iterable[PartitionStatistics],
     rules: Sequence[TtlRule],

@@ -125,6 +125,7 @@ def require_mergeable(config: TableConfig) -> None:
     require_runnable(config.merge_rule)
 
 
+# parameters: the independent parts of a table declaration
 def new_table_properties(
     *,
     name: str,

@@ -284,6 +284,7 @@ class _Reader:
                 self._fail(node, end == limit, end, f"has items that do not parse: {error}")
         return np.array(found, np.int64)
 
+    # parameters: the cursors of one decoding step; they are arrays that the caller updates
     def _next_blocks(
         self, node: AvroNode, parts: Sequence[AvroNode], reading: I64, at: I64, left: I64, end: I64
     ) -> I64:

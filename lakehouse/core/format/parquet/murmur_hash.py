@@ -32,6 +32,7 @@ class KeyBlock:
 
     __slots__ = ("_factor", "_lengths", "_tail", "_words", "order", "size")
 
+    # parameters: the prepared arrays of a block; only functions of this module build one
     def __init__(
         self, words: list[U32], lengths: Any, tail: U32 | None, factor: Any, size: int, order: I64 | None
     ) -> None:
