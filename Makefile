@@ -3,7 +3,7 @@
 # Two virtual environments, because Airflow's Spark provider and pyspark overwrite each other's files:
 #   .venv          Spark, tests and tools
 #   .venv-airflow  Airflow with the light core of lakehouse, no pyspark
-# A third, .venv-hudi, holds the referee: Apache Hudi itself, on the Spark line it has a published bundle for.
+# A third, .venv-hudi, is for the interoperability tests: the Spark version for which Apache Hudi publishes a bundle.
 
 PYTHON ?= python3.11
 PYTEST_FLAGS ?= -q
@@ -30,7 +30,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
-.PHONY: help demo ui test check unit airflow-tests referee bench reliability venvs preflight clean distclean
+.PHONY: help demo ui test check unit airflow-tests interop bench reliability venvs preflight clean distclean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,7 @@ demo: venvs ## Airflow ingests files into a table through Spark, then prints it 
 ui: venvs ## Airflow's pages over the demo's tables, at http://127.0.0.1:8080
 	.venv/bin/python -m lakehouse demo ui --airflow-venv .venv-airflow --home .demo
 
-test: check unit airflow-tests referee ## all checks and all tests
+test: check unit airflow-tests interop ## all checks and all tests
 
 check: $(SPARK_READY) ## lint, types, floors
 	.venv/bin/ruff check .
@@ -64,11 +64,11 @@ s3a: $(S3A_READY) ## the jars with which Spark opens s3a:// in tests (needs mvn)
 
 # Only here may something be missing: without mvn there is no jar. In CI that is a failure, on a laptop a sentence.
 ifneq ($(or $(shell command -v mvn),$(wildcard $(HUDI_JAR)),$(filter true,$(CI))),)
-referee: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) ## the tests against Apache Hudi itself (needs mvn)
+interop: $(SPARK_READY) $(HUDI_READY) $(HUDI_JAR) ## the interoperability tests against Apache Hudi (needs mvn)
 	.venv/bin/python -m pytest $(PYTEST_FLAGS) -n $(WORKERS) --dist loadfile -m jvm --ignore=tests/airflow
 else
-referee:
-	@echo "skipped: the tests against Apache Hudi need its jar, which mvn fetches; install maven and run 'make referee'"
+interop:
+	@echo "skipped: the tests against Apache Hudi need its jar, which mvn fetches; install maven and run 'make interop'"
 endif
 
 bench: $(SPARK_READY) ## ratios against plain Spark, deltalake and Hudi, measured side by side
@@ -95,7 +95,7 @@ $(AIRFLOW_READY): pyproject.toml constraints-airflow.txt | preflight
 	@touch $@
 
 $(HUDI_READY): Makefile | preflight
-	@echo "the referee's environment: .venv-hudi, with Spark $(HUDI_SPARK)"
+	@echo "environment of the interoperability tests: .venv-hudi, with Spark $(HUDI_SPARK)"
 	@test -x .venv-hudi/bin/python || $(PYTHON) -m venv .venv-hudi
 	.venv-hudi/bin/python -m pip install $(PIP_FLAGS) pyspark==$(HUDI_SPARK)
 	@touch $@

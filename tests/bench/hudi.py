@@ -42,7 +42,7 @@ def start() -> Hudi | None:
     python = ROOT / ".venv-hudi/bin/python"
     if jars and python.exists():
         return Hudi(python, jars[-1])
-    print("  skipped: Apache Hudi is not here; `make referee` fetches it")
+    print("  skipped: Apache Hudi is not here; `make interop` fetches it")
     return None
 
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from lakehouse.core.table.table import Table
 from tests.support.fixture_tables import canonical_rows
+from tests.support.hudi import Hudi
 from tests.support.hudi_rs import like
-from tests.support.referee import Referee
 
 
 def assert_same(ours: pa.Table, theirs: pa.Table) -> None:
@@ -19,16 +19,16 @@ def assert_same(ours: pa.Table, theirs: pa.Table) -> None:
     assert canonical_rows(like(theirs, ours.schema), with_meta=True) == wanted
 
 
-def assert_hudi_reads_like_us(referee: Referee, table: Table, *, past: bool = False) -> pa.Table:
+def assert_hudi_reads_the_same(hudi: Hudi, table: Table, *, past: bool = False) -> pa.Table:
     """Compare the snapshot and, with `past`, every instant and every step between; return the snapshot."""
     now = table.scan().to_arrow()
-    assert_same(now, referee.read(table.location))
+    assert_same(now, hudi.read(table.location))
     if past:
         commits = [instant for instant, _ in table.commits()]
         for instant in commits:
-            shown = referee.read_as_of(table.location, instant.requested)
+            shown = hudi.read_as_of(table.location, instant.requested)
             assert_same(table.scan(as_of=instant.requested).to_arrow(), shown)
         for before, after in pairwise(instant.completion for instant in commits):
-            changed = referee.read_incremental(table.location, before, after)
+            changed = hudi.read_incremental(table.location, before, after)
             assert_same(table.incremental(before, after).to_arrow(), changed)
     return now

@@ -1,4 +1,4 @@
-"""Makes the referee known to the tests of this folder."""
+"""Define the fixture `hudi` for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import pytest
 
 pytest.register_assert_rewrite("tests.interop.agreement")
 
-from tests.support.referee import referee  # noqa: E402
+from tests.support.hudi import hudi  # noqa: E402
 
-__all__ = ["referee"]
+__all__ = ["hudi"]

@@ -15,7 +15,7 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
 from lakehouse.model.merge import MergeMode
 from tests.interop.agreement import assert_same
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import DELETED, SCHEMA, batch, row
 
 Row = dict[str, Any]
@@ -82,7 +82,7 @@ def inserted() -> list[Row]:
     return [row(f"k{i}", p="abc"[i % 3], ts=5, v="first") for i in range(12)]
 
 
-def life(table: Table) -> Iterator[str]:
+def history_steps(table: Table) -> Iterator[str]:
     """Write, delete and compact in every way; yield after each step what it was."""
     first = inserted()
     table.upsert(batch(first))
@@ -112,7 +112,7 @@ def life(table: Table) -> Iterator[str]:
     yield "updates after the log compaction"
 
 
-def live_with_partial_updates(table: Table) -> None:
+def write_partial_updates(table: Table) -> None:
     """Update some of the columns: of stored rows and new ones, later and late, before and after whole rows."""
     first = inserted()
 
@@ -132,9 +132,9 @@ def live_with_partial_updates(table: Table) -> None:
     assert isinstance(table.services.log_compaction.run(), Committed)
 
 
-def assert_read_optimized_alike(referee: Referee, table: Table) -> None:
+def assert_same_read_optimized(hudi: Hudi, table: Table) -> None:
     """Compare what base files alone hold."""
-    theirs = referee.read(table.location, **{"hoodie.datasource.query.type": "read_optimized"})
+    theirs = hudi.read(table.location, **{"hoodie.datasource.query.type": "read_optimized"})
     assert_same(table.scan(read_optimized=True).to_arrow(), theirs)
 
 

@@ -21,7 +21,7 @@ from lakehouse.core.planning.cdc import ChangeCase
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from tests.interop.rows import EVERYTHING, everything, nothing
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import DELETED, Shape, batch, row
 
 pytestmark = pytest.mark.jvm
@@ -49,8 +49,8 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
-def theirs(referee: Referee, table: Table, begin: str = "000", **bounds: str) -> Changes:
-    found = referee.read(table.location, **CDC, **{BEGIN: begin}, **bounds).to_pylist()
+def theirs(hudi: Hudi, table: Table, begin: str = "000", **bounds: str) -> Changes:
+    found = hudi.read(table.location, **CDC, **{BEGIN: begin}, **bounds).to_pylist()
     return Counter(
         (c["op"], c["ts_ms"], *(row_text(None if c[n] is None else json.loads(c[n])) for n in ("before", "after")))
         for c in found
@@ -108,39 +108,35 @@ def live(table: Table) -> None:
 
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_hudi_reads_our_changes_as_we_do(mode: str, table_type: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_our_changes_as_we_do(mode: str, table_type: str, hudi: Hudi, tmp_path: Path) -> None:
     table = make(tmp_path / "t", mode, table_type)
     live(table)
     assert_changes_fold(table)
     found = ours(table)
     assert sum(found.values()) == 20
-    assert theirs(referee, table) == found
+    assert theirs(hudi, table) == found
     completed = [instant.completion for instant, _ in table.commits()]
     middle = {END: completed[4]}
-    assert theirs(referee, table, completed[1], **middle) == ours(table, completed[1], completed[4])
+    assert theirs(hudi, table, completed[1], **middle) == ours(table, completed[1], completed[4])
 
 
 @pytest.mark.parametrize("table_type", TYPES)
-def test_hudi_writes_changes_into_our_table_and_both_read_them(
-    table_type: str, referee: Referee, tmp_path: Path
-) -> None:
+def test_hudi_writes_changes_into_our_table_and_both_read_them(table_type: str, hudi: Hudi, tmp_path: Path) -> None:
     table = make(tmp_path / "t", "DATA_BEFORE_AFTER", table_type)
     live(table)
     rows = batch([row("k0", ts=20, v="theirs"), row("k2", ts=21) | {DELETED: True}, row("new", p="b")])
     options = {**HUDI, "hoodie.table.name": "ours", "hoodie.datasource.write.table.type": table_type}
-    referee.write(table.location, rows, options)
+    hudi.write(table.location, rows, options)
     table.upsert(batch([row("k0", ts=30, v="ours"), row("new", p="b", ts=2, v="ours")]))
     assert_changes_fold(table)
-    assert theirs(referee, table) == ours(table)
+    assert theirs(hudi, table) == ours(table)
 
 
 COMPARABLE = [f for f in EVERYTHING if f.name not in ("narrow", "wide", "raw", "people", "items")]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_hudis_json_and_ours_are_alike_for_the_types_it_does_not_lose(
-    mode: str, referee: Referee, tmp_path: Path
-) -> None:
+def test_hudis_json_and_ours_are_alike_for_the_types_it_does_not_lose(mode: str, hudi: Hudi, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), name="types", record_key=["id"], ordering="ts", cdc=mode)
     table.upsert(pa.Table.from_pylist([everything(1), everything(2), nothing(1)], EVERYTHING))
     changed = everything(2) | {"ts": 9, "double": float("nan"), "real": float("-inf")}
@@ -149,7 +145,7 @@ def test_hudis_json_and_ours_are_alike_for_the_types_it_does_not_lose(
     names = [field.name for field in COMPARABLE]
     scan = table.incremental("earliest", format="cdc", columns=names)
     found = [change for changes in scan.to_batches() for change in as_json(changes).to_pylist()]
-    shown = referee.read(table.location, **CDC, **{BEGIN: "000"}).to_pylist()
+    shown = hudi.read(table.location, **CDC, **{BEGIN: "000"}).to_pylist()
     assert counted(found, names) == counted(shown, names)
     assert len(found) == 7
 
@@ -176,7 +172,7 @@ HUDI = {
 
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_we_read_the_changes_of_hudis_tables(mode: str, table_type: str, referee: Referee, tmp_path: Path) -> None:
+def test_we_read_the_changes_of_hudis_tables(mode: str, table_type: str, hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     options = HUDI | {
         "hoodie.datasource.write.table.type": table_type,
@@ -185,7 +181,7 @@ def test_we_read_the_changes_of_hudis_tables(mode: str, table_type: str, referee
 
     def write(rows: pa.Table, operation: str = "upsert", **more: str) -> None:
         dotted = {key.replace("__", "."): value for key, value in more.items()}
-        referee.write(location, rows, options | {"hoodie.datasource.write.operation": operation} | dotted)
+        hudi.write(location, rows, options | {"hoodie.datasource.write.operation": operation} | dotted)
 
     write(batch([row(f"k{i}", p="ab"[i % 2], v=f"v{i}") for i in range(8)]))
     write(batch([row("k0", ts=2, v="new"), row("k2", ts=0, v="too old")]))
@@ -202,10 +198,10 @@ def test_we_read_the_changes_of_hudis_tables(mode: str, table_type: str, referee
     table = Table.open(location)
     assert table.config.cdc is CdcMode(mode)
     assert_changes_fold(table)
-    assert ours(table) == theirs(referee, table)
+    assert ours(table) == theirs(hudi, table)
     wanted = ChangeCase.LOG_FILE if table_type == "MERGE_ON_READ" else ChangeCase.AS_IS
     assert {wanted, ChangeCase.BASE_FILE_INSERT, ChangeCase.REPLACE_COMMIT} <= cases(table)
     table.upsert(batch([row("k0", ts=10, v="ours")]))
     table.delete(["k6"])
     assert_changes_fold(table)
-    assert ours(table) == theirs(referee, table)
+    assert ours(table) == theirs(hudi, table)

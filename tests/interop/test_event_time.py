@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import SCHEMA, batch, row
 
 pytestmark = pytest.mark.jvm
@@ -41,14 +41,14 @@ def told(table: Table) -> list[tuple[int, int] | None]:
 
 @pytest.mark.parametrize("unit", [1, 1000], ids=["milliseconds", "seconds"])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_and_we_tell_the_same_event_times(kind: str, unit: int, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_and_we_tell_the_same_event_times(kind: str, unit: int, hudi: Hudi, tmp_path: Path) -> None:
     location, options = str(tmp_path / "table"), {**THEIRS, "hoodie.datasource.write.table.type": kind}
 
     def rows(*events: tuple[str, int]) -> pa.Table:
         return batch([row(name, ts=(MARCH + hours * HOUR) // unit) for name, hours in events], SCHEMA)
 
-    referee.write(location, rows(("a", -4), ("b", -2)), options, mode="overwrite")
-    referee.write(location, rows(("c", 1)), options)
+    hudi.write(location, rows(("a", -4), ("b", -2)), options, mode="overwrite")
+    hudi.write(location, rows(("c", 1)), options)
     table = Table.open(location, options=TRACKED)
     assert told(table) == [(MARCH - 4 * HOUR, MARCH - 2 * HOUR), (MARCH + HOUR, MARCH + HOUR)]
     first = table.version_at("2025-03-01")
@@ -57,21 +57,19 @@ def test_hudi_and_we_tell_the_same_event_times(kind: str, unit: int, referee: Re
     ours = table.upsert(rows(("d", 2), ("e", 3)))
     assert isinstance(ours, Committed)
     assert told(table)[-1] == (MARCH + 2 * HOUR, MARCH + 3 * HOUR)
-    referee.write(location, rows(("late", -1)), options)
+    hudi.write(location, rows(("late", -1)), options)
     assert told(table)[-1] == (MARCH - HOUR, MARCH - HOUR)
     assert table.version_at("2025-03-01").instant == table.commits()[-1][0]
     assert table.scan(as_of_event_time="2025-03-01").count() == 6
-    assert referee.read(location).num_rows == 6
+    assert hudi.read(location).num_rows == 6
     assert table.watermark().value is not None
 
 
-def test_a_file_that_hudi_rewrites_makes_versions_larger_and_not_falsely_clean(
-    referee: Referee, tmp_path: Path
-) -> None:
+def test_a_file_that_hudi_rewrites_makes_versions_larger_and_not_falsely_clean(hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
     evening = [row("a", ts=MARCH - 4 * HOUR), row("b", ts=MARCH - 2 * HOUR)]
-    referee.write(location, batch(evening), THEIRS, mode="overwrite")
-    referee.write(location, batch([row("b", ts=MARCH + HOUR)]), THEIRS)
+    hudi.write(location, batch(evening), THEIRS, mode="overwrite")
+    hudi.write(location, batch([row("b", ts=MARCH + HOUR)]), THEIRS)
     table = Table.open(location, options=TRACKED)
     assert told(table)[1] == (MARCH - 4 * HOUR, MARCH + HOUR), "a is told again, though it did not come in"
     found = table.version_at("2025-03-01")

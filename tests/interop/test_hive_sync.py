@@ -16,7 +16,7 @@ from lakehouse import Table
 from lakehouse.core.timeline.locks.metastore_client import MetastoreClient
 from lakehouse.platform.metastore.hive import HiveMetastore
 from lakehouse.platform.publish.sync import plan, sync
-from tests.support.referee import Referee, find_jar
+from tests.support.hudi import Hudi, find_jar
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -42,10 +42,10 @@ KINDS: list[tuple[str, str, dict[str, str], dict[str, str], list[str]]] = [
 
 
 @pytest.fixture(scope="module")
-def hudi(hive_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Referee]:
+def hudi(hive_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi]:
     """Hudi on a Spark whose catalog is the metastore."""
     settings = {"spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": hive_uri}
-    found = Referee(find_jar(), tmp_path_factory.mktemp("hive-referee"), settings)
+    found = Hudi(find_jar(), tmp_path_factory.mktemp("hive-hudi"), settings)
     yield found
     found.close()
 
@@ -135,7 +135,7 @@ def _files(descriptor: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "by", "declared", "told", "tables"), KINDS, ids=[kind[0] for kind in KINDS])
 def test_ours_is_as_hudis_own(
-    hudi: Referee,
+    hudi: Hudi,
     metastore: HiveMetastore,
     hive_uri: str,
     tmp_path: Path,
@@ -172,7 +172,7 @@ def test_ours_is_as_hudis_own(
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_reads_what_we_synced(hudi: Referee, metastore: HiveMetastore, tmp_path: Path, kind: str) -> None:
+def test_hudi_reads_what_we_synced(hudi: Hudi, metastore: HiveMetastore, tmp_path: Path, kind: str) -> None:
     name = kind.lower()
     table = Table.create(
         str(tmp_path / name),
@@ -199,7 +199,7 @@ def test_hudi_reads_what_we_synced(hudi: Referee, metastore: HiveMetastore, tmp_
     assert metastore.partition_names("read", name) == ("region=eu",)
 
 
-def read(hudi: Referee, table: str, *more: str) -> list[dict[str, Any]]:
+def read(hudi: Hudi, table: str, *more: str) -> list[dict[str, Any]]:
     columns = ", ".join(("id", "Name", "price", "region", "small", *more))
     hudi.sql(f"REFRESH TABLE {table}")
     return hudi.query(f"SELECT {columns} FROM {table} ORDER BY id").to_pylist()

@@ -20,11 +20,11 @@ from lakehouse.core.format.log.blocks import BlockHeader, BlockType, encode_bloc
 from lakehouse.core.format.log.delete_block import decode_deletes
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UnsupportedError
-from tests.interop.agreement import assert_hudi_reads_like_us
+from tests.interop.agreement import assert_hudi_reads_the_same
 from tests.interop.mor_tables import ORDERED, THEIRS
 from tests.support.fixture_tables import load_fixture_tables
+from tests.support.hudi import JARS, ROOT, Hudi
 from tests.support.java_deletes import TRIPS, framed, trips_with_deletes
-from tests.support.referee import JARS, ROOT, Referee
 
 pytestmark = pytest.mark.jvm
 
@@ -116,14 +116,14 @@ CLASSES: dict[str, tuple[pa.DataType, Draw]] = {
 
 
 @pytest.fixture(scope="module")
-def hudi() -> Callable[[list[str]], list[bytes]]:
+def serialize() -> Callable[[list[str]], list[bytes]]:
     """What Hudi makes of lines, see DeleteBlocks.java."""
     jars = sorted((ROOT / ".jars").glob(JARS))
     spark = sorted((ROOT / ".venv-hudi").glob("lib/python3*/site-packages/pyspark/jars"))
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not jars or not spark:
-        pytest.skip("missing: Apache Hudi's jar or its Spark; run `make referee`")
+        pytest.skip("missing: Apache Hudi's jar or its Spark; run `make interop`")
     asked = [java or "", "--list-modules"]
     if java is None or "jdk.compiler" not in subprocess.run(asked, capture_output=True, text=True, check=True).stdout:
         pytest.skip("missing: a JDK, as what asks Apache Hudi for its bytes is a source file; install one of Java 17")
@@ -162,11 +162,11 @@ def line(version: int, shared: bool, entries: list[Entry]) -> str:
     return " ".join([str(version), str(shared).lower(), *words])
 
 
-def test_what_hudi_serialises_is_read_as_what_it_was(hudi: Callable[[list[str]], list[bytes]]) -> None:
+def test_what_hudi_serialises_is_read_as_what_it_was(serialize: Callable[[list[str]], list[bytes]]) -> None:
     rng = random.Random(14)
     orders = [[name] for name in CLASSES] * 12 + [["Integer", "String"], ["LocalDate", "Instant", "BigDecimal"]] * 12
     cases = [(order, rng.random() < 0.5, drawn(rng, order)) for order in orders]
-    blocks = hudi([line(2, shared, entries) for _, shared, entries in cases])
+    blocks = serialize([line(2, shared, entries) for _, shared, entries in cases])
     assert len(blocks) == len(cases)
     for (order, _, entries), block in zip(cases, blocks, strict=True):
         read = decode_deletes(framed(2, block), [CLASSES[name][0] for name in order])
@@ -177,10 +177,10 @@ def test_what_hudi_serialises_is_read_as_what_it_was(hudi: Callable[[list[str]],
         assert found == [tuple(value for _, _, value in values) for _, _, values in entries]
 
 
-def test_keys_that_hudi_serialises_are_read(hudi: Callable[[list[str]], list[bytes]]) -> None:
+def test_keys_that_hudi_serialises_are_read(serialize: Callable[[list[str]], list[bytes]]) -> None:
     rng = random.Random(14)
     cases = [(shared, drawn(rng, ["Integer"])) for shared in (False, True) for _ in range(10)]
-    for (_, entries), block in zip(cases, hudi([line(1, *case) for case in cases]), strict=True):
+    for (_, entries), block in zip(cases, serialize([line(1, *case) for case in cases]), strict=True):
         read = decode_deletes(framed(1, block), [pa.int32()])
         assert read.keys.to_pylist() == [key for key, _, _ in entries]
         assert read.partitions.to_pylist() == [partition for _, partition, _ in entries]
@@ -188,35 +188,35 @@ def test_keys_that_hudi_serialises_are_read(hudi: Callable[[list[str]], list[byt
 
 
 def test_texts_of_avro_have_the_number_of_another_class_in_a_hudi_that_writes_no_such_block(
-    hudi: Callable[[list[str]], list[bytes]],
+    serialize: Callable[[list[str]], list[bytes]],
 ) -> None:
-    (block,) = hudi([line(2, False, [("k", "p", [("Utf8", "dGV4dA==", "text")])])])
+    (block,) = serialize([line(2, False, [("k", "p", [("Utf8", "dGV4dA==", "text")])])])
     with pytest.raises(UnsupportedError, match="an unknown class, registered as"):
         decode_deletes(framed(2, block), [pa.string()])
 
 
 @pytest.mark.parametrize("event", [False, True], ids=["commit time", "event time"])
-def test_hudi_reads_a_table_with_deletes_of_java_objects_like_us(event: bool, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_a_table_with_deletes_of_java_objects_like_us(event: bool, hudi: Hudi, tmp_path: Path) -> None:
     (trips,) = (table for table in load_fixture_tables() if table.name == TRIPS)
     table = Table.open(str(trips_with_deletes(trips, tmp_path, event=event)))
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_hudi_compares_ordering_values_of_java_like_us(
-    name: str, hudi: Callable[[list[str]], list[bytes]], referee: Referee, tmp_path: Path
+    name: str, serialize: Callable[[list[str]], list[bytes]], hudi: Hudi, tmp_path: Path
 ) -> None:
     kind, value, of_class, deletes = COMPARED[name]
     rows = pa.table({"id": ["a", "b", "c", "d"], "ts": pa.array([value] * 4, kind), "v": ["x"] * 4})
     location = tmp_path / "table"
-    referee.write(str(location), rows, {**THEIRS, **ORDERED, **VERSION_6}, mode="overwrite")
+    hudi.write(str(location), rows, {**THEIRS, **ORDERED, **VERSION_6}, mode="overwrite")
     (base,) = location.glob("*.parquet")
     group, _, instant = base.stem.split("_")
     entries: list[Entry] = [(key, "", [(of_class, text, None)]) for key, text in zip("abc", deletes, strict=True)]
-    content = framed(2, hudi([line(2, False, entries)])[0])
+    content = framed(2, serialize([line(2, False, entries)])[0])
     block = encode_block(BlockType.DELETE, {BlockHeader.INSTANT_TIME: instant}, content)
     base.with_name(f".{group}_{instant}.log.1_0-0-0").write_bytes(block)
-    left = assert_hudi_reads_like_us(referee, Table.open(str(location)))
+    left = assert_hudi_reads_the_same(hudi, Table.open(str(location)))
     assert sorted(left.column("id").to_pylist()) == (
         ["d"] if of_class == "Integer" and kind == pa.int64() else ["a", "d"]
     )

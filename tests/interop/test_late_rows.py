@@ -20,10 +20,10 @@ import pytest
 
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
-from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
+from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.interop.mor_tables import BUCKETS, NO_SMALL_FILES, ORDERED, PARTITIONED, THEIRS
 from tests.support import hudi_rs
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import DELETED, SCHEMA, batch, row
 
 Rows = list[dict[str, Any]]
@@ -91,26 +91,26 @@ def test_deletes_are_kept_as_long_as_hudi_keeps_them(name: str, tmp_path: Path) 
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("name", KINDS)
-def test_hudi_keeps_deletes_as_long_as_it_is_written_here(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_keeps_deletes_as_long_as_it_is_written_here(name: str, hudi: Hudi, tmp_path: Path) -> None:
     location, (type, index), seen = str(tmp_path / "theirs"), KINDS[name], []
     kind = {"hoodie.datasource.write.table.type": type, "hoodie.record.merge.mode": "EVENT_TIME_ORDERING"}
     options = THEIRS | ORDERED | PARTITIONED | NO_SMALL_FILES | index | kind
     for verb, rows in steps():
         if verb == "look":
-            seen.append(shown(referee.read(location)))
+            seen.append(shown(hudi.read(location)))
         elif verb != "compact":
-            referee.write(location, batch(rows), options | {"hoodie.datasource.write.operation": verb})
+            hudi.write(location, batch(rows), options | {"hoodie.datasource.write.operation": verb})
         elif type == "MERGE_ON_READ":
             due = "options => 'hoodie.compact.inline.max.delta.commits=1'"
             text = f"CALL run_compaction(path => '{location}', op => 'scheduleAndExecute', {due})"
-            referee.sql(text, hoodie__metadata__enable="false")
-    seen.append(shown(referee.read(location)))
+            hudi.sql(text, hoodie__metadata__enable="false")
+    seen.append(shown(hudi.read(location)))
     assert tuple(seen) == SHOWN[name]
 
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("name", ["simple"])
-def test_hudi_reads_a_table_that_remembers_deletes_like_us(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_a_table_that_remembers_deletes_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
     table = create(tmp_path, name, lakehouse__delete_retention="7d")
     for verb, rows in steps():
         if verb in ("upsert", "insert"):
@@ -119,9 +119,9 @@ def test_hudi_reads_a_table_that_remembers_deletes_like_us(name: str, referee: R
             assert isinstance(table.services.compaction.run(force=True), Committed)
     assert shown(table.scan().to_arrow()) == {"newer", "tie"}
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
-    assert_hudi_reads_like_us(referee, table, past=True)
+    assert_hudi_reads_the_same(hudi, table, past=True)
     # Hudi writes on, and what was remembered before it counts afterwards.
     more = THEIRS | ORDERED | PARTITIONED | {"hoodie.table.name": "ours"} | KINDS[name][1]
-    referee.write(table.location, batch([row("theirs", ts=1)]), more)
+    hudi.write(table.location, batch([row("theirs", ts=1)]), more)
     assert table.upsert(batch([row("after", ts=7)])).late_rows_dropped == 1
     assert shown(table.scan().to_arrow()) == {"newer", "tie", "theirs"}

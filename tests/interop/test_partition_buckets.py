@@ -19,8 +19,8 @@ from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.spec.bucket_rules import EXPRESSIONS
-from tests.interop.agreement import assert_hudi_reads_like_us
-from tests.support.referee import Referee
+from tests.interop.agreement import assert_hudi_reads_the_same
+from tests.support.hudi import Hudi
 from tests.support.tables import Shape, batch, make_table, row
 
 pytestmark = pytest.mark.jvm
@@ -67,9 +67,7 @@ def values(table: Table) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_puts_rows_into_our_buckets_and_we_go_by_those_it_rescaled(
-    kind: str, referee: Referee, tmp_path: Path
-) -> None:
+def test_hudi_puts_rows_into_our_buckets_and_we_go_by_those_it_rescaled(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     shape = Shape(type=kind, hive_style=True, url_encode=False, index="BUCKET", buckets=2, options={EXPRESSIONS: RULE})
     table = make_table(shape, env=Env(storage=open_storage(str(tmp_path / "table"))))
     rows = [row(f"k{n}", p="abcd"[n // 20], v="ours") for n in range(80)]
@@ -81,32 +79,32 @@ def test_hudi_puts_rows_into_our_buckets_and_we_go_by_those_it_rescaled(
     changes = [r | {"ts": 2, "v": "hudi"} for r in rows[::7]] + [
         row(f"n{n}", p="ad"[n % 2], v="hudi") for n in range(9)
     ]
-    referee.write(table.location, batch(changes), {**HUDI, "hoodie.datasource.write.table.type": kind})
+    hudi.write(table.location, batch(changes), {**HUDI, "hoodie.datasource.write.table.type": kind})
     expected |= {r["id"]: "hudi" for r in changes}
     assert values(table) == expected
     assert groups(table) == before, "Hudi found every bucket where it was"
-    referee.sql(
+    hudi.sql(
         "UPDATE {table} SET v = 'sql', ts = 3 WHERE id = 'k5'", table=table.location, hoodie__metadata__enable="false"
     )
     expected["k5"] = "sql"
     table.upsert(batch(r | {"ts": 4, "v": "again"} for r in rows[::11]))
     expected |= {r["id"]: "again" for r in rows[::11]}
     assert (values(table), groups(table)) == (expected, before)
-    assert_hudi_reads_like_us(referee, table)
-    found = referee.query("SELECT v FROM {table} WHERE id = 'k7'", table=table.location)
+    assert_hudi_reads_the_same(hudi, table)
+    found = hudi.query("SELECT v FROM {table} WHERE id = 'k7'", table=table.location)
     assert found.to_pylist() == [{"v": "hudi"}], "Hudi prunes by buckets what it reads"
 
     call = (
         "CALL partition_bucket_index_manager(table => '{table}', overwrite => 'p=a,1;p=d,5', bucket_number => 2, "
         "dry_run => false)"
     )
-    referee.query(call, table=table.location, **PLAIN)
+    hudi.query(call, table=table.location, **PLAIN)
     assert values(table) == expected
     table.upsert(batch(r | {"ts": 5, "v": "last"} for r in rows))
     expected |= {r["id"]: "last" for r in rows}
     assert values(table) == expected
     assert counts(table) == {"p=a": 1, "p=b": 2, "p=c": 2, "p=d": 5}
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     storage = open_storage(table.location)
     written = [storage.get(file.path) for file in storage.list(HASHING_CONFIGS) if not file.name.startswith(".")]
     decoded = [decode_hashing_config(data, "a rule") for data in written]
@@ -116,11 +114,11 @@ def test_hudi_puts_rows_into_our_buckets_and_we_go_by_those_it_rescaled(
 
 
 def test_a_table_of_hudis_whose_writers_all_say_the_rule_is_written_by_those_who_say_it(
-    referee: Referee, tmp_path: Path
+    hudi: Hudi, tmp_path: Path
 ) -> None:
     location = str(tmp_path / "table")
     rows = [row(f"k{n}", p="abcd"[n // 20], v="hudi") for n in range(80)]
-    referee.write(location, batch(rows), {**HUDI, EXPRESSIONS: RULE}, mode="overwrite")
+    hudi.write(location, batch(rows), {**HUDI, EXPRESSIONS: RULE}, mode="overwrite")
     # Hudi writes no rule of its own accord: here it is an option of every writer, as the index itself is.
     said = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2", EXPRESSIONS: RULE}
     table = Table.open(location, options=said)
@@ -129,4 +127,4 @@ def test_a_table_of_hudis_whose_writers_all_say_the_rule_is_written_by_those_who
     table.upsert(batch([*(r | {"ts": 2, "v": "ours"} for r in rows[::3]), row("n1", p="a", v="ours")]))
     assert values(table) == {r["id"]: "ours" if n % 3 == 0 else "hudi" for n, r in enumerate(rows)} | {"n1": "ours"}
     assert groups(table) == before
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)

@@ -20,10 +20,10 @@ from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action, Instant, State
 from lakehouse.model.restore import Savepoint
-from tests.interop.agreement import assert_hudi_reads_like_us
+from tests.interop.agreement import assert_hudi_reads_the_same
 from tests.interop.mor_tables import ORDERED, PARTITIONED, THEIRS
-from tests.interop.test_we_write_hudis import values
-from tests.support.referee import Referee
+from tests.interop.test_writes_to_hudi_tables import values
+from tests.support.hudi import Hudi
 from tests.support.tables import Shape, base_files, batch, log_files, make_table, row
 
 pytestmark = pytest.mark.jvm
@@ -39,12 +39,10 @@ ON_OURS = {
 }
 
 
-def call(referee: Referee, table: Table, procedure: str, **arguments: str) -> list[dict[str, Any]]:
+def call(hudi: Hudi, table: Table, procedure: str, **arguments: str) -> list[dict[str, Any]]:
     """Run a procedure of Hudi on a table and return its rows."""
     given = "".join(f", {name} => '{value}'" for name, value in arguments.items())
-    rows: list[dict[str, Any]] = referee.query(
-        f"CALL {procedure}(path => '{table.location}'{given})", **ALONE
-    ).to_pylist()
+    rows: list[dict[str, Any]] = hudi.query(f"CALL {procedure}(path => '{table.location}'{given})", **ALONE).to_pylist()
     return rows
 
 
@@ -52,14 +50,14 @@ def ours(kind: str, directory: Path) -> Table:
     return make_table(Shape(type=kind), env=Env(storage=open_storage(str(directory / "table"))))
 
 
-def theirs(kind: str, referee: Referee, directory: Path) -> Table:
+def theirs(kind: str, hudi: Hudi, directory: Path) -> Table:
     options = THEIRS | ORDERED | PARTITIONED | {"hoodie.datasource.write.table.type": kind}
     location = str(directory / "table")
-    referee.write(location, batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]), options, mode="overwrite")
+    hudi.write(location, batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]), options, mode="overwrite")
     return Table.open(location)
 
 
-def live(table: Table, referee: Referee, *, begin: int = 1) -> list[tuple[str, dict[str, str | None]]]:
+def live(table: Table, hudi: Hudi, *, begin: int = 1) -> list[tuple[str, dict[str, str | None]]]:
     """Let both sides write in turn, compact logs in between; return the instants and the values after each."""
     logged = table.config.is_merge_on_read
     states = [(instant.requested, values(table)) for instant, _ in table.commits()]
@@ -68,7 +66,7 @@ def live(table: Table, referee: Referee, *, begin: int = 1) -> list[tuple[str, d
         if number % 2:
             table.upsert(rows)
         else:
-            referee.write(table.location, rows, ON_OURS | {"hoodie.table.name": table.name})
+            hudi.write(table.location, rows, ON_OURS | {"hoodie.table.name": table.name})
         states.append((table.commits()[-1][0].requested, values(table)))
         if logged and number == begin + 1:
             compacted = table.services.compaction.run(force=True)
@@ -86,19 +84,19 @@ def no_strays(table: Table) -> None:
     assert not table.timeline.where(pending=True)
 
 
-def goes_on(table: Table, referee: Referee, expected: dict[str, str | None]) -> None:
+def goes_on(table: Table, hudi: Hudi, expected: dict[str, str | None]) -> None:
     """Check the rows, that both sides read them, and that both sides write on."""
     assert values(table) == expected
     no_strays(table)
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     table.upsert(batch([row("k1", p="b", ts=70, v="ours after")]))
-    referee.write(
+    hudi.write(
         table.location, batch([row("k2", p="a", ts=71, v="theirs after")]), ON_OURS | {"hoodie.table.name": table.name}
     )
     assert values(table) == expected | {"k1": "ours after", "k2": "theirs after"}
     if table.config.is_merge_on_read:
         assert isinstance(table.services.compaction.run(force=True), Committed)
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
 def schema_in(table: Table, instant: Instant, state: State) -> dict[str, Any]:
@@ -123,43 +121,43 @@ def plain(schema: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_hudi_sees_keeps_and_restores_to_our_savepoint(kind: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_sees_keeps_and_restores_to_our_savepoint(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = ours(kind, tmp_path)
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]))
-    states = live(table, referee)
+    states = live(table, hudi)
     kept, rows = states[2]
     made = table.savepoint(kept, user="ann", comment="ours")
     assert isinstance(made, Savepoint)
-    assert [found["savepoint_time"] for found in call(referee, table, "show_savepoints")] == [kept]
-    referee.sql("CALL run_clean(table => '{table}', retain_commits => 1)", table=table.location, **ALONE)
-    call(referee, table, "rollback_to_savepoint", instant_time=kept)
+    assert [found["savepoint_time"] for found in call(hudi, table, "show_savepoints")] == [kept]
+    hudi.sql("CALL run_clean(table => '{table}', retain_commits => 1)", table=table.location, **ALONE)
+    call(hudi, table, "rollback_to_savepoint", instant_time=kept)
     assert [instant.requested for instant, _ in table.commits()] == [requested for requested, _ in states[:3]]
-    goes_on(table, referee, rows)
+    goes_on(table, hudi, rows)
     table.delete_savepoint(kept)
-    assert call(referee, table, "show_savepoints") == []
+    assert call(hudi, table, "show_savepoints") == []
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_hudi_reads_and_writes_on_after_our_restore(kind: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_and_writes_on_after_our_restore(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = ours(kind, tmp_path)
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]))
-    states = live(table, referee)
+    states = live(table, hudi)
     kept, rows = states[1]
     table.savepoint(kept)
     assert isinstance(table.restore(kept), Restored)
-    goes_on(table, referee, rows)
-    call(referee, table, "rollback_to_savepoint", instant_time=kept)
+    goes_on(table, hudi, rows)
+    call(hudi, table, "rollback_to_savepoint", instant_time=kept)
     assert values(table) == rows
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_we_read_and_restore_to_a_savepoint_of_hudi(kind: str, referee: Referee, tmp_path: Path) -> None:
-    table = theirs(kind, referee, tmp_path)
-    states = live(table, referee)
+def test_we_read_and_restore_to_a_savepoint_of_hudi(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+    table = theirs(kind, hudi, tmp_path)
+    states = live(table, hudi)
     kept, rows = states[3]
     would = table.savepoint(kept, dry_run=True)
-    call(referee, table, "create_savepoint", commit_time=kept, user="bob", comments="theirs")
+    call(hudi, table, "create_savepoint", commit_time=kept, user="bob", comments="theirs")
     (found,) = table.savepoints()
     assert (found.requested, found.metadata.user, found.metadata.comment) == (kept, "bob", "theirs")
     assert isinstance(would, Savepoint)
@@ -168,20 +166,20 @@ def test_we_read_and_restore_to_a_savepoint_of_hudi(kind: str, referee: Referee,
         assert set(names) <= theirs_kept[partition], "Hudi keeps what a restore of ours needs"
     assert schema_in(table, found.instant, State.COMPLETED) == plain(SAVEPOINT_METADATA)
     assert isinstance(table.restore(kept), Restored)
-    goes_on(table, referee, rows)
+    goes_on(table, hudi, rows)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_our_restore_is_planned_and_told_as_hudis(kind: str, referee: Referee, tmp_path: Path) -> None:
+def test_our_restore_is_planned_and_told_as_hudis(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = ours(kind, tmp_path)
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]))
-    kept = live(table, referee)[1][0]
+    kept = live(table, hudi)[1][0]
     if table.config.is_merge_on_read:
         table.services.compaction.schedule(force=True)
     table.savepoint(kept)
     would = table.restore(kept, dry_run=True)
     assert isinstance(would, Restored)
-    call(referee, table, "rollback_to_savepoint", instant_time=kept)
+    call(hudi, table, "rollback_to_savepoint", instant_time=kept)
     loaded = table.refresh()
     (restore,) = loaded.timeline.where(action=Action.RESTORE, state=State.COMPLETED)
     assert schema_in(table, restore, State.REQUESTED) == plain(RESTORE_PLAN)
@@ -202,7 +200,7 @@ def test_our_restore_is_planned_and_told_as_hudis(kind: str, referee: Referee, t
 
 @pytest.mark.parametrize("carried_out", [True, False], ids=["carried-out", "pending"])
 def test_a_compaction_planned_before_the_savepoint_stays_for_both(
-    carried_out: bool, referee: Referee, tmp_path: Path
+    carried_out: bool, hudi: Hudi, tmp_path: Path
 ) -> None:
     table = ours("MERGE_ON_READ", tmp_path)
     for number in range(2):
@@ -220,14 +218,14 @@ def test_a_compaction_planned_before_the_savepoint_stays_for_both(
     assert isinstance(would, Restored) and [rollback.target for rollback in would.rollbacks] == undone
     copy = Table.open(str(shutil.copytree(tmp_path / "table", tmp_path / "copy")))
     copy.restore(kept)
-    call(referee, table, "rollback_to_savepoint", instant_time=kept)
+    call(hudi, table, "rollback_to_savepoint", instant_time=kept)
     for restored in (table, copy):
         assert [i.requested for i, _ in restored.commits()][-1] == (plan.requested if carried_out else kept)
         assert [i.requested for i in restored.timeline.where(pending=True)] == [plan.requested] * (not carried_out)
         assert values(restored) == rows
         if not carried_out:
             assert isinstance(restored.services.compaction.run(), Committed)
-        goes_on(restored, referee, rows)
+        goes_on(restored, hudi, rows)
 
 
 def _gone_before(told: Any, target: str) -> set[str]:
@@ -241,10 +239,10 @@ def _gone_before(told: Any, target: str) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_hudi_finishes_a_restore_of_ours_that_died(kind: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_finishes_a_restore_of_ours_that_died(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = ours(kind, tmp_path)
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="0") for i in range(6)]))
-    states = live(table, referee)
+    states = live(table, hudi)
     kept, rows = states[1]
     table.savepoint(kept)
     storage = table.refresh().env.storage
@@ -258,24 +256,24 @@ def test_hudi_finishes_a_restore_of_ours_that_died(kind: str, referee: Referee, 
         Table.open(table.location, env=Env(storage=dying)).restore(kept)
     assert table.timeline.pending_restore() is not None
     assert values(table) in [state for _, state in states]
-    call(referee, table, "rollback_to_savepoint", instant_time=kept)
-    goes_on(table, referee, rows)
+    call(hudi, table, "rollback_to_savepoint", instant_time=kept)
+    goes_on(table, hudi, rows)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_each_rolls_back_the_newest_write_of_the_other(kind: str, referee: Referee, tmp_path: Path) -> None:
-    table = theirs(kind, referee, tmp_path)
+def test_each_rolls_back_the_newest_write_of_the_other(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+    table = theirs(kind, hudi, tmp_path)
     rows = values(table)
     options = ON_OURS | {"hoodie.table.name": table.name}
-    referee.write(table.location, batch([row("k0", p="a", ts=5, v="theirs"), row("t", p="c")]), options)
+    hudi.write(table.location, batch([row("k0", p="a", ts=5, v="theirs"), row("t", p="c")]), options)
     table.rollback(table.commits()[-1][0].requested)
     assert values(table) == rows
     no_strays(table)
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     table.upsert(batch([row("k0", p="a", ts=5, v="ours"), row("o", p="c")]))
     newest = table.commits()[-1][0].requested
-    referee.query(
+    hudi.query(
         f"CALL rollback_to_instant(table => '{{table}}', instant_time => '{newest}')", table=table.location, **ALONE
     )
     assert values(table) == rows
-    goes_on(table, referee, rows)
+    goes_on(table, hudi, rows)

@@ -19,8 +19,8 @@ from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.operations.load.slices import load_slices
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from tests.interop.agreement import assert_hudi_reads_like_us
-from tests.support.referee import Referee
+from tests.interop.agreement import assert_hudi_reads_the_same
+from tests.support.hudi import Hudi
 from tests.support.shared import shared_dir
 from tests.support.tables import SeededIds, SteadyClock
 
@@ -84,10 +84,10 @@ def copied(table: Table, name: str) -> str:
     return str(location)
 
 
-def run_ttl(referee: Referee, location: str, strategy: str) -> list[str]:
+def run_ttl(hudi: Hudi, location: str, strategy: str) -> list[str]:
     """Let Hudi expire what is older than ten days, and return what it says it deleted."""
     text = f"CALL run_ttl(table => '{{table}}', ttl_policy => '{strategy}', retain_days => 10)"
-    deleted = referee.query(text, table=location, **NO_METADATA_TABLE).column("deleted_partitions").to_pylist()
+    deleted = hudi.query(text, table=location, **NO_METADATA_TABLE).column("deleted_partitions").to_pylist()
     return sorted(map(str, deleted))
 
 
@@ -98,37 +98,33 @@ def run_ttl(referee: Referee, location: str, strategy: str) -> list[str]:
         ("KEEP_BY_CREATION_TIME", partitions(1, 2, 3, 4, 5, 6, 7, 8)),
     ],
 )
-def test_hudi_and_we_expire_the_same_partitions(
-    strategy: str, expired: list[str], table: Table, referee: Referee
-) -> None:
+def test_hudi_and_we_expire_the_same_partitions(strategy: str, expired: list[str], table: Table, hudi: Hudi) -> None:
     theirs = copied(table, "theirs")
-    assert run_ttl(referee, theirs, strategy) == expired
+    assert run_ttl(hudi, theirs, strategy) == expired
     ours = Table.open(table.location, env=table.refresh().env, options={STRATEGY: strategy, DAYS: "10"})
     done = ours.services.ttl.run()
     assert isinstance(done, Committed) and sorted(done.metadata.replaced) == expired
-    left = assert_hudi_reads_like_us(referee, ours)
+    left = assert_hudi_reads_the_same(hudi, ours)
     assert left.num_rows == trips(*range(1, 11)).num_rows - trips(*(int(p[-2:]) for p in expired)).num_rows
     # What Hudi did is in our statistics as what we did.
     by_hudi = Table.open(theirs, options={STRATEGY: strategy, DAYS: "10"})
-    assert assert_hudi_reads_like_us(referee, by_hudi).num_rows == left.num_rows
+    assert assert_hudi_reads_the_same(hudi, by_hudi).num_rows == left.num_rows
     assert by_hudi.services.ttl.due().due is False
     last = by_hudi.commits()[-1][1]
     assert (last.operation, sorted(last.replaced)) == (done.metadata.operation, expired)
 
 
 @pytest.mark.parametrize("table", ["MERGE_ON_READ"], indirect=True)
-def test_hudi_takes_a_log_for_no_modification_and_we_do(table: Table, referee: Referee) -> None:
+def test_hudi_takes_a_log_for_no_modification_and_we_do(table: Table, hudi: Hudi) -> None:
     table.upsert(trips(1).slice(0, 1))
     assert any(file_slice.logs for file_slice in load_slices(table.refresh(), partitions(1)))
     theirs = copied(table, "theirs")
     ours = Table.open(table.location, env=table.refresh().env, options={STRATEGY: "KEEP_BY_TIME", DAYS: "10"})
-    assert set(run_ttl(referee, theirs, "KEEP_BY_TIME")) - set(ours.services.ttl.plan().partitions) == set(
-        partitions(1)
-    )
+    assert set(run_ttl(hudi, theirs, "KEEP_BY_TIME")) - set(ours.services.ttl.plan().partitions) == set(partitions(1))
 
 
 @pytest.mark.parametrize("table", ["COPY_ON_WRITE"], indirect=True)
-def test_hudi_goes_on_with_a_table_of_which_we_expired_days(table: Table, referee: Referee) -> None:
+def test_hudi_goes_on_with_a_table_of_which_we_expired_days(table: Table, hudi: Hudi) -> None:
     ours = Table.open(
         table.location,
         env=table.refresh().env,
@@ -143,8 +139,8 @@ def test_hudi_goes_on_with_a_table_of_which_we_expired_days(table: Table, refere
         "hoodie.clean.automatic": "true",
     }
     for _ in range(2):
-        referee.write(table.location, trips(4), options)
+        hudi.write(table.location, trips(4), options)
     assert list(ours.partitions()) == partitions(4)
-    assert assert_hudi_reads_like_us(referee, ours).num_rows == trips(4).num_rows
+    assert assert_hudi_reads_the_same(hudi, ours).num_rows == trips(4).num_rows
     assert ours.services.ttl_rules()[0].id == "another year"
     assert list(ours.services.ttl.plan().partitions) == partitions(4)

@@ -19,7 +19,7 @@ import pytest
 
 from lakehouse.core.storage.protocol import NotFoundError, Storage
 from lakehouse.core.timeline.locks.storage import LOCK_PATH
-from tests.support.referee import JARS, ROOT
+from tests.support.hudi import JARS, ROOT
 
 SOURCE = Path(__file__).with_name("BridgedStorageLockProvider.java")
 PROVIDER = "BridgedStorageLockProvider"
@@ -32,7 +32,7 @@ def compiled(directory: Path) -> Path:
     jars = sorted((ROOT / ".jars").glob(JARS))
     spark = sorted((ROOT / ".venv-hudi").glob("lib/python3*/site-packages/pyspark/jars"))
     if javac is None or not jars or not spark:
-        pytest.skip("missing: a JDK, or Apache Hudi's jar and its Spark; install one of Java 17, run `make referee`")
+        pytest.skip("missing: a JDK, or Apache Hudi's jar and its Spark; install one of Java 17, run `make interop`")
     command = [javac, "-proc:none", "-nowarn", "-cp", f"{jars[-1]}:{spark[-1]}/*", "-d", str(directory), str(SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -25,12 +25,12 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.instant import Action, Instant, State
-from tests.interop.agreement import assert_hudi_reads_like_us
-from tests.interop.test_hudi_and_we_clean_up import ON_OURS
-from tests.interop.test_we_write_hudis import BASE, PARTITIONED
+from tests.interop.agreement import assert_hudi_reads_the_same
+from tests.interop.test_failures_and_upgrades import ON_OURS
+from tests.interop.test_writes_to_hudi_tables import BASE, PARTITIONED
 from tests.support import hudi_rs
 from tests.support.fixture_tables import canonical_rows
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import Shape, batch, data_rows, make_table, row
 
 pytestmark = pytest.mark.jvm
@@ -76,8 +76,8 @@ def twin(table: Table, name: str, options: dict[str, str] | None = None) -> Tabl
     return Table.open(str(copy), options=options)
 
 
-def hudi_cleans(referee: Referee, table: Table, arguments: str = POLICIES["commits"][0]) -> None:
-    referee.sql(f"CALL run_clean(table => '{{table}}', {arguments})", table=table.location, **NO_METADATA_TABLE)
+def hudi_cleans(hudi: Hudi, table: Table, arguments: str = POLICIES["commits"][0]) -> None:
+    hudi.sql(f"CALL run_clean(table => '{{table}}', {arguments})", table=table.location, **NO_METADATA_TABLE)
 
 
 def files(table: Table) -> set[str]:
@@ -108,13 +108,13 @@ def schema_in(data: bytes) -> object:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_hudi_and_we_choose_the_same_files_and_tell_them_alike(
-    kind: str, policy: str, referee: Referee, tmp_path: Path
+    kind: str, policy: str, hudi: Hudi, tmp_path: Path
 ) -> None:
     arguments, options = POLICIES[policy]
     kept = (kind, policy) in (("COPY_ON_WRITE", "versions"), ("MERGE_ON_READ", "commits"))
     theirs = lived(tmp_path, kind, savepoint=kept, cdc=kind == "COPY_ON_WRITE")
     ours = twin(theirs, "ours", options)
-    hudi_cleans(referee, theirs, arguments)
+    hudi_cleans(hudi, theirs, arguments)
     outcome = ours.services.clean.run()
     assert isinstance(outcome, Cleaned)
     assert kept or outcome.metadata.partitions["c"].is_deleted
@@ -137,11 +137,11 @@ def test_hudi_and_we_choose_the_same_files_and_tell_them_alike(
     for number in range(3):
         for table in (ours, theirs):
             table.upsert(batch([row("k0", p="a", ts=20 + number, v=f"more {number}")]))
-    hudi_cleans(referee, ours, arguments)
+    hudi_cleans(hudi, ours, arguments)
     again = Table.open(theirs.location, options=options).services.clean.run()
     assert isinstance(again, Cleaned | NothingToDo)
     assert len(files(ours)) == len(files(theirs))
-    assert_hudi_reads_like_us(referee, ours)
+    assert_hudi_reads_the_same(hudi, ours)
 
 
 def assert_same_bytes(table: Table) -> None:
@@ -158,7 +158,7 @@ def assert_same_bytes(table: Table) -> None:
 
 
 @pytest.mark.parametrize("started", [False, True], ids=["requested", "inflight"])
-def test_hudi_runs_our_plan_and_we_run_hudis(started: bool, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_runs_our_plan_and_we_run_hudis(started: bool, hudi: Hudi, tmp_path: Path) -> None:
     options = POLICIES["commits"][1]
     table = lived(tmp_path, "MERGE_ON_READ")
     ours, theirs = twin(table, "ours", options), twin(table, "theirs", options)
@@ -166,10 +166,10 @@ def test_hudi_runs_our_plan_and_we_run_hudis(started: bool, referee: Referee, tm
     assert isinstance(planned, Instant)
     if started:
         ours.refresh().store.start(planned, content(ours, State.REQUESTED))
-    hudi_cleans(referee, ours)
+    hudi_cleans(hudi, ours)
     assert newest_clean(ours).requested == planned.requested and newest_clean(ours).is_completed
     # The plan of Hudi, put where nobody has begun to carry it out.
-    hudi_cleans(referee, theirs)
+    hudi_cleans(hudi, theirs)
     clean, store = newest_clean(theirs), table.refresh().env.storage
     name = f".hoodie/timeline/{clean.requested}.clean"
     store.put(f"{name}.requested", content(theirs, State.REQUESTED))
@@ -179,17 +179,17 @@ def test_hudi_runs_our_plan_and_we_run_hudis(started: bool, referee: Referee, tm
     assert isinstance(outcome, Cleaned) and outcome.instant.requested == clean.requested
     assert files(ours) == files(theirs) == files(table)
     for done in (ours, table):
-        assert_hudi_reads_like_us(referee, done)
+        assert_hudi_reads_the_same(hudi, done)
 
 
-def test_a_savepoint_keeps_its_files_in_a_partition_that_was_deleted(referee: Referee, tmp_path: Path) -> None:
+def test_a_savepoint_keeps_its_files_in_a_partition_that_was_deleted(hudi: Hudi, tmp_path: Path) -> None:
     # Hudi 1.2 deletes the directory, savepoint or not, since no group in it is alive.
     table = lived(tmp_path, "COPY_ON_WRITE")
     table.delete_partitions(["c"])
     for number in range(4):
         table.upsert(batch([row("k0", p="a", ts=20 + number)]))
     theirs = twin(table, "theirs")
-    hudi_cleans(referee, theirs)
+    hudi_cleans(hudi, theirs)
     assert "c" in plan_of(theirs).partitions_to_delete and not any(path.startswith("c/") for path in files(theirs))
     outcome = Table.open(table.location, options=POLICIES["commits"][1]).services.clean.run()
     assert isinstance(outcome, Cleaned) and "c" not in outcome.metadata.partitions
@@ -200,11 +200,11 @@ def test_a_savepoint_keeps_its_files_in_a_partition_that_was_deleted(referee: Re
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_hudi_and_hudi_rs_go_on_after_our_clean(kind: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_and_hudi_rs_go_on_after_our_clean(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = lived(tmp_path, kind, savepoint=False)
     outcome = Table.open(table.location, options=POLICIES["commits"][1]).services.clean.run()
     assert isinstance(outcome, Cleaned)
-    now = assert_hudi_reads_like_us(referee, table)
+    now = assert_hudi_reads_the_same(hudi, table)
     if kind == "COPY_ON_WRITE":
         found = hudi_rs.read(table.location)
         assert canonical_rows(hudi_rs.like(found, now.schema), with_meta=True) == canonical_rows(now, with_meta=True)
@@ -212,28 +212,28 @@ def test_hudi_and_hudi_rs_go_on_after_our_clean(kind: str, referee: Referee, tmp
     for number in range(3):
         cleaning = ON_OURS | {"hoodie.clean.automatic": "true", "hoodie.clean.commits.retained": "1"}
         rows = batch([row("k0", p="a", ts=30 + number, v="theirs"), row("k5", p="c", ts=30 + number, v="theirs")])
-        referee.write(table.location, rows, cleaning)
+        hudi.write(table.location, rows, cleaning)
     assert len(table.timeline.where(action=Action.CLEAN)) > 1
     assert {r["v"] for r in data_rows(table, ["id", "v"]) if r["id"] in ("k0", "k5")} == {"theirs"}
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     last = Table.open(table.location, options={"hoodie.clean.commits.retained": "1"}).services.clean.run(force=True)
     assert isinstance(last, Cleaned | NothingToDo)
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
-def test_a_table_with_a_metadata_table_is_cleaned_and_goes_on(referee: Referee, tmp_path: Path) -> None:
+def test_a_table_with_a_metadata_table_is_cleaned_and_goes_on(hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
     for number in range(4):
         rows = batch([row(f"k{n}", p="ab"[n % 2], ts=number, v=f"v{number}") for n in range(4)])
-        referee.write(location, rows, BASE | PARTITIONED, mode="append" if number else "overwrite")
+        hudi.write(location, rows, BASE | PARTITIONED, mode="append" if number else "overwrite")
     table = Table.open(location, options={"hoodie.clean.commits.retained": "1"})
     assert table.config.metadata_partitions
     outcome = table.services.clean.run()
     assert isinstance(outcome, Cleaned) and outcome.files == 4
     # It lists the files that are gone, and Hudi makes it anew.
     assert not Table.open(location).config.metadata_partitions
-    assert_hudi_reads_like_us(referee, table)
-    referee.write(location, batch([row("k0", p="a", ts=9, v="theirs")]), BASE | PARTITIONED)
+    assert_hudi_reads_the_same(hudi, table)
+    hudi.write(location, batch([row("k0", p="a", ts=9, v="theirs")]), BASE | PARTITIONED)
     assert Table.open(location).config.metadata_partitions
     assert {r["id"]: r["v"] for r in data_rows(table, ["id", "v"])}["k0"] == "theirs"
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)

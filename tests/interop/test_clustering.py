@@ -13,9 +13,9 @@ from lakehouse.core.operations.commit.results import Committed, NothingToDo
 from lakehouse.core.table.table import Table
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.instant import Action, Instant, State
-from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
+from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.support import hudi_rs
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import DELETED, SCHEMA, Shape, batch, check_storage, make_env, make_table, row
 
 pytestmark = pytest.mark.jvm
@@ -25,10 +25,10 @@ NO_METADATA_TABLE = {"hoodie__metadata__enable": "false"}
 ONE_CYCLE = 3
 
 
-def call(referee: Referee, table: Table, arguments: str) -> list[str]:
+def call(hudi: Hudi, table: Table, arguments: str) -> list[str]:
     """Run Hudi's procedure for clusterings and return the states of the plans it was about."""
     text = f"CALL run_clustering(path => '{table.location}', {arguments})"
-    states: list[str] = referee.query(text, **NO_METADATA_TABLE).column("state").to_pylist()
+    states: list[str] = hudi.query(text, **NO_METADATA_TABLE).column("state").to_pylist()
     return states
 
 
@@ -54,23 +54,23 @@ def plan_of(table: Table, instant: Instant) -> ClusteringPlan:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_runs_our_plan_and_we_run_hudis(kind: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_runs_our_plan_and_we_run_hudis(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     table = filled(kind, tmp_path, **{SORT: "v,ts"})
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
     before = table.scan().to_arrow()
     assert_same(before, hudi_rs.read(table.location))
-    assert call(referee, table, f"op => 'execute', instants => '{planned.requested}'") == ["COMPLETED"]
+    assert call(hudi, table, f"op => 'execute', instants => '{planned.requested}'") == ["COMPLETED"]
     assert clusterings(table) == []
     assert_same(before, table.scan().to_arrow())
     assert table.commits()[-1][1].replaced == plan_of(table, planned).replaced
-    assert_hudi_reads_like_us(referee, table, past=True)
+    assert_hudi_reads_the_same(hudi, table, past=True)
     values = table.scan(["v"], "p = 'a'").to_arrow().column("v").to_pylist()
     assert values == sorted(values), "Hudi sorted by the columns of our plan"
 
     for number in range(ONE_CYCLE):
         table.insert(batch([row(f"n{number}", v=f"{9 - number}"), row(f"m{number}", p="c", v=f"{9 - number}")]))
-    call(referee, table, "op => 'schedule', order => 'v'")
+    call(hudi, table, "op => 'schedule', order => 'v'")
     (theirs,) = clusterings(table)
     plan = plan_of(table, theirs)
     assert plan.params[SORT] == "v"
@@ -79,33 +79,33 @@ def test_hudi_runs_our_plan_and_we_run_hudis(kind: str, referee: Referee, tmp_pa
     assert isinstance(done, Committed) and done.instant.requested == theirs.requested
     assert done.metadata.replaced == plan.replaced
     assert_same(before, table.scan().to_arrow())
-    assert_hudi_reads_like_us(referee, table, past=True)
+    assert_hudi_reads_the_same(hudi, table, past=True)
     assert_same(before, hudi_rs.read(table.location))
     table.upsert(batch([row("m0", p="c", v="after", ts=9), row("k3", p="b", v="after", ts=9)]))
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
-def test_hudi_writes_to_what_we_clustered_along_a_curve(referee: Referee, tmp_path: Path) -> None:
+def test_hudi_writes_to_what_we_clustered_along_a_curve(hudi: Hudi, tmp_path: Path) -> None:
     table = filled("COPY_ON_WRITE", tmp_path, **{SORT: "v,ts,id", LAYOUT: "hilbert"})
     assert isinstance(table.services.clustering.run(force=True), Committed)
     check_storage(table)
-    assert_hudi_reads_like_us(referee, table, past=True)
+    assert_hudi_reads_the_same(hudi, table, past=True)
     options = {
         "hoodie.table.name": "events",
         "hoodie.datasource.write.operation": "upsert",
         "hoodie.metadata.enable": "false",
     }
-    referee.write(table.location, batch([row("k3", p="b", v="theirs", ts=9), row("new", v="theirs")]), options)
+    hudi.write(table.location, batch([row("k3", p="b", v="theirs", ts=9), row("new", v="theirs")]), options)
     found = {r["id"]: r["v"] for r in table.scan(["id", "v"]).to_arrow().to_pylist()}
     assert found["k3"] == found["new"] == "theirs"
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     assert isinstance(table.services.clustering.run(force=True), Committed | NothingToDo)
-    assert_hudi_reads_like_us(referee, table, past=True)
+    assert_hudi_reads_the_same(hudi, table, past=True)
 
 
 @pytest.mark.parametrize("made_by", ["us", "hudi"])
 def test_hudi_reads_and_finds_keys_in_files_that_we_joined_without_decoding_them(
-    made_by: str, referee: Referee, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_by: str, hudi: Hudi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_group_copy, "MIN_GROUP_BYTES", 0)
     options = {
@@ -126,7 +126,7 @@ def test_hudi_reads_and_finds_keys_in_files_that_we_joined_without_decoding_them
         if made_by == "us":
             Table.open(location).bulk_insert(some)
         else:
-            referee.write(location, some, options, mode="append" if part else "overwrite")
+            hudi.write(location, some, options, mode="append" if part else "overwrite")
     table = Table.open(location)
     before = table.scan().to_arrow()
     outcome = table.services.clustering.run(force=True)
@@ -135,14 +135,14 @@ def test_hudi_reads_and_finds_keys_in_files_that_we_joined_without_decoding_them
     groups = [pq.ParquetFile(storage.open_input(stat.path)).num_row_groups for stat in outcome.metadata.stats]
     assert max(groups) > 1, "its row groups are those of the files that were joined"
     assert_same(before, table.scan().to_arrow())
-    assert_hudi_reads_like_us(referee, table, past=True)
+    assert_hudi_reads_the_same(hudi, table, past=True)
     assert_same(before, hudi_rs.read(table.location))
     upsert = {"hoodie.datasource.write.operation": "upsert", "hoodie.index.type": "BLOOM"}
     rows = batch(
         [row("k3", p="b", v="theirs", ts=9), row("k4", p="a", v="theirs", ts=9), row("new", p="a", v="theirs")]
     )
-    referee.write(table.location, rows, options | upsert)
+    hudi.write(table.location, rows, options | upsert)
     found = {r["id"]: r["v"] for r in table.scan(["id", "v"]).to_arrow().to_pylist()}
     assert len(found) == table.scan().count() == len(before) + 1
     assert found["k3"] == found["k4"] == found["new"] == "theirs"
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)

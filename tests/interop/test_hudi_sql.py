@@ -10,8 +10,8 @@ import pytest
 from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from tests.interop.agreement import assert_hudi_reads_like_us
-from tests.support.referee import Referee
+from tests.interop.agreement import assert_hudi_reads_the_same
+from tests.support.hudi import Hudi
 from tests.support.tables import Shape, batch, make_table, row
 
 pytestmark = pytest.mark.jvm
@@ -43,14 +43,14 @@ def values(table: Table) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_sql_of_hudi_works_on_our_table_and_we_go_on_after_it(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_sql_of_hudi_works_on_our_table_and_we_go_on_after_it(name: str, hudi: Hudi, tmp_path: Path) -> None:
     shape = SHAPES[name]
     table = on_disk(shape, tmp_path)
     settings = STAY_AT_8 if shape.version == 8 else {}
     settings = settings if name in WITH_METADATA_TABLE else settings | WITHOUT_METADATA_TABLE
 
     def sql(text: str) -> None:
-        referee.sql(text, table=table.location, **settings)
+        hudi.sql(text, table=table.location, **settings)
 
     table.upsert(batch([row(f"k{i}", p="ab"[i % 2], v="ours") for i in range(6)]))
     columns = "(id, region, at, ts, v, amount, _hoodie_is_deleted, p)"
@@ -77,8 +77,8 @@ def test_sql_of_hudi_works_on_our_table_and_we_go_on_after_it(name: str, referee
     del expected["k2"]
     expected.update({r["id"]: "ours again" for r in changes})
     assert values(table) == expected
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     sql("UPDATE {table} SET v = 'and again', ts = 11 WHERE id in ('n1', 'k0')")
     assert values(table) == expected | {"n1": "and again", "k0": "and again"}
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     assert table.refresh().config.version == shape.version

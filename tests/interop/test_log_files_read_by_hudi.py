@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.core.table.table import Table
-from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
+from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.interop.mor_tables import (
     BUCKETS,
     KINDS,
     VERSION_8,
     WITHOUT_FLAG,
     Kind,
-    assert_read_optimized_alike,
+    assert_same_read_optimized,
     blocks,
     create,
-    life,
-    live_with_partial_updates,
+    history_steps,
     values,
+    write_partial_updates,
 )
 from tests.interop.rows import EVERYTHING, everything, nothing
-from tests.support.referee import Referee, RefereeError
+from tests.support.hudi import Hudi, HudiError
 from tests.support.tables import DELETED, batch, row
 
 pytestmark = pytest.mark.jvm
@@ -51,33 +51,33 @@ ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_hudi_reads_our_logs_like_us(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_our_logs_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
     table = create(KINDS[name], tmp_path)
-    for step in life(table):
+    for step in history_steps(table):
         if step in ("updates while the plan waits", "a compaction", "a log compaction"):
-            assert_hudi_reads_like_us(referee, table)
-    rows = assert_hudi_reads_like_us(referee, table, past=name in WITH_PAST)
-    assert_read_optimized_alike(referee, table)
+            assert_hudi_reads_the_same(hudi, table)
+    rows = assert_hudi_reads_the_same(hudi, table, past=name in WITH_PAST)
+    assert_same_read_optimized(hudi, table)
     assert {"n1", "n2", "k0", "k9"} < set(rows.column("id").to_pylist()) and len(table.commits()) == 11
 
 
 @pytest.mark.parametrize("name", PARTIAL_KINDS)
-def test_hudi_reads_our_partial_updates_like_us(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_our_partial_updates_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
     kind, schema = PARTIAL_KINDS[name]
     table = create(kind, tmp_path, **({} if schema is None else {"schema": schema}))
-    live_with_partial_updates(table)
+    write_partial_updates(table)
     assert any(block.is_partial for block in blocks(table)) == (name != "completed")
     # Hudi cannot show a partial row without the row it updates, as increments would; nor can it those it wrote itself.
-    assert_hudi_reads_like_us(referee, table, past=name == "completed")
+    assert_hudi_reads_the_same(hudi, table, past=name == "completed")
     table.services.compaction.run(force=True)
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     late = ("first", 3.5) if not kind.event else ("first", 0.0)
     assert (values(table)["k0"], values(table, "amount")["k0"]) == ("whole", 1.25)
     assert values(table, "amount")["k1"] == late[1] and values(table)["k2"] is None
 
 
 @pytest.mark.parametrize("name", ORDERINGS)
-def test_hudi_orders_our_deletes_like_us(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_orders_our_deletes_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
     kind, (middle, great, small) = ORDERINGS[name]
     schema = pa.schema([("id", pa.string()), ("ts", kind), (DELETED, pa.bool_())])
     table = create(Kind(partitioned=False), tmp_path, schema=schema)
@@ -85,32 +85,32 @@ def test_hudi_orders_our_deletes_like_us(name: str, referee: Referee, tmp_path: 
     table.upsert(batch(rows, schema))
     deletes = [("a", great), ("b", small), ("c", None)]
     table.upsert(batch([{"id": key, "ts": value, DELETED: True} for key, value in deletes], schema))
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     assert sorted(table.scan(["id"]).to_arrow().column("id").to_pylist()) == ["b", "d"]
 
 
-def test_hudi_cannot_compare_a_row_without_ordering_value(referee: Referee, tmp_path: Path) -> None:
+def test_hudi_cannot_compare_a_row_without_ordering_value(hudi: Hudi, tmp_path: Path) -> None:
     table = create(Kind(partitioned=False), tmp_path)
     table.upsert(batch([row("a", ts=5, v="first"), row("b", ts=5)]))
     table.upsert(batch([row("a", ts=None, v="no ordering value")]))
     assert values(table) == {"a": "first", "b": None}
     # It takes the int 0 for the missing value, and Java compares no Integer with a Long.
-    with pytest.raises(RefereeError, match=r"Long cannot be cast to class java\.lang\.Integer"):
-        referee.read(table.location)
+    with pytest.raises(HudiError, match=r"Long cannot be cast to class java\.lang\.Integer"):
+        hudi.read(table.location)
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_hudi_reads_all_types_in_our_logs_like_us(version: int, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_all_types_in_our_logs_like_us(version: int, hudi: Hudi, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": str(version)}
     table = create(Kind(partitioned=False, options=options), tmp_path, schema=EVERYTHING)
     table.upsert(pa.Table.from_pylist([everything(1), everything(2), nothing(1)], schema=EVERYTHING))
     later = [everything(1) | {"ts": 9, "items": [], "raw": None}, everything(4) | {"id": "n1", "ts": 9}]
     table.upsert(pa.Table.from_pylist(later, schema=EVERYTHING))
     assert len(blocks(table)) == 1
-    assert len(assert_hudi_reads_like_us(referee, table, past=True)) == 3
+    assert len(assert_hudi_reads_the_same(hudi, table, past=True)) == 3
 
 
-def test_hudi_reads_logs_of_a_schema_that_grew_like_us(referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_logs_of_a_schema_that_grew_like_us(hudi: Hudi, tmp_path: Path) -> None:
     person = pa.struct([("name", pa.string())])
     schema = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("who", person)])
     table = create(Kind(partitioned=False), tmp_path, schema=schema)
@@ -120,13 +120,13 @@ def test_hudi_reads_logs_of_a_schema_that_grew_like_us(referee: Referee, tmp_pat
     grown = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("n", pa.int64()), ("who", wider), ("x", pa.date32())])
     who = {"name": "grown", "age": 3}
     table.upsert(pa.Table.from_pylist([{"id": "a", "ts": 2, "n": 1 << 40, "who": who, "x": None}], grown))
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     assert values(table, "n") == {"a": 1 << 40, "b": 8, "c": 7}
     table.services.compaction.run(force=True)
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
-def test_hudi_merges_logs_in_the_order_of_their_requests_like_us(referee: Referee, tmp_path: Path) -> None:
+def test_hudi_merges_logs_in_the_order_of_their_requests_like_us(hudi: Hudi, tmp_path: Path) -> None:
     table = create(Kind(event=False, partitioned=False), tmp_path)
     for v in ("first", "second", "third"):
         table.upsert(batch([row("a", v=v)]))
@@ -136,5 +136,5 @@ def test_hudi_merges_logs_in_the_order_of_their_requests_like_us(referee: Refere
     later = str(int(third.stem.partition("_")[2]) + 1)
     second.rename(timeline / f"{second.stem.partition('_')[0]}_{later}.deltacommit")
     table = Table.open(table.location)
-    assert_same(table.scan().to_arrow(), referee.read(table.location))
+    assert_same(table.scan().to_arrow(), hudi.read(table.location))
     assert values(table) == {"a": "third"}

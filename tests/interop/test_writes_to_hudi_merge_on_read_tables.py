@@ -12,7 +12,7 @@ import pytest
 
 from lakehouse.core.format.log.blocks import BlockHeader, BlockType
 from lakehouse.core.table.table import Table
-from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
+from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.interop.mor_tables import (
     BUCKETS,
     ORDERED,
@@ -21,14 +21,14 @@ from tests.interop.mor_tables import (
     STAYS_AT_8,
     THEIRS,
     WITHOUT_FLAG,
-    assert_read_optimized_alike,
+    assert_same_read_optimized,
     blocks,
     inserted,
     values,
 )
 from tests.interop.rows import EVERYTHING, everything_writable, nothing
 from tests.support import hudi_rs
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import DELETED, batch, row
 
 pytestmark = pytest.mark.jvm
@@ -59,32 +59,32 @@ def settings(options: Options) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_hudi_and_we_write_its_table_in_turn(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_and_we_write_its_table_in_turn(name: str, hudi: Hudi, tmp_path: Path) -> None:
     location, options = str(tmp_path / "table"), THEIRS | PARTITIONED | TABLES[name]
     first = inserted()
-    referee.write(location, batch(first, WITHOUT_FLAG), options, mode="overwrite")
+    hudi.write(location, batch(first, WITHOUT_FLAG), options, mode="overwrite")
     table = Table.open(location, options=BUCKETS if name == "bucket" else {})
     expected = {r["id"]: r["v"] for r in first}
 
     def agree() -> None:
         assert values(table) == expected
-        assert_hudi_reads_like_us(referee, table)
+        assert_hudi_reads_the_same(hudi, table)
 
     rounds = 3 if name in ("avro", "parquet") else 2
     for turn in range(rounds):
         ts = 10 * (turn + 1)
         late = first[1] | {"ts": 4, "v": f"late {turn}"}
         theirs = [first[0] | {"ts": ts, "v": f"theirs {turn}"}, late, row(f"t{turn}", p="a", v="new")]
-        referee.write(location, batch(theirs, WITHOUT_FLAG), options)
+        hudi.write(location, batch(theirs, WITHOUT_FLAG), options)
         expected |= {"k0": f"theirs {turn}", f"t{turn}": "new"}
         if name == "commit-time":
             expected["k1"] = f"late {turn}"
         new = NEW.format(ts=ts, turn=turn) if name != "bucket" else ""
-        referee.sql(MERGE.format(ts=ts, new=new), table=location, **settings(TABLES[name]))
+        hudi.sql(MERGE.format(ts=ts, new=new), table=location, **settings(TABLES[name]))
         expected |= {"k8": "merged"} | ({f"m{turn}": "merged"} if new else {})
         if turn == rounds - 2:
-            referee.sql("DELETE FROM {table} WHERE id = 'k7'", table=location, **settings(TABLES[name]))
-            referee.write(location, batch([first[4]], WITHOUT_FLAG), options | DELETE)
+            hudi.sql("DELETE FROM {table} WHERE id = 'k7'", table=location, **settings(TABLES[name]))
+            hudi.write(location, batch([first[4]], WITHOUT_FLAG), options | DELETE)
             expected = {key: v for key, v in expected.items() if key not in ("k4", "k7")}
         agree()
         ours = [first[0] | {"ts": ts + 1, "v": "ours"}, first[7] | {"ts": ts + 1, "v": "back"}, row(f"o{turn}", p="b")]
@@ -94,7 +94,7 @@ def test_hudi_and_we_write_its_table_in_turn(name: str, referee: Referee, tmp_pa
         del expected[f"t{turn}"]
         if turn == rounds - 2:
             table.services.compaction.run(force=True)
-            assert_read_optimized_alike(referee, table)
+            assert_same_read_optimized(hudi, table)
         agree()
     kinds = {block.kind for block in blocks(table)}
     assert (BlockType.AVRO_DATA in kinds) == (name != "parquet") and {BlockType.DELETE, BlockType.PARQUET_DATA} <= kinds
@@ -170,7 +170,7 @@ READ_BY_HUDI_RS = {"OverwriteNonDefaultsWithLatest", "PartialUpdate", "AWSDms"}
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
-def test_rows_meet_in_hudis_tables_as_their_payload_class_says(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_rows_meet_in_hudis_tables_as_their_payload_class_says(name: str, hudi: Hudi, tmp_path: Path) -> None:
     payload, schema, ordering, batches, expected = PAYLOADS[name]
     location = str(tmp_path / "table")
     options = THEIRS | {
@@ -181,18 +181,18 @@ def test_rows_meet_in_hudis_tables_as_their_payload_class_says(name: str, refere
     def rows(number: int) -> pa.Table:
         return pa.Table.from_pylist([dict(zip(schema.names, r, strict=True)) for r in batches[number]], schema)
 
-    referee.write(location, rows(0), options, mode="overwrite")
-    referee.write(location, rows(1), options)
+    hudi.write(location, rows(0), options, mode="overwrite")
+    hudi.write(location, rows(1), options)
     table = Table.open(location)
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     table.upsert(rows(2))
-    assert_hudi_reads_like_us(referee, table)
-    referee.write(location, rows(3), options)
-    before = assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
+    hudi.write(location, rows(3), options)
+    before = assert_hudi_reads_the_same(hudi, table)
     table.services.compaction.run(force=True)
     assert_same(before, table.scan().to_arrow())
     table.upsert(rows(4))
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     found = table.scan(schema.names).to_arrow().to_pylist()
     assert sorted(tuple(r[column] for column in schema.names) for r in found) == expected
     if name in READ_BY_HUDI_RS:
@@ -200,9 +200,7 @@ def test_rows_meet_in_hudis_tables_as_their_payload_class_says(name: str, refere
 
 
 @pytest.mark.parametrize("payload", ["OverwriteNonDefaultsWithLatestAvroPayload", "AWSDmsAvroPayload"])
-def test_payload_classes_of_version_eight_are_merged_as_hudi_does(
-    payload: str, referee: Referee, tmp_path: Path
-) -> None:
+def test_payload_classes_of_version_eight_are_merged_as_hudi_does(payload: str, hudi: Hudi, tmp_path: Path) -> None:
     _, schema, ordering, batches, expected = PAYLOADS[payload.removesuffix("AvroPayload")]
     location = str(tmp_path / "table")
     options = (
@@ -218,14 +216,14 @@ def test_payload_classes_of_version_eight_are_merged_as_hudi_does(
         if number in (2, 4):
             Table.open(location).upsert(rows)
         else:
-            referee.write(location, rows, options, mode="append" if number else "overwrite")
+            hudi.write(location, rows, options, mode="append" if number else "overwrite")
     table = Table.open(location)
     assert table.config.version == 8 and table.config.merge_mode == "CUSTOM"
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     found = table.scan(schema.names).to_arrow().to_pylist()
     assert sorted(tuple(r[column] for column in schema.names) for r in found) == expected
     table.services.compaction.run(force=True)
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
 UTC = dt.UTC
@@ -239,7 +237,7 @@ ORDERINGS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", ORDERINGS)
-def test_deletes_of_hudi_are_ordered_as_it_does(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_deletes_of_hudi_are_ordered_as_it_does(name: str, hudi: Hudi, tmp_path: Path) -> None:
     kind, (middle, great, small) = ORDERINGS[name]
     schema = pa.schema([("id", pa.string()), ("ts", kind), (DELETED, pa.bool_())])
     location = str(tmp_path / "table")
@@ -247,53 +245,51 @@ def test_deletes_of_hudi_are_ordered_as_it_does(name: str, referee: Referee, tmp
     def rows(*given: tuple[str, Any, bool]) -> pa.Table:
         return batch([dict(zip(schema.names, r, strict=True)) for r in given], schema)
 
-    referee.write(location, rows(*((key, middle, False) for key in "abc")), THEIRS | ORDERED, mode="overwrite")
-    referee.write(location, rows(("a", great, True), ("b", small, True)), THEIRS | ORDERED)
+    hudi.write(location, rows(*((key, middle, False) for key in "abc")), THEIRS | ORDERED, mode="overwrite")
+    hudi.write(location, rows(("a", great, True), ("b", small, True)), THEIRS | ORDERED)
     table = Table.open(location)
     assert [block.kind for block in blocks(table)] == [BlockType.DELETE]
-    assert sorted(assert_hudi_reads_like_us(referee, table).column("id").to_pylist()) == ["b", "c"]
+    assert sorted(assert_hudi_reads_the_same(hudi, table).column("id").to_pylist()) == ["b", "c"]
     table.upsert(rows(("a", middle, False), ("c", great, False)))
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
-def test_several_ordering_columns_are_compared_as_hudi_does(referee: Referee, tmp_path: Path) -> None:
+def test_several_ordering_columns_are_compared_as_hudi_does(hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
     options = THEIRS | {"hoodie.datasource.write.precombine.field": "ts,at"}
 
     def rows(*given: tuple[str, int, int, bool]) -> pa.Table:
         return batch([row(key, ts=ts, at=at, v=f"{ts}.{at}", **{DELETED: dead}) for key, ts, at, dead in given])
 
-    referee.write(location, rows(*((key, 5, 5, False) for key in "abcdef")), options, mode="overwrite")
+    hudi.write(location, rows(*((key, 5, 5, False) for key in "abcdef")), options, mode="overwrite")
     changes = [("a", 5, 6, False), ("b", 5, 4, False), ("c", 5, 6, True), ("d", 5, 4, True), ("e", 6, 0, False)]
-    referee.write(location, rows(*changes), options)
+    hudi.write(location, rows(*changes), options)
     table = Table.open(location)
     assert table.config.ordering_fields == ("ts", "at")
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     assert values(table) == {"a": "5.6", "b": "5.5", "d": "5.5", "e": "6.0", "f": "5.5"}
     table.upsert(rows(("a", 5, 5, False), ("d", 5, 6, True), ("e", 6, 1, False), ("f", 5, 4, True)))
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     assert values(table) == {"a": "5.6", "b": "5.5", "e": "6.1", "f": "5.5"}
     table.services.compaction.run(force=True)
-    referee.write(location, rows(("a", 5, 7, False), ("e", 6, 0, True)), options)
-    assert_hudi_reads_like_us(referee, table)
+    hudi.write(location, rows(("a", 5, 7, False), ("e", 6, 0, True)), options)
+    assert_hudi_reads_the_same(hudi, table)
     assert values(table) == {"a": "5.7", "b": "5.5", "e": "6.1", "f": "5.5"}
 
 
 @pytest.mark.parametrize("logs", [{}, PARQUET_LOGS], ids=["avro", "parquet"])
-def test_rows_that_share_a_key_are_changed_where_hudi_does(logs: Options, referee: Referee, tmp_path: Path) -> None:
+def test_rows_that_share_a_key_are_changed_where_hudi_does(logs: Options, hudi: Hudi, tmp_path: Path) -> None:
     location, options = str(tmp_path / "table"), THEIRS | ORDERED | logs
     twice = [row("a", ts=5, v="one"), row("a", ts=7, v="two"), row("b", ts=5)]
-    referee.write(
-        location, batch(twice), options | {"hoodie.datasource.write.operation": "bulk_insert"}, mode="overwrite"
-    )
+    hudi.write(location, batch(twice), options | {"hoodie.datasource.write.operation": "bulk_insert"}, mode="overwrite")
     table = Table.open(location)
 
     def shown() -> list[str]:
-        rows = assert_hudi_reads_like_us(referee, table)
+        rows = assert_hudi_reads_the_same(hudi, table)
         return sorted(r["v"] for r in rows.to_pylist() if r["id"] == "a")
 
     for ts, expected in ((6, ["new 6", "two"]), (8, ["new 8", "new 8"])):
-        referee.write(location, batch([row("a", ts=ts, v=f"new {ts}")]), options)
+        hudi.write(location, batch([row("a", ts=ts, v=f"new {ts}")]), options)
         assert all(block.headers.get(BlockHeader.RECORD_POSITIONS) for block in blocks(table))
         assert shown() == expected
     # Our logs go by key alone, and so does Hudi from then on: the first row meets them.
@@ -304,21 +300,21 @@ def test_rows_that_share_a_key_are_changed_where_hudi_does(logs: Options, refere
 
 
 @pytest.mark.parametrize("logs", [{}, PARQUET_LOGS], ids=["avro", "parquet"])
-def test_all_types_of_hudis_logs_are_read(logs: Options, referee: Referee, tmp_path: Path) -> None:
+def test_all_types_of_hudis_logs_are_read(logs: Options, hudi: Hudi, tmp_path: Path) -> None:
     location, options = str(tmp_path / "table"), THEIRS | ORDERED | logs
     first = pa.Table.from_pylist([everything_writable(i) for i in (1, 2, 3)], schema=EVERYTHING)
-    referee.write(location, first, options, mode="overwrite")
+    hudi.write(location, first, options, mode="overwrite")
     later = [everything_writable(1) | {"ts": 9, "items": [], "raw": None}, nothing(2) | {"id": "k2", "ts": 9}]
-    referee.write(location, pa.Table.from_pylist(later, schema=EVERYTHING), options)
+    hudi.write(location, pa.Table.from_pylist(later, schema=EVERYTHING), options)
     table = Table.open(location)
     assert len(blocks(table)) == 1
-    assert len(assert_hudi_reads_like_us(referee, table)) == 3
+    assert len(assert_hudi_reads_the_same(hudi, table)) == 3
     table.upsert(pa.Table.from_pylist([everything_writable(3) | {"ts": 9, "day": None}], schema=EVERYTHING))
     table.services.compaction.run(force=True)
-    assert len(assert_hudi_reads_like_us(referee, table)) == 3
+    assert len(assert_hudi_reads_the_same(hudi, table)) == 3
 
 
-def test_mysql_debezium_tables_are_ordered_by_file_and_position(referee: Referee, tmp_path: Path) -> None:
+def test_mysql_debezium_tables_are_ordered_by_file_and_position(hudi: Hudi, tmp_path: Path) -> None:
     location = str(tmp_path / "table")
     names = ["id", "_event_bin_file", "_event_pos", "_change_operation_type", "v"]
     schema = pa.schema([(name, pa.int64() if name == "_event_pos" else pa.string()) for name in names])
@@ -332,14 +328,14 @@ def test_mysql_debezium_tables_are_ordered_by_file_and_position(referee: Referee
         return pa.Table.from_pylist([dict(zip(names, r, strict=True)) for r in full], schema)
 
     begin = [("a", 1, 5, "c", "va"), ("b", 1, 100, "c", "vb"), ("c", 1, 5, "c", "vc"), ("e", 2, 5, "c", "ve")]
-    referee.write(location, rows(*begin), options, mode="overwrite")
+    hudi.write(location, rows(*begin), options, mode="overwrite")
     changes = [("a", 1, 50, "u", "a2"), ("b", 1, 99, "u", "late"), ("c", 1, 7, "d", None), ("e", 10, 4, "u", "e2")]
-    referee.write(location, rows(*changes), options)
+    hudi.write(location, rows(*changes), options)
     table = Table.open(location)
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     assert values(table) == {"a": "a2", "b": "vb", "e": "e2"}
     table.upsert(
         rows(("a", 2, 1, "d", None), ("b", 1, 99, "d", None), ("e", 9, 9, "u", "late"), ("f", 1, 1, "d", None))
     )
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     assert values(table) == {"b": "vb", "e": "e2"}

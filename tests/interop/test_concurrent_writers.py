@@ -32,10 +32,10 @@ from lakehouse.errors import RetryableError
 from lakehouse.model.commit import COMPACTIONS
 from lakehouse.model.instant import Instant
 from lakehouse.spec.options.parser import parse_options
-from tests.interop.agreement import assert_hudi_reads_like_us
+from tests.interop.agreement import assert_hudi_reads_the_same
 from tests.support import hudi_rs
+from tests.support.hudi import Hudi, HudiError
 from tests.support.lock_bridge import PROVIDER, compiled, serving
-from tests.support.referee import Referee, RefereeError
 from tests.support.tables import Shape, base_files, batch, log_files, make_table, row
 
 pytestmark = pytest.mark.jvm
@@ -116,16 +116,16 @@ class Course:
         return rows
 
 
-def hudi_writes(course: Course, referee: Referee, table: Table, options: Mapping[str, str]) -> None:
+def hudi_writes(course: Course, hudi: Hudi, table: Table, options: Mapping[str, str]) -> None:
     """Commit BATCHES batches through Hudi's data source, each as often as it takes."""
     try:
         for number in range(BATCHES):
             rows = course.batch("hudi", number, shared=number % 4 != 3)
             for attempt in itertools.count(1):
                 try:
-                    referee.write(table.location, batch(rows), {**options, "who": f"hudi{number}"})
+                    hudi.write(table.location, batch(rows), {**options, "who": f"hudi{number}"})
                     break
-                except RefereeError as error:
+                except HudiError as error:
                     if "HoodieWriteConflictException" not in str(error) or attempt == 20:
                         raise
                 course.lost["hudi"] += 1
@@ -193,9 +193,9 @@ class Together:
 
 
 @pytest.fixture(scope="module")
-def bridge(referee: Referee, tmp_path_factory: pytest.TempPathFactory) -> None:
+def bridge(hudi: Hudi, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give Hudi the provider that reaches our local lock file."""
-    referee.load_classes(compiled(tmp_path_factory.mktemp("classes")))
+    hudi.load_classes(compiled(tmp_path_factory.mktemp("classes")))
 
 
 @contextmanager
@@ -215,31 +215,31 @@ def together(name: str, lock: str, directory: Path) -> Iterator[Together]:
         yield Together(table=Table.open(table.location, options=ours), ours=ours, hudis=hudis)
 
 
-def run(both: Together, referee: Referee) -> Course:
+def run(both: Together, hudi: Hudi) -> Course:
     """Let both write, and return what they did."""
     course, table = Course(), both.table
     course.batches["seed"] = [row(f"both-{n}", p="both", v="seed") for n in range(6)]
     table.upsert(batch(course.batches["seed"]), commit_metadata={"who": "seed"}, options=OURS)
     course.reported.add("seed")
-    hudi = threading.Thread(target=hudi_writes, args=(course, referee, table, both.hudis))
-    hudi.start()
+    thread = threading.Thread(target=hudi_writes, args=(course, hudi, table, both.hudis))
+    thread.start()
     try:
         we_write(course, table)
     finally:
-        hudi.join(120)
+        thread.join(120)
     if course.error is not None:
         raise course.error
     return course
 
 
-def assert_serial(table: Table, course: Course, referee: Referee) -> None:
+def assert_serial(table: Table, course: Course, hudi: Hudi) -> None:
     """Assert that the history is that of one commit after the other, for every reader and at every moment."""
     commits = named_commits(table)
     assert sorted(name for name, _ in commits) == sorted(course.reported), "reported and committed differ"
     known = list(states(course, commits))
     assert snapshot(table) == known[-1]
     assert all(seen in known for seen in course.snapshots), "a snapshot that no commit made"
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     theirs = hudi_rs.read(table.location)
     assert frozenset(zip(theirs["id"].to_pylist(), theirs["v"].to_pylist(), strict=True)) == known[-1]
     assert theirs.num_rows == len(known[-1])
@@ -272,41 +272,41 @@ def assert_tidy(table: Table, course: Course) -> None:
 @pytest.mark.parametrize(
     ("name", "lock"), [("copy-on-write", "filesystem"), ("merge-on-read", "filesystem"), ("merge-on-read", "storage")]
 )
-def test_what_both_commit_is_there_once_and_in_order(name: str, lock: str, referee: Referee, tmp_path: Path) -> None:
+def test_what_both_commit_is_there_once_and_in_order(name: str, lock: str, hudi: Hudi, tmp_path: Path) -> None:
     with together(name, lock, tmp_path) as both:
-        course = run(both, referee)
-        assert_serial(both.table, course, referee)
+        course = run(both, hudi)
+        assert_serial(both.table, course, hudi)
         assert_interleaved(named_commits(both.table))
         assert_tidy(both.table, course)
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_who_loses_to_hudi_plans_again_with_its_rows(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_who_loses_to_hudi_plans_again_with_its_rows(name: str, hudi: Hudi, tmp_path: Path) -> None:
     with together(name, "filesystem", tmp_path) as both:
         rows = [row(f"k{n}", p="both", v="seed") for n in range(4)]
         both.table.upsert(batch(rows), options=OURS)
         theirs = batch([*(r | {"v": "hudi"} for r in rows[1:]), row("h1", p="both", v="hudi")])
         location = both.table.location
-        lost = Interrupted(open_storage(location), ".inflight", lambda: referee.write(location, theirs, both.hudis))
+        lost = Interrupted(open_storage(location), ".inflight", lambda: hudi.write(location, theirs, both.hudis))
         ours = Table.open(location, options=both.ours, env=Env(storage=lost))
         assert isinstance(ours.upsert(batch(r | {"v": "we"} for r in rows[:2]), options=OURS), Committed)
         assert lost.was_interrupted
         expected = {("k0", "we"), ("k1", "we"), ("k2", "hudi"), ("k3", "hudi"), ("h1", "hudi")}
         assert snapshot(both.table) == expected
         assert len(both.table.commits()) == 3
-        assert_hudi_reads_like_us(referee, both.table)
+        assert_hudi_reads_the_same(hudi, both.table)
 
 
 @pytest.mark.usefixtures("bridge")
 @pytest.mark.parametrize("lock", LOCKS)
-def test_who_holds_the_lock_keeps_the_other_out(lock: str, referee: Referee, tmp_path: Path) -> None:
+def test_who_holds_the_lock_keeps_the_other_out(lock: str, hudi: Hudi, tmp_path: Path) -> None:
     with together("copy-on-write", lock, tmp_path) as both:
         policy = parse_options({**OURS, **both.ours, "hoodie.write.lock.wait_time_ms": "700"}).transaction
         env = Env(storage=open_storage(both.table.location))
         for _ in range(2):
             with table_lock(env, policy):
-                assert not referee.lock(both.hudis_class, both.hudis, wait_ms=1500)
-            assert referee.lock(both.hudis_class, both.hudis, wait_ms=5000)
+                assert not hudi.lock(both.hudis_class, both.hudis, wait_ms=1500)
+            assert hudi.lock(both.hudis_class, both.hudis, wait_ms=5000)
             with pytest.raises(RetryableError, match="lock"), table_lock(env, policy):
                 pass
-            referee.unlock()
+            hudi.unlock()

@@ -11,9 +11,9 @@ import pytest
 from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
-from tests.interop.agreement import assert_hudi_reads_like_us
+from tests.interop.agreement import assert_hudi_reads_the_same
 from tests.interop.rows import EVERYTHING, everything, nothing
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import DELETED, SCHEMA, Shape, batch, make_table, row
 
 pytestmark = pytest.mark.jvm
@@ -56,7 +56,7 @@ def broken_input(places: tuple[str | None, ...]) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(SCHEMA, batches())
 
 
-def live_through_everything(table: Table, places: tuple[str | None, ...] = PLACES) -> None:
+def run_all_operations(table: Table, places: tuple[str | None, ...] = PLACES) -> None:
     """Run every verb, and a write that fails after it wrote files."""
     spread = [row(f"k{i}", p=places[i % 3], at=i % 3 * 86_400_000, v=f"v{i}") for i in range(9)]
     table.upsert(batch(spread))
@@ -73,33 +73,33 @@ def live_through_everything(table: Table, places: tuple[str | None, ...] = PLACE
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_hudi_reads_every_shape_of_table_like_us(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_every_shape_of_table_like_us(name: str, hudi: Hudi, tmp_path: Path) -> None:
     table = on_disk(SHAPES[name], tmp_path)
-    live_through_everything(table, PLAIN_PLACES if name == "custom" else PLACES)
-    rows = assert_hudi_reads_like_us(referee, table, past=True)
+    run_all_operations(table, PLAIN_PLACES if name == "custom" else PLACES)
+    rows = assert_hudi_reads_the_same(hudi, table, past=True)
     assert len(rows) > 3 and len(table.commits()) >= 6
 
 
-def test_hudi_reads_escaped_partition_values_like_us(referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_escaped_partition_values_like_us(hudi: Hudi, tmp_path: Path) -> None:
     table = on_disk(Shape(keys="simple", hive_style=True, url_encode=True), tmp_path)
     values = ["a/b", "x=y z", "100%", "q?#", 'say "hi"', "[1]", "ü:ö", "c\\d"]
     table.upsert(batch([row(f"k{i}", p=value) for i, value in enumerate(values)]))
     table.upsert(batch([row(f"k{i}", p=value, ts=2) for i, value in enumerate(values[:4])]))
-    rows = assert_hudi_reads_like_us(referee, table)
+    rows = assert_hudi_reads_the_same(hudi, table)
     assert sorted(rows.column("p").to_pylist()) == sorted(values)
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_hudi_reads_all_types_like_us(version: int, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_all_types_like_us(version: int, hudi: Hudi, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": str(version)}
     table = Table.create(str(tmp_path / "t"), name="all", record_key=["id"], ordering="ts", options=options)
     table.upsert(pa.Table.from_pylist([everything(1), everything(2), nothing(1)], schema=EVERYTHING))
     table.upsert(pa.Table.from_pylist([everything(2) | {"items": []}, nothing(1), everything(3)], schema=EVERYTHING))
-    assert len(assert_hudi_reads_like_us(referee, table, past=True)) == 4
+    assert len(assert_hudi_reads_the_same(hudi, table, past=True)) == 4
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_hudi_reads_a_table_whose_schema_grew_like_us(version: int, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_reads_a_table_whose_schema_grew_like_us(version: int, hudi: Hudi, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": str(version), "hoodie.parquet.small.file.limit": "0"}
     table = Table.create(str(tmp_path / "t"), name="grown", record_key=["id"], ordering="ts", options=options)
     person = pa.struct([("name", pa.string())])
@@ -112,7 +112,7 @@ def test_hudi_reads_a_table_whose_schema_grew_like_us(version: int, referee: Ref
     grown = {"ts": 2, "n": 1 << 40, "f": 1e300, "p": {"name": "q", "age": 3}, "x": {"name": "y"}}
     table.upsert(pa.Table.from_pylist([{"id": "c", **grown}], second))
     table.upsert(pa.Table.from_pylist([{"id": "a", **grown}], second))
-    rows = assert_hudi_reads_like_us(referee, table)
+    rows = assert_hudi_reads_the_same(hudi, table)
     assert sorted(zip(rows.column("id").to_pylist(), rows.column("n").to_pylist(), strict=True)) == [
         ("a", 1 << 40),
         ("b", 7),

@@ -10,20 +10,20 @@ import pytest
 from lakehouse.core.operations.commit.results import Committed
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action, Instant
-from tests.interop.agreement import assert_hudi_reads_like_us, assert_same
+from tests.interop.agreement import assert_hudi_reads_the_same, assert_same
 from tests.interop.mor_tables import (
     BUCKETS_BEGIN_IN_LOGS,
     ORDERED,
     PARQUET_LOGS,
     THEIRS,
     Kind,
-    assert_read_optimized_alike,
+    assert_same_read_optimized,
     blocks,
     create,
     inserted,
     values,
 )
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import DELETED, batch, row
 
 pytestmark = pytest.mark.jvm
@@ -34,10 +34,10 @@ SHORT_LOGS = {"hoodie.log.compaction.blocks.threshold": "2"}
 LOG_COMPACTION = SHORT_LOGS | {"hoodie.log.compaction.inline": "true", "hoodie.log.compaction.enable": "true"}
 
 
-def call(referee: Referee, table: Table, arguments: str) -> list[str]:
+def call(hudi: Hudi, table: Table, arguments: str) -> list[str]:
     """Run Hudi's procedure for compactions and return the states of the plans it was about."""
     text = f"CALL run_compaction(path => '{table.location}', {arguments})"
-    states: list[str] = referee.query(text, **NO_METADATA_TABLE).column("state").to_pylist()
+    states: list[str] = hudi.query(text, **NO_METADATA_TABLE).column("state").to_pylist()
     return states
 
 
@@ -47,7 +47,7 @@ def compactions(table: Table) -> list[Instant]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_hudi_runs_our_plan_and_we_run_hudis(name: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_runs_our_plan_and_we_run_hudis(name: str, hudi: Hudi, tmp_path: Path) -> None:
     table, first = create(KINDS[name], tmp_path), inserted()
     table.upsert(batch(first))
     table.upsert(batch([first[0] | {"ts": 6, "v": "later"}, first[1] | {"ts": 9, DELETED: True}]))
@@ -56,23 +56,23 @@ def test_hudi_runs_our_plan_and_we_run_hudis(name: str, referee: Referee, tmp_pa
     assert isinstance(plan, Instant)
     table.upsert(batch([first[0] | {"ts": 7, "v": "meanwhile"}, first[4] | {"ts": 7, "v": "meanwhile"}]))
     before = table.scan().to_arrow()
-    assert call(referee, table, f"op => 'run', timestamp => {plan.requested}") == ["COMPLETED"]
+    assert call(hudi, table, f"op => 'run', timestamp => {plan.requested}") == ["COMPLETED"]
     assert compactions(table) == []
     assert_same(before, table.scan().to_arrow())
-    assert_hudi_reads_like_us(referee, table)
-    assert_read_optimized_alike(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
+    assert_same_read_optimized(hudi, table)
 
     table.upsert(batch([first[5] | {"ts": 7, "v": "after"}]))
     options = "options => 'hoodie.compact.inline.max.delta.commits=1'"
-    assert call(referee, table, f"op => 'schedule', {options}") == ["REQUESTED"]
+    assert call(hudi, table, f"op => 'schedule', {options}") == ["REQUESTED"]
     (theirs,) = compactions(table)
     table.upsert(batch([first[5] | {"ts": 8, "v": "while it waits"}, first[8] | {"ts": 8, "v": "while it waits"}]))
     before = table.scan().to_arrow()
     done = table.services.compaction.run()
     assert isinstance(done, Committed) and done.instant.requested == theirs.requested
     assert_same(before, table.scan().to_arrow())
-    assert_hudi_reads_like_us(referee, table)
-    assert_read_optimized_alike(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
+    assert_same_read_optimized(hudi, table)
     assert values(table) == {r["id"]: r["v"] for r in first if r["id"] not in ("k1", "k2")} | {
         **{"k0": "meanwhile", "k4": "meanwhile"},
         **{"k5": "while it waits", "k8": "while it waits"},
@@ -80,22 +80,20 @@ def test_hudi_runs_our_plan_and_we_run_hudis(name: str, referee: Referee, tmp_pa
 
 
 @pytest.fixture(params=["avro", "parquet"])
-def logs_of_hudi(
-    request: pytest.FixtureRequest, referee: Referee, tmp_path: Path
-) -> Iterator[tuple[str, dict[str, str]]]:
+def logs_of_hudi(request: pytest.FixtureRequest, hudi: Hudi, tmp_path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """A table of Hudi's whose logs it compacted itself, and the options of its writer."""
     location = str(tmp_path / "table")
     options = THEIRS | ORDERED | (PARQUET_LOGS if request.param == "parquet" else {})
     first = inserted()
-    referee.write(location, batch(first), options, mode="overwrite")
+    hudi.write(location, batch(first), options, mode="overwrite")
     for turn in range(4):
         rows = [first[0] | {"ts": 6 + turn, "v": f"turn {turn}"}, first[1] | {"ts": 4 - turn, "v": "late"}]
         gone = first[2 + turn] | {"ts": 7, DELETED: turn < 2, "v": "flag"}
-        referee.write(location, batch([*rows, gone]), options | (LOG_COMPACTION if turn == 2 else {}))
+        hudi.write(location, batch([*rows, gone]), options | (LOG_COMPACTION if turn == 2 else {}))
     yield location, options
 
 
-def test_hudi_and_we_compact_each_others_logs(logs_of_hudi: tuple[str, dict[str, str]], referee: Referee) -> None:
+def test_hudi_and_we_compact_each_others_logs(logs_of_hudi: tuple[str, dict[str, str]], hudi: Hudi) -> None:
     location, options = logs_of_hudi
     table, first = Table.open(location, options=SHORT_LOGS), inserted()
     expected = {r["id"]: r["v"] for r in first if r["id"] not in ("k2", "k3")} | {
@@ -103,20 +101,20 @@ def test_hudi_and_we_compact_each_others_logs(logs_of_hudi: tuple[str, dict[str,
     }
     assert sum(bool(block.compacted) for block in blocks(table)) == 2
     assert values(table) == expected
-    assert_hudi_reads_like_us(referee, table, past=True)
+    assert_hudi_reads_the_same(hudi, table, past=True)
 
     table.upsert(batch([first[0] | {"ts": 20, "v": "ours"}, first[3] | {"ts": 20, "v": "back"}]))
     assert isinstance(table.services.log_compaction.run(), Committed)
     expected |= {"k0": "ours", "k3": "back"}
     assert values(table) == expected
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
     again = LOG_COMPACTION | {"hoodie.log.compaction.blocks.threshold": "1"}
-    referee.write(location, batch([first[1] | {"ts": 9, "v": "theirs"}, row("n1", v="theirs")]), options | again)
+    hudi.write(location, batch([first[1] | {"ts": 9, "v": "theirs"}, row("n1", v="theirs")]), options | again)
     expected |= {"k1": "theirs", "n1": "theirs"}
     assert values(table) == expected
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     table.services.compaction.run(force=True)
     assert values(table) == expected
-    assert_hudi_reads_like_us(referee, table)
-    assert_read_optimized_alike(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
+    assert_same_read_optimized(hudi, table)

@@ -18,9 +18,9 @@ from tests.interop.mor_tables import (
     WITHOUT_FLAG,
     Kind,
     create,
-    life,
-    live_with_partial_updates,
+    history_steps,
     values,
+    write_partial_updates,
 )
 from tests.interop.rows import EVERYTHING, everything, nothing
 from tests.support import hudi_rs
@@ -36,7 +36,7 @@ PARTIAL_KINDS = {
 KNOWN_TYPES = pa.schema([field for field in EVERYTHING if field.name != "local"])
 
 
-def assert_read_alike(table: Table, *, increments: bool) -> None:
+def assert_same_reads(table: Table, *, increments: bool) -> None:
     """Compare the newest snapshot, every older one and, if asked for, what every range of commits wrote."""
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
     commits = [instant for instant, _ in table.commits()]
@@ -52,10 +52,10 @@ def assert_read_alike(table: Table, *, increments: bool) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_hudi_rs_reads_our_logs_like_us(name: str, tmp_path: Path) -> None:
     table = create(KINDS[name], tmp_path)
-    for _ in life(table):
+    for _ in history_steps(table):
         assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
     assert len(table.commits()) == 11
-    assert_read_alike(table, increments=not KINDS[name].event)
+    assert_same_reads(table, increments=not KINDS[name].event)
 
 
 def test_hudi_rs_leaves_a_late_row_out_of_an_increment_with_a_compaction(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_hudi_rs_leaves_a_late_row_out_of_an_increment_with_a_compaction(tmp_pat
 @pytest.mark.parametrize("name", PARTIAL_KINDS)
 def test_hudi_rs_reads_our_partial_updates_like_us(name: str, schema: pa.Schema, tmp_path: Path) -> None:
     table = create(PARTIAL_KINDS[name], tmp_path, schema=schema)
-    live_with_partial_updates(table)
+    write_partial_updates(table)
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
     assert values(table)["k0"] == "whole" and values(table, "amount")["k0"] == 1.25
 

@@ -11,11 +11,11 @@ import pytest
 from lakehouse.core.operations.services.archive import Archived
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action, Instant
-from tests.interop.agreement import assert_hudi_reads_like_us
-from tests.interop.test_we_write_hudis import BASE, PARTITIONED, WITHOUT_METADATA_TABLE
+from tests.interop.agreement import assert_hudi_reads_the_same
+from tests.interop.test_writes_to_hudi_tables import BASE, PARTITIONED, WITHOUT_METADATA_TABLE
 from tests.support import hudi_rs
 from tests.support.archived import assert_same, eager, every_write, seen
-from tests.support.referee import Referee
+from tests.support.hudi import Hudi
 from tests.support.tables import batch, row
 
 pytestmark = pytest.mark.jvm
@@ -29,7 +29,7 @@ def rows_of(number: int) -> list[dict[str, object]]:
     return [row(f"k{i}", p="abc"[i % 3], ts=number, v=f"{number}") for i in range(number % 3, 6)]
 
 
-def made(referee: Referee, location: str, kind: str, writes: Iterable[int]) -> Table:
+def made(hudi: Hudi, location: str, kind: str, writes: Iterable[int]) -> Table:
     """Let Hudi make a table, or write to it, overwriting partitions and compacting on the way; nothing is archived."""
     options = OPTIONS | QUIET | {"hoodie.datasource.write.table.type": kind}
     if kind == "MERGE_ON_READ":
@@ -37,29 +37,29 @@ def made(referee: Referee, location: str, kind: str, writes: Iterable[int]) -> T
     for number in writes:
         operation = "insert_overwrite" if number == 2 and kind == "COPY_ON_WRITE" else "upsert"
         chosen = options | {"hoodie.datasource.write.operation": operation}
-        referee.write(location, batch(rows_of(number)), chosen, mode="append" if number else "overwrite")
+        hudi.write(location, batch(rows_of(number)), chosen, mode="append" if number else "overwrite")
     return Table.open(location)
 
 
-def cleaned(referee: Referee, table: Table) -> None:
-    referee.sql("CALL run_clean(table => '{table}', retain_commits => 1)", table=table.location, **WITHOUT)
+def cleaned(hudi: Hudi, table: Table) -> None:
+    hudi.sql("CALL run_clean(table => '{table}', retain_commits => 1)", table=table.location, **WITHOUT)
 
 
-def archived_by_hudi(referee: Referee, location: str) -> None:
+def archived_by_hudi(hudi: Hudi, location: str) -> None:
     text = (
         f"CALL archive_commits(path => '{location}', min_commits => 2, max_commits => 3, retain_commits => 1, "
         "enable_metadata => false)"
     )
-    referee.sql(text, hoodie__timeline__compaction__batch__size="2", **WITHOUT)
+    hudi.sql(text, hoodie__timeline__compaction__batch__size="2", **WITHOUT)
 
 
-def shown_by_hudi(referee: Referee, table: Table) -> set[str]:
+def shown_by_hudi(hudi: Hudi, table: Table) -> set[str]:
     """Return the commits that Hudi finds in the archive."""
     text = (
         "CALL show_archived_commits(table => '{table}', limit => 100, start_ts => '20200101000000', "
         "end_ts => '20990101000000')"
     )
-    return set(referee.query(text, table=table.location).column("commit_time").to_pylist())
+    return set(hudi.query(text, table=table.location).column("commit_time").to_pylist())
 
 
 def names(instants: Iterable[Instant]) -> list[tuple[str, str, str]]:
@@ -67,18 +67,18 @@ def names(instants: Iterable[Instant]) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_hudi_and_we_archive_by_turns(kind: str, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_and_we_archive_by_turns(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     location, copy = str(tmp_path / "table"), str(tmp_path / "copy")
-    table = made(referee, location, kind, range(6))
-    cleaned(referee, table)
-    table = made(referee, location, kind, range(6, 8))
-    before, shown = seen(table, ranges=False), assert_hudi_reads_like_us(referee, table).num_rows
+    table = made(hudi, location, kind, range(6))
+    cleaned(hudi, table)
+    table = made(hudi, location, kind, range(6, 8))
+    before, shown = seen(table, ranges=False), assert_hudi_reads_the_same(hudi, table).num_rows
 
     # Of the same table both take the same.
     shutil.copytree(location, copy)
     outcome = eager(table, **{"hoodie.compact.inline.max.delta.commits": "5"}).services.archive.run()
     assert isinstance(outcome, Archived)
-    archived_by_hudi(referee, copy)
+    archived_by_hudi(hudi, copy)
     # Only the newest clean stays on our timeline: by it readers know what is still there.
     newest = table.timeline.where(action=Action.CLEAN).instants[-1]
     theirs = names(Table.open(copy).timeline)
@@ -88,27 +88,27 @@ def test_hudi_and_we_archive_by_turns(kind: str, referee: Referee, tmp_path: Pat
     # What we archived Hudi reads, and it reads the table as before.
     assert_same(seen(table, ranges=False), before)
     assert_same(seen(Table.open(copy), ranges=False), before)
-    assert shown_by_hudi(referee, table) >= {i.requested for i in table.archived() if i.action != "replacecommit"}
-    assert assert_hudi_reads_like_us(referee, table, past=True).num_rows == shown
+    assert shown_by_hudi(hudi, table) >= {i.requested for i in table.archived() if i.action != "replacecommit"}
+    assert assert_hudi_reads_the_same(hudi, table, past=True).num_rows == shown
     first = every_write(table)[2].completion
-    begun = referee.read_incremental(location, first, every_write(table)[-1].completion)
+    begun = hudi.read_incremental(location, first, every_write(table)[-1].completion)
     ours = table.incremental(first, columns=["id"]).to_arrow()
     assert sorted(begun.column("id").to_pylist()) == sorted(ours.column("id").to_pylist())
     assert hudi_rs.read(location).num_rows == shown
 
     # Each goes on with what the other began: files of the archive are merged by twos.
     for number in range(8, 20, 4):
-        table = made(referee, location, kind, range(number, number + 2))
+        table = made(hudi, location, kind, range(number, number + 2))
         before = seen(table, ranges=False)
-        archived_by_hudi(referee, location)
+        archived_by_hudi(hudi, location)
         assert_same(seen(table, ranges=False), before)
         table.upsert(batch(rows_of(number + 2)))
-        table = made(referee, location, kind, [number + 3])
-        cleaned(referee, table)
+        table = made(hudi, location, kind, [number + 3])
+        cleaned(hudi, table)
         before = seen(table, ranges=False)
         assert isinstance(eager(table).services.archive.run(force=True), Archived)
         assert_same(seen(table, ranges=False), before)
-        assert_hudi_reads_like_us(referee, table)
+        assert_hudi_reads_the_same(hudi, table)
     levels = {file.level for file in table.refresh().store.archived_timeline.files()}  # type: ignore[union-attr]
     assert max(levels) >= 1
-    assert shown_by_hudi(referee, table) >= {i.requested for i in table.archived() if i.action != "replacecommit"}
+    assert shown_by_hudi(hudi, table) >= {i.requested for i in table.archived() if i.action != "replacecommit"}

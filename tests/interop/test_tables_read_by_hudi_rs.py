@@ -28,7 +28,7 @@ WRITABLE = {
     and table.version >= 8
     and table.has_meta_fields
     and table.entry["snapshot"]["rows"]
-    # Hudi itself is the referee of tables with logs: hudi-rs reads them otherwise in places.
+    # Hudi itself is the hudi of tables with logs: hudi-rs reads them otherwise in places.
     and table.entry["table_type"] == "COPY_ON_WRITE"
 }
 CLUSTERING = "cow_v9_state_clustering_inflight"
@@ -39,7 +39,7 @@ def assert_same(ours: pa.Table, theirs: pa.Table) -> None:
     assert canonical_rows(hudi_rs.like(theirs, ours.schema), with_meta=True) == wanted
 
 
-def assert_read_alike(table: Table) -> None:
+def assert_same_reads(table: Table) -> None:
     """Compare every read there is."""
     commits = [instant for instant, _ in table.commits()]
     assert_same(table.scan().to_arrow(), hudi_rs.read(table.location))
@@ -78,7 +78,7 @@ def test_hudi_rs_reads_any_history_of_ours_like_us(keys: str, version: int, tmp_
         table, model = make_table(shape, env=make_env(str(tmp_path / "table"))), Model(shape)
         for verb in history:
             apply_verb(table, model, verb, unique=False)
-        assert_read_alike(table)
+        assert_same_reads(table)
 
     law()
 
@@ -106,7 +106,7 @@ def test_hudi_rs_reads_tables_of_hudi_that_we_wrote_to(name: str, tmp_path: Path
     assert deleted not in newest and len(after) == WRITABLE[name].entry["snapshot"]["rows"] - 1
     assert table.refresh().config.metadata_partitions == ()
     assert [path for path in Path(table.location, ".hoodie", "metadata").rglob("*") if path.is_file()] == []
-    assert_read_alike(table)
+    assert_same_reads(table)
 
 
 def test_rows_that_a_pending_clustering_moves_are_not_written(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from lakehouse.core.env import Env
 from lakehouse.core.storage.locate import open_storage
 from lakehouse.core.table.table import Table
 from lakehouse.model.instant import Action, State
-from tests.interop.agreement import assert_hudi_reads_like_us
-from tests.interop.test_we_write_hudis import BASE, PARTITIONED, WITHOUT_METADATA_TABLE, values
-from tests.support.referee import Referee, RefereeError
+from tests.interop.agreement import assert_hudi_reads_the_same
+from tests.interop.test_writes_to_hudi_tables import BASE, PARTITIONED, WITHOUT_METADATA_TABLE, values
+from tests.support.hudi import Hudi, HudiError
 from tests.support.tables import Shape, base_files, batch, log_files, make_table, row
 
 pytestmark = pytest.mark.jvm
@@ -39,10 +39,10 @@ def on_disk(shape: Shape, directory: Path) -> Table:
     return make_table(shape, env=Env(storage=open_storage(str(directory / "table"))))
 
 
-def made_by_hudi(referee: Referee, directory: Path) -> Table:
+def made_by_hudi(hudi: Hudi, directory: Path) -> Table:
     location = str(directory / "table")
     rows = batch([row(f"k{i}", p="abc"[i % 3], v="theirs") for i in range(6)])
-    referee.write(location, rows, BASE | PARTITIONED | WITHOUT_METADATA_TABLE, mode="overwrite")
+    hudi.write(location, rows, BASE | PARTITIONED | WITHOUT_METADATA_TABLE, mode="overwrite")
     return Table.open(location)
 
 
@@ -51,21 +51,21 @@ def assert_no_stray_file(table: Table) -> None:
     assert {base.instant for base in base_files(table.refresh().env.storage)} <= known
 
 
-def test_a_write_of_hudi_that_failed_is_undone_by_our_next_one(referee: Referee, tmp_path: Path) -> None:
+def test_a_write_of_hudi_that_failed_is_undone_by_our_next_one(hudi: Hudi, tmp_path: Path) -> None:
     location, options = str(tmp_path / "table"), BASE | PARTITIONED | WITHOUT_METADATA_TABLE
     schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("items", pa.list_(pa.int32()))])
 
     def rows(ts: int, items: list[int | None]) -> pa.Table:
         return pa.Table.from_pylist([{"id": k, "p": k, "ts": ts, "items": items} for k in "ab"], schema=schema)
 
-    referee.write(location, rows(1, [1]), options, mode="overwrite")
+    hudi.write(location, rows(1, [1]), options, mode="overwrite")
     table = Table.open(location)
-    with pytest.raises(RefereeError):  # its old list structure takes no null elements
-        referee.write(location, rows(2, [1, None]), options)
+    with pytest.raises(HudiError):  # its old list structure takes no null elements
+        hudi.write(location, rows(2, [1, None]), options)
     assert len(tuple(table.timeline.where(pending=True))) == 1
     table.upsert(rows(3, [3, None]))
     assert_no_stray_file(table)
-    assert assert_hudi_reads_like_us(referee, table).column("items").to_pylist() == [[3, None]] * 2
+    assert assert_hudi_reads_the_same(hudi, table).column("items").to_pylist() == [[3, None]] * 2
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_write_of_hudi_that_failed_is_undone_by_our_next_one(referee: Referee,
     ],
 )
 def test_a_write_of_ours_that_died_is_undone_by_hudis_next_one(
-    type: str, verb: str, when: str, markers: str, referee: Referee, tmp_path: Path
+    type: str, verb: str, when: str, markers: str, hudi: Hudi, tmp_path: Path
 ) -> None:
     table = on_disk(Shape(keys="simple", type=type), tmp_path)
     table.upsert(batch([row(f"k{i}", p="a", v="ours") for i in range(2)]))
@@ -94,58 +94,58 @@ def test_a_write_of_ours_that_died_is_undone_by_hudis_next_one(
     marked = {file.name for file in Path(table.location, ".hoodie/.temp", dead.requested).iterdir()}
     assert ("MARKERS.type" in marked) == (markers != "DIRECT")
     kind = {"hoodie.datasource.write.table.type": type}
-    referee.write(table.location, batch([row("k0", p="a", ts=2, v="theirs")]), ON_OURS | kind)
+    hudi.write(table.location, batch([row("k0", p="a", ts=2, v="theirs")]), ON_OURS | kind)
     assert_no_stray_file(table)
     known = {instant.requested for instant, _ in table.commits()}
     assert {log.instant for log in log_files(table.refresh().env.storage)} <= known
     assert len(table.timeline.where(action=Action.ROLLBACK, state=State.COMPLETED)) == 1
     table.upsert(batch([row("k1", p="a", ts=2, v="ours 2")]))
     assert values(table) == {"k0": "theirs", "k1": "ours 2"}
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     left = {d for d in (".staging", ".temp", ".heartbeat") if any(Path(table.location, ".hoodie", d).rglob("*.*"))}
     assert left == set()
 
 
-def test_overwrites_drops_and_clustering_of_hudi_are_read_alike(referee: Referee, tmp_path: Path) -> None:
-    table = made_by_hudi(referee, tmp_path)
+def test_overwrites_drops_and_clustering_of_hudi_are_read_alike(hudi: Hudi, tmp_path: Path) -> None:
+    table = made_by_hudi(hudi, tmp_path)
     options = BASE | PARTITIONED | WITHOUT_METADATA_TABLE
     overwrite = options | {"hoodie.datasource.write.operation": "insert_overwrite"}
-    referee.write(table.location, batch([row("z", p="a", v="overwritten")]), overwrite)
-    referee.sql("ALTER TABLE {table} DROP PARTITION (p='b')", table=table.location, hoodie__metadata__enable="false")
+    hudi.write(table.location, batch([row("z", p="a", v="overwritten")]), overwrite)
+    hudi.sql("ALTER TABLE {table} DROP PARTITION (p='b')", table=table.location, hoodie__metadata__enable="false")
     table.insert_overwrite(batch([row("y", p="c", v="ours")]))
-    referee.sql(f"CALL run_clustering(path => '{table.location}')", hoodie__metadata__enable="false")
+    hudi.sql(f"CALL run_clustering(path => '{table.location}')", hoodie__metadata__enable="false")
     assert values(table) == {"z": "overwritten", "y": "ours"}
-    assert_hudi_reads_like_us(referee, table, past=True)
+    assert_hudi_reads_the_same(hudi, table, past=True)
 
 
-def test_a_table_that_hudi_cleaned_and_restored_goes_on(referee: Referee, tmp_path: Path) -> None:
-    table = made_by_hudi(referee, tmp_path)
+def test_a_table_that_hudi_cleaned_and_restored_goes_on(hudi: Hudi, tmp_path: Path) -> None:
+    table = made_by_hudi(hudi, tmp_path)
     for number in range(3):
         table.upsert(batch([row("k0", p="a", ts=number + 2, v=f"ours {number}")]))
     kept = table.commits()[1][0].requested
     without = {"hoodie__metadata__enable": "false"}
-    referee.sql(f"CALL create_savepoint(path => '{table.location}', commit_time => '{kept}')", **without)
-    referee.sql("CALL run_clean(table => '{table}', retain_commits => 1)", table=table.location, **without)
+    hudi.sql(f"CALL create_savepoint(path => '{table.location}', commit_time => '{kept}')", **without)
+    hudi.sql("CALL run_clean(table => '{table}', retain_commits => 1)", table=table.location, **without)
     table.upsert(batch([row("k0", p="a", ts=8, v="after the clean")]))
     assert values(table)["k0"] == "after the clean"
-    assert_hudi_reads_like_us(referee, table)
-    referee.sql(f"CALL rollback_to_savepoint(path => '{table.location}', instant_time => '{kept}')", **without)
+    assert_hudi_reads_the_same(hudi, table)
+    hudi.sql(f"CALL rollback_to_savepoint(path => '{table.location}', instant_time => '{kept}')", **without)
     assert values(table)["k0"] == "ours 0"
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
     table.upsert(batch([row("k0", p="a", ts=9, v="after the restore")]))
     assert values(table)["k0"] == "after the restore"
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
-def test_a_table_that_hudi_upgraded_under_an_open_handle_goes_on(referee: Referee, tmp_path: Path) -> None:
+def test_a_table_that_hudi_upgraded_under_an_open_handle_goes_on(hudi: Hudi, tmp_path: Path) -> None:
     table = on_disk(Shape(keys="simple", version=8), tmp_path)
     rows = [row(f"k{i}", p="ab"[i % 2], v="ours") for i in range(4)]
     table.upsert(batch(rows))
-    referee.write(table.location, batch([rows[0] | {"ts": 2, "v": "theirs"}]), ON_OURS)
+    hudi.write(table.location, batch([rows[0] | {"ts": 2, "v": "theirs"}]), ON_OURS)
     table.upsert(batch([rows[1] | {"ts": 2, "v": "ours 2"}]))
     assert table.config.version == 9
     assert values(table) == {"k0": "theirs", "k1": "ours 2", "k2": "ours", "k3": "ours"}
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ def test_a_table_that_hudi_upgraded_under_an_open_handle_goes_on(referee: Refere
         ),
     ],
 )
-def test_hudi_finds_the_rows_we_wrote(shape: Shape, referee: Referee, tmp_path: Path) -> None:
+def test_hudi_finds_the_rows_we_wrote(shape: Shape, hudi: Hudi, tmp_path: Path) -> None:
     table = on_disk(shape, tmp_path)
     rows = [row(f"k{i}", p="ab"[i % 2], at=86_400_000 * (i % 3) + 5, v="ours") for i in range(8)]
     table.upsert(batch(rows))
     index = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"} if shape.index == "BUCKET" else {}
     theirs = [r | {"ts": 2, "v": "theirs"} for r in rows] + [row("new", p="c", at=86_400_000 * 400, v="theirs")]
-    referee.write(table.location, batch(theirs), ON_OURS | index | dict(shape.options))
+    hudi.write(table.location, batch(theirs), ON_OURS | index | dict(shape.options))
     assert values(table) == {r["id"]: "theirs" for r in theirs}
     table.upsert(batch([theirs[0] | {"ts": 3, "v": "ours"}, theirs[-1] | {"ts": 3, "v": "ours"}]))
     assert values(table) == {r["id"]: "theirs" for r in theirs} | {"k0": "ours", "new": "ours"}
-    assert_hudi_reads_like_us(referee, table)
+    assert_hudi_reads_the_same(hudi, table)

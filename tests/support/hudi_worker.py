@@ -1,7 +1,7 @@
-"""The other side of the referee: Apache Hudi on its own Spark, told what to do by JSON lines.
+"""Serve requests to Apache Hudi on Spark: the process behind `tests.support.hudi`.
 
-Runs in the referee's environment, which has pyspark and nothing else: no import of this project, no pyarrow. Each line
-on stdin is a request, each line on stdout its answer; rows travel as parquet. It ends when stdin does.
+It runs in `.venv-hudi`, which has only pyspark, so it imports neither this project nor pyarrow. Each line of stdin is a
+request in JSON, each line of stdout its answer. Rows are exchanged as Parquet files. The process ends when stdin ends.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ EXTENSIONS = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
 
 
-def start(jar: str, home: str, *told: str) -> SparkSession:
-    """Return a session of two threads with Hudi's bundle; `told` are further settings, as key=value."""
+def start(jar: str, home: str, *extra_settings: str) -> SparkSession:
+    """Return a Spark session with two threads and Hudi's bundle; each extra setting has the form key=value."""
     settings = {
         "spark.jars": jar,
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
@@ -38,9 +38,9 @@ def start(jar: str, home: str, *told: str) -> SparkSession:
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **dict(setting.split("=", 1) for setting in told),
+        **dict(setting.split("=", 1) for setting in extra_settings),
     }
-    builder = SparkSession.builder.master("local[2]").appName("referee")
+    builder = SparkSession.builder.master("local[2]").appName("hudi")
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -49,7 +49,7 @@ def start(jar: str, home: str, *told: str) -> SparkSession:
 
 
 class Worker:
-    """Runs requests on one session; tables registered for SQL are known by their location."""
+    """Runs requests on one Spark session; registers a table for SQL once per location."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -57,9 +57,9 @@ class Worker:
         self._lock: Any = None
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run one request and return its answer; rows it gives back go to the path `output`."""
+        """Run one request and return its answer; result rows are written to the request's path `output`."""
         if request["verb"] == "lock":
-            return {"held": self._take(request)}
+            return {"held": self._lock_table(request)}
         if request["verb"] == "classes":
             jvm = self._spark._jvm
             loader = jvm.org.apache.hudi.common.config.TypedProperties().getClass().getClassLoader()
@@ -69,7 +69,7 @@ class Worker:
             self._lock.close()
         elif request["verb"] == "read":
             reader = self._spark.read.format("hudi").options(**request["options"])
-            _give(reader.load(request["location"]), request["output"])
+            _write_output(reader.load(request["location"]), request["output"])
         elif request["verb"] == "write":
             rows = self._spark.read.parquet(request["input"])
             rows.write.format("hudi").options(**request["options"]).mode(request["mode"]).save(request["location"])
@@ -77,7 +77,7 @@ class Worker:
             self._sql(request)
         return {}
 
-    def _take(self, request: dict[str, Any]) -> bool:
+    def _lock_table(self, request: dict[str, Any]) -> bool:
         jvm = self._spark._jvm
         properties = jvm.org.apache.hudi.common.config.TypedProperties()
         for key, value in request["options"].items():
@@ -98,31 +98,31 @@ class Worker:
                 self._spark.read.parquet(request["rows"]).createOrReplaceTempView("incoming")
             if request["location"]:
                 text = text.replace("{table}", self._registered(request["location"]))
-            _give(self._spark.sql(text), request["output"])
+            _write_output(self._spark.sql(text), request["output"])
         finally:
             for key in request["settings"]:
                 self._spark.conf.unset(key)
 
     def _registered(self, location: str) -> str:
         if location not in self._names:
-            name = f"referee_{len(self._names)}"
+            name = f"table_{len(self._names)}"
             self._spark.sql(f"CREATE TABLE {name} USING hudi LOCATION '{location}'")
             self._names[location] = name
         self._spark.sql(f"REFRESH TABLE {self._names[location]}")
         return self._names[location]
 
 
-def _give(rows: DataFrame, output: str) -> None:
+def _write_output(rows: DataFrame, output: str) -> None:
     if output:
         rows.coalesce(1).write.parquet(output)
 
 
 def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the input ends."""
     for line in requests:
         try:
             answer = worker.run(json.loads(line))
-        except Exception as error:  # the caller raises it again
+        except Exception as error:  # the client raises it as a HudiError
             traceback.print_exc()
             java = getattr(error, "java_exception", None)
             answer = {"error": f"{error}\n{stack_of(java)}" if java is not None else str(error)}
@@ -131,7 +131,7 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
 
 
 def stack_of(error: Any) -> str:
-    """Return the messages of a Java exception and of its causes."""
+    """Return the messages of a Java exception and its causes, one per line."""
     messages = []
     while error is not None:
         messages.append(f"Caused by: {error.toString()}")
@@ -140,7 +140,7 @@ def stack_of(error: Any) -> str:
 
 
 def main() -> None:
-    """Serve on the stdout we were given; whatever else prints goes to stderr."""
+    """Write answers to the original stdout; redirect all other output to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     spark = start(*sys.argv[1:])
