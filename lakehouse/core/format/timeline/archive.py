@@ -2,10 +2,11 @@
 
     timeline/history/  <first>_<last>_<level>.parquet   one row per completed action
                        manifest_<n>                     {"files": [{"fileName": ..., "fileLen": ...}, ...]}
-                       _version_                        n, of the manifest that counts
+                       _version_                        the number n of the current manifest
 
-Rows are Hudi's record HoodieLSMTimelineInstant, written as its parquet writer writes it: gzip, no key, no bloom filter.
-An action may stand in several files, if an archiver died before it removed it from the timeline: it counts once.
+Rows have the fields of Hudi's record HoodieLSMTimelineInstant, in a parquet file as Hudi's writer creates it: gzip, no
+record key, no bloom filter. If an archive service crashed before it removed an action from the active timeline, several
+files contain the action. Readers then use one of the copies.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from lakehouse.model.archive import ArchivedAction, HistoryFile
 from lakehouse.model.document import parse_json
 from lakehouse.model.instant import Action, Instant, State
 
-#: The file that tells which manifest counts.
+#: The file that contains the number of the current manifest.
 VERSION_FILE = "_version_"
-#: Columns that tell an instant, without what its files held.
+#: Columns that identify an instant, without the contents of its timeline files.
 TIMES = ("instantTime", "completionTime", "action")
 
 _FILE = re.compile(r"(\d+)_(\d+)_(\d)\.parquet", re.ASCII)
@@ -63,36 +64,38 @@ _ROW_GROUP_BYTES = 16 * 1024 * 1024
 
 
 def manifest_name(number: int) -> str:
-    """Return the name of a manifest."""
+    """Return the file name of the manifest with this number."""
     return f"manifest_{number}"
 
 
 def parse_manifest_name(name: str) -> int | None:
-    """Return the number of a manifest, or None if the name is none's."""
+    """Return the number of a manifest, or None if the name is not a manifest's name."""
     match = _MANIFEST.fullmatch(name)
     return None if match is None else int(match[1])
 
 
 def encode_manifest(files: Iterable[HistoryFile]) -> bytes:
-    """Return the content of a manifest."""
+    """Return the content of a manifest that lists `files`."""
     entries = [{"fileName": file.name, "fileLen": file.size_bytes} for file in files]
     return json.dumps({"files": entries}, indent=2).encode()
 
 
 def decode_manifest(data: bytes) -> tuple[HistoryFile, ...]:
-    """Return the files that a manifest lists; raise CorruptTableError if it is none."""
+    """Return the files that a manifest lists; raise CorruptTableError if `data` is not a manifest."""
     try:
         entries: list[Mapping[str, Any]] = parse_json(data)["files"]
-        found = [parse_history_file(entry["fileName"], int(entry["fileLen"])) for entry in entries]
+        files = [parse_history_file(entry["fileName"], int(entry["fileLen"])) for entry in entries]
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptTableError(f"not a manifest of the archived timeline: {error}: {data[:200]!r}") from error
-    if None in found:
-        raise CorruptTableError(f"a manifest of the archived timeline lists names that are no files of it: {data!r}")
-    return tuple(file for file in found if file is not None)
+    if None in files:
+        raise CorruptTableError(
+            f"a manifest of the archived timeline lists names that are not `<first>_<last>_<level>.parquet`: {data!r}"
+        )
+    return tuple(file for file in files if file is not None)
 
 
 def parse_history_file(name: str, size_bytes: int) -> HistoryFile | None:
-    """Return the file of this name, or None if it is no file of the archive."""
+    """Return the archive file with this name, or None if the name is not that of an archive file."""
     match = _FILE.fullmatch(name)
     if match is None:
         return None
@@ -100,22 +103,23 @@ def parse_history_file(name: str, size_bytes: int) -> HistoryFile | None:
 
 
 def history_file(first: str, last: str, level: int) -> HistoryFile:
-    """Return a file yet to be written."""
+    """Return the archive file for actions from `first` to `last`, before it is written and has a size."""
     return HistoryFile(name=f"{first}_{last}_{level}.parquet", first=first, last=last, level=level)
 
 
 def merged_file(files: Sequence[HistoryFile]) -> HistoryFile:
-    """Return the file, one level above, that takes the place of some."""
+    """Return the file of the next level that replaces `files`."""
     return history_file(min(f.first for f in files), max(f.last for f in files), files[0].level + 1)
 
 
 def files_to_merge(files: Iterable[HistoryFile], level: int, *, batch: int, target_bytes: int) -> list[HistoryFile]:
-    """Return the oldest files of a level that are to become one of the next, nothing if there is no full batch.
+    """Return the oldest files of a level to merge into one file of the next level.
 
-    At least two, at most `batch`, and no more of them once they are larger than `target_bytes` together.
+    The result is empty if the level has fewer than `batch` files. Otherwise it has two to `batch` files. The selection
+    stops at the file with which the total size exceeds `target_bytes`.
     """
     of_level = sorted((file for file in files if file.level == level), key=lambda file: file.name)
-    # The level is one digit of the name.
+    # The name has one digit for the level, so there is no level above 9.
     if len(of_level) < batch or level == _LARGEST_LEVEL:
         return []
     chosen: list[HistoryFile] = []
@@ -133,7 +137,7 @@ def files_to_merge(files: Iterable[HistoryFile], level: int, *, batch: int, targ
 
 
 def write_actions(sink: Any, actions: Iterable[ArchivedAction]) -> None:
-    """Write actions, in their order, as one parquet file; few of them are held in memory at a time."""
+    """Write actions in the given order as one parquet file, one row group at a time to limit the memory."""
     writer = pq.ParquetWriter(
         sink, _SCHEMA, compression="gzip", use_dictionary=False, store_schema=False, write_statistics=_STATISTICS
     )
@@ -145,7 +149,7 @@ def write_actions(sink: Any, actions: Iterable[ArchivedAction]) -> None:
             writer.write_table(rows, row_group_size=rows.num_rows)
 
 
-# Statistics of whole commits would be as long as those.
+# Statistics of `metadata` and `plan` would contain whole commits.
 _STATISTICS = ["instantTime", "completionTime", "action"]
 
 
@@ -176,41 +180,48 @@ def _rows(actions: Sequence[ArchivedAction]) -> pa.Table:
 
 
 def read_instants(source: Any) -> list[Instant]:
-    """Return the instants in a file, without what they hold: three narrow columns are read."""
+    """Return the instants in a file without their metadata and plans; only three narrow columns are read."""
     with _readable(), pq.ParquetFile(source, pre_buffer=False) as file:
         _refuse_bomb(file.metadata)
         return _instants(file.read(columns=list(TIMES)))
 
 
 def read_actions(
-    source: Any, wanted: frozenset[str] | None = None, containing: bytes = b""
+    source: Any, requested_times: frozenset[str] | None = None, containing: bytes = b""
 ) -> Iterator[ArchivedAction]:
-    """Yield the actions in a file with what they hold, in their order, or those requested at `wanted` times.
+    """Yield the actions in a file with their metadata and plans, in the order of the file.
 
-    Row groups without a wanted one are passed over. Actions whose metadata lacks the bytes `containing` are left out:
-    what is in it as text stands in it as it is.
+    Args:
+        source: The file or file object.
+        requested_times: Only actions with these requested times are yielded; None means all. Row groups without such
+            an action are not read.
+        containing: Only actions whose metadata contains these bytes are yielded. Avro stores text as plain UTF-8, so a
+            search for bytes finds it.
+
+    Raises:
+        CorruptTableError: The file cannot be parsed, or it declares more rows than an archive can have.
     """
     with _readable(), pq.ParquetFile(source, pre_buffer=False) as file:
         _refuse_bomb(file.metadata)
         for number in range(file.num_row_groups):
             chosen = None
-            if wanted is not None:
+            if requested_times is not None:
                 times = file.read_row_group(number, columns=list(TIMES[:1])).column(0)
-                chosen = pc.is_in(times, pa.array(sorted(wanted), pa.string()))
+                chosen = pc.is_in(times, pa.array(sorted(requested_times), pa.string()))
                 if not pc.any(chosen).as_py():
                     continue
             rows = file.read_row_group(number, columns=[*TIMES, "metadata", "plan"])
             rows = rows if chosen is None else rows.filter(chosen)
             if containing:
                 rows = rows.filter(pc.match_substring(rows.column("metadata"), containing))
-            held = zip(rows.column("metadata").to_pylist(), rows.column("plan").to_pylist(), strict=True)
-            for instant, (metadata, plan) in zip(_instants(rows), held, strict=True):
+            contents = zip(rows.column("metadata").to_pylist(), rows.column("plan").to_pylist(), strict=True)
+            for instant, (metadata, plan) in zip(_instants(rows), contents, strict=True):
                 yield ArchivedAction(instant=instant, metadata=metadata or None, plan=plan or None)
 
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Take what Arrow says of broken bytes for what it is; errors of the system pass: they have a number."""
+    """Raise CorruptTableError for Arrow's parse errors. Errors of the system pass unchanged: they have an errno."""
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError, KeyError, TypeError, OSError) as error:
@@ -220,24 +231,27 @@ def _readable() -> Iterator[None]:
 
 
 def _refuse_bomb(footer: Any) -> None:
-    """Raise CorruptTableError for a file that declares more than an archive holds: rows are read group by group."""
+    """Raise CorruptTableError if the footer declares more rows or larger row groups than an archive can have.
+
+    Row groups are read as a whole, so this bounds the memory that a damaged file can allocate.
+    """
     sizes = [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
     if footer.num_rows > _MOST_ROWS or max(sizes, default=0) > _MOST_GROUP_BYTES:
         raise CorruptTableError(
             f"a file of the archived timeline declares {footer.num_rows} actions and row groups of up to "
-            f"{max(sizes, default=0)} bytes; {_MOST_ROWS} and {_MOST_GROUP_BYTES} can be"
+            f"{max(sizes, default=0)} bytes; at most {_MOST_ROWS} and {_MOST_GROUP_BYTES} are allowed"
         )
 
 
 def _instants(rows: pa.Table) -> list[Instant]:
-    found = []
+    instants = []
     for requested, completed, action in zip(*(rows.column(name).to_pylist() for name in TIMES), strict=True):
         try:
-            known = Action(action)
+            parsed = Action(action)
         except ValueError:
-            raise CorruptTableError(f"the archive holds {requested} as {action!r}, which is no action") from None
-        # Rows that an upgrade brought over from version 6 may lack the completion time.
-        found.append(
-            Instant(requested=requested, action=known, state=State.COMPLETED, completed=completed or requested)
+            raise CorruptTableError(f"the archived instant {requested} has the unknown action {action!r}") from None
+        # Rows that an upgrade from table version 6 copied may lack the completion time.
+        instants.append(
+            Instant(requested=requested, action=parsed, state=State.COMPLETED, completed=completed or requested)
         )
-    return found
+    return instants

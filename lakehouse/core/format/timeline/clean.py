@@ -1,7 +1,7 @@
 """Cleaner plan and clean metadata (TL-4.6, TL-9.3).
 
-Plans hold absolute paths of files, values hold paths relative to the table's base (see format.table_paths). Metadata
-holds bare names.
+A plan's file contains absolute paths of data files; its value has paths relative to the table's base path (see
+`paths.py`). Clean metadata contains file names without folders.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.clean import CleanedPartition, CleanMetadata, CleanPlan
 from lakehouse.model.instant import Action, Instant, State
 
-# Both plan and metadata; those of version 1 hold names where these hold paths, and paths where these hold names.
+# The version of plans and of metadata. In version 1 plans have file names and metadata has paths, the other way round.
 _VERSION = 2
 
 
 def encode_clean_plan(plan: CleanPlan, *, base_path: str) -> bytes:
-    """Return the content of `clean.requested`, with the files as paths below `base_path`."""
+    """Return the content of `clean.requested`, with absolute file paths below `base_path`."""
     earliest = plan.earliest
     retained = earliest and {
         "timestamp": earliest.requested,
@@ -46,9 +46,9 @@ def encode_clean_plan(plan: CleanPlan, *, base_path: str) -> bytes:
 
 
 def decode_clean_plan(data: bytes, *, base_path: str) -> CleanPlan:
-    """Return the plan, of version 1 or 2.
+    """Return the plan in a `clean.requested` file of version 1 or 2.
 
-    Raises CorruptTableError for a path outside its partition, UnsupportedError for files of a bootstrapped table.
+    Raises CorruptTableError for a path outside its partition and UnsupportedError for files of a bootstrapped table.
     """
     record = read_record(data, CLEANER_PLAN)
     files: dict[str, tuple[str, ...]] = {}
@@ -59,7 +59,8 @@ def decode_clean_plan(data: bytes, *, base_path: str) -> CleanPlan:
         source = next((info["filePath"] for info in infos if info["isBootstrapBaseFile"]), None)
         if source is not None:
             raise UnsupportedError(
-                f"the plan removes {source!r}, a source file of a bootstrapped table; run it with Hudi"
+                f"the plan removes {source!r}, a source file of a bootstrapped table, which is not supported;"
+                " execute the plan with Hudi"
             )
         paths = [info["filePath"] or "" for info in infos]
         files[partition] = relative_paths(base_path, partition, paths, what="clean")
@@ -74,7 +75,7 @@ def decode_clean_plan(data: bytes, *, base_path: str) -> CleanPlan:
 
 
 def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
-    """Return the content of a completed clean."""
+    """Return the content of the completed file of a clean."""
     partitions = {
         partition: {
             "partitionPath": partition,
@@ -101,7 +102,7 @@ def encode_clean_metadata(metadata: CleanMetadata) -> bytes:
 
 
 def decode_clean_metadata(data: bytes) -> CleanMetadata:
-    """Return what a clean did, of version 1 or 2."""
+    """Return the metadata in the completed file of a clean, of version 1 or 2."""
     record = read_record(data, CLEAN_METADATA)
     return CleanMetadata(
         start_time=record["startCleanTime"],
@@ -130,4 +131,4 @@ def _instant(retained: Mapping[str, str] | None) -> Instant | None:
             requested=retained["timestamp"], action=Action(retained["action"]), state=State[retained["state"]]
         )
     except (ValueError, KeyError) as error:
-        raise CorruptTableError(f"the plan retains what is no instant: {dict(retained)}") from error
+        raise CorruptTableError(f"the plan's earliest instant to retain is invalid: {dict(retained)}") from error

@@ -1,7 +1,7 @@
-"""Plans of clusterings as Avro (TL-4.4).
+"""Clustering plans as Avro (TL-4.4).
 
-Paths are absolute in the file, with the scheme `file:` of local ones, and bare names in the value: a table may have
-been moved since.
+The file contains absolute paths, local ones with the scheme `file:`. The value has file names without folders, because
+the table may have been moved since the plan was created.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import Operation
 
-#: What Hudi runs our plans with: rows sorted by the columns of the plan, if any, into files of a size.
+#: The strategy with which Hudi executes a plan of this package: sort by the plan's columns, write files of a target size.
 SORT_AND_SIZE = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 
 
 def encode_clustering_plan(plan: ClusteringPlan, *, base_path: str) -> bytes:
-    """Return the content of `clustering.requested`, with the files as paths below `base_path`."""
+    """Return the content of `clustering.requested`, with absolute file paths below `base_path`."""
     base = _uri(base_path)
     record = {
         "inputGroups": [_group_record(group, base) for group in plan.groups],
@@ -40,9 +40,10 @@ def encode_clustering_plan(plan: ClusteringPlan, *, base_path: str) -> bytes:
 
 
 def decode_clustering_plan(data: bytes) -> ClusteringPlan | None:
-    """Return the plan in a requested file, None if it is the request of another replacing write.
+    """Return the plan in a requested file, or None if the file belongs to another replacing write.
 
-    Raises CorruptTableError if the bytes hold no request, or a group that names no file slice or several partitions.
+    Raises CorruptTableError if the bytes are not a requested file, or if a group names no file slice or several
+    partitions.
     """
     if not data:
         return None
@@ -51,7 +52,7 @@ def decode_clustering_plan(data: bytes) -> ClusteringPlan | None:
         return None
     strategy = record["strategy"] or {}
     return ClusteringPlan(
-        groups=tuple(_group(found) for found in record["inputGroups"] or () if found["slices"]),
+        groups=tuple(_group(group) for group in record["inputGroups"] or () if group["slices"]),
         params=dict(strategy.get("strategyParams") or {}),
         strategy=strategy.get("strategyClassName") or "",
         extra=dict(record["extraMetadata"] or {}),
@@ -61,7 +62,7 @@ def decode_clustering_plan(data: bytes) -> ClusteringPlan | None:
 
 def _group_record(group: ClusteringGroup, base: str) -> dict[str, Any]:
     return {
-        "slices": [_slice_record(piece, base) for piece in group.slices],
+        "slices": [_slice_record(file_slice, base) for file_slice in group.slices],
         "metrics": dict(sorted(group.metrics.items())),
         "numOutputFileGroups": group.outputs,
         "extraMetadata": None,
@@ -69,21 +70,21 @@ def _group_record(group: ClusteringGroup, base: str) -> dict[str, Any]:
     }
 
 
-def _slice_record(piece: ClusteredSlice, base: str) -> dict[str, Any]:
-    folder = f"{base}/{piece.partition}" if piece.partition else base
+def _slice_record(file_slice: ClusteredSlice, base: str) -> dict[str, Any]:
+    folder = f"{base}/{file_slice.partition}" if file_slice.partition else base
     return {
-        "dataFilePath": "" if piece.data_file is None else f"{folder}/{piece.data_file}",
-        "deltaFilePaths": [f"{folder}/{name}" for name in piece.log_files],
-        "fileId": piece.file_id,
-        "partitionPath": piece.partition,
+        "dataFilePath": "" if file_slice.data_file is None else f"{folder}/{file_slice.data_file}",
+        "deltaFilePaths": [f"{folder}/{name}" for name in file_slice.log_files],
+        "fileId": file_slice.file_id,
+        "partitionPath": file_slice.partition,
         "bootstrapFilePath": "",
         "version": 1,
     }
 
 
 def _group(record: dict[str, Any]) -> ClusteringGroup:
-    slices = tuple(_slice(found) for found in record["slices"])
-    if len({piece.partition for piece in slices}) > 1:
+    slices = tuple(_slice(entry) for entry in record["slices"])
+    if len({file_slice.partition for file_slice in slices}) > 1:
         raise CorruptTableError(f"a group of the clustering plan has slices of several partitions: {slices}")
     return ClusteringGroup(
         slices=slices, outputs=record["numOutputFileGroups"] or 1, metrics=dict(record["metrics"] or {})
@@ -95,7 +96,7 @@ def _slice(record: dict[str, Any]) -> ClusteredSlice:
     if not record["fileId"] or not (data_file or logs):
         raise CorruptTableError(f"the clustering plan names no file slice: {record}")
     if record["bootstrapFilePath"]:
-        raise CorruptTableError(f"the clustering plan has a bootstrapped file, which no table here has: {record}")
+        raise CorruptTableError(f"the clustering plan has a bootstrap file, which is not supported: {record}")
     return ClusteredSlice(
         partition=record["partitionPath"] or "",
         file_id=record["fileId"],

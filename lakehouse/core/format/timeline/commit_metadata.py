@@ -1,7 +1,7 @@
-"""Commit and replace metadata, Avro of versions 8 and 9 and JSON of version 6 (TL-4.1 to TL-4.4).
+"""Commit and replace metadata: Avro of table versions 8 and 9, JSON of version 6 (TL-4.1 to TL-4.4).
 
-Counters that a commit does not use are 0 and `extraMetadata` is a map, never null, because some of Hudi's getters do
-not look. Whether a replacecommit or a commit was read shows in `CommitMetadata.replaced`.
+Unused counters are 0 and `extraMetadata` is a map, because some of Hudi's getters do not check for null. The decoder
+reads commits and replacecommits as one type; `CommitMetadata.replaced` is empty for a commit.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from lakehouse.model.document import parse_json
 _Value = TypeVar("_Value")
 _COMMIT = "commit metadata"
 
-#: How Hudi spells the previous commit of a new file group.
+#: The text that Hudi writes as the previous commit of a new file group.
 _NO_PREVIOUS = "null"
 _JSON_VERSION = 6
 _AVRO_VERSIONS = (8, 9)
-#: Counters that nothing here counts: 0, never null.
+#: Counters that this package does not fill in: 0, never null.
 _ZEROES = ("totalWriteErrors", "totalRollbackBlocks", "totalLogReadTimeMs")
 
 
 def encode_commit(metadata: CommitMetadata, *, table_version: int, replace: bool = False) -> bytes:
-    """Return the content of a completed commit, or of a replacecommit if `replace`.
+    """Return the content of a completed commit, or of a completed replacecommit if `replace` is set.
 
-    Raises UnsupportedError for a table version other than 6, 8 and 9, and CorruptTableError for metadata that names
-    replaced files without `replace`, for those would be lost.
+    Raises UnsupportedError for a table version other than 6, 8 and 9. Raises CorruptTableError if `metadata` names
+    replaced file groups but `replace` is not set, because the file would not contain them.
     """
     if metadata.replaced and not replace:
-        raise CorruptTableError(f"only a replacecommit can replace file groups: {dict(metadata.replaced)}")
+        raise CorruptTableError(f"only a replacecommit can replace file groups, got {dict(metadata.replaced)}")
     stats: dict[str, list[dict[str, Any]]] = {}
     for stat in metadata.stats:
         newer = {} if table_version == _JSON_VERSION else {"numUpdates": 0}
@@ -57,19 +57,20 @@ def encode_commit(metadata: CommitMetadata, *, table_version: int, replace: bool
 
 
 def encode_inflight(metadata: CommitMetadata, *, table_version: int) -> bytes:
-    """Return the content of an inflight write: its operation and, if known, the profile of what it will touch.
+    """Return the content of an inflight write: its operation and, if available, its workload profile.
 
-    A profile stat has no path: one with an empty file id per partition that gets new rows (`num_inserts`), one per file
-    group to be rewritten (`prev_commit`, `num_updates`). Always HoodieCommitMetadata, also for a replacecommit.
+    The write stats of a profile have no path. Each partition with inserts has one stat with an empty file id
+    (`num_inserts`); each file group with updates has one with its file id (`prev_commit`, `num_updates`). The record is
+    HoodieCommitMetadata also for a replacecommit.
     """
     return encode_commit(metadata, table_version=table_version)
 
 
 def decode_commit(data: bytes) -> CommitMetadata:
-    """Return what a commit, deltacommit or replacecommit, completed or inflight, says of itself.
+    """Return the metadata in a completed or inflight file of a commit, deltacommit or replacecommit.
 
-    Reads Avro and version 6's JSON; keeps unknown operations as text. Raises CorruptTableError naming the problem, also
-    for an empty file, which is legal only for a pending instant: the caller knows.
+    Reads Avro and the JSON of version 6. Unknown operations are kept as text. Raises CorruptTableError for content that
+    cannot be parsed and for an empty file. An empty file is valid for some pending instants; the caller checks that.
     """
     record = read_record(data, COMMIT_METADATA, REPLACE_COMMIT_METADATA) if data[:4] == MAGIC else _read_json(data)
     try:
@@ -91,20 +92,20 @@ def decode_commit(data: bytes) -> CommitMetadata:
 
 
 def encode_requested_replace() -> bytes:
-    """Return the content of `replacecommit.requested` for a write that is no clustering: a record of nulls."""
+    """Return the content of `replacecommit.requested` for a write other than clustering: a record of nulls."""
     fields = ("operationType", "clusteringPlan", "extraMetadata", "version")
     return write_record(REQUESTED_REPLACE_METADATA, dict.fromkeys(fields))
 
 
 def decode_requested_replace(data: bytes) -> Mapping[str, tuple[str, ...]]:
-    """Return the file ids that a planned clustering rewrites, by partition; none for any other replacing write."""
+    """Return the ids of the file groups that a clustering plan rewrites, by partition; empty for other writes."""
     if not data:
         return {}
     plan = read_record(data, REQUESTED_REPLACE_METADATA).get("clusteringPlan") or {}
     groups: dict[str, list[str]] = {}
     for group in plan.get("inputGroups") or ():
-        for piece in group.get("slices") or ():
-            groups.setdefault(piece["partitionPath"] or "", []).append(piece["fileId"])
+        for file_slice in group.get("slices") or ():
+            groups.setdefault(file_slice["partitionPath"] or "", []).append(file_slice["fileId"])
     return {partition: tuple(ids) for partition, ids in groups.items()}
 
 
@@ -118,7 +119,7 @@ def _stat_to_record(stat: WriteStat) -> dict[str, Any]:
     }
     record: dict[str, Any] = {
         "fileId": stat.file_id,
-        # A profile stat stands for a file that does not exist yet; Hudi writes neither its path nor its partition.
+        # A stat of a profile describes a file that does not exist yet. Hudi writes neither its path nor its partition.
         "path": stat.path or None,
         "partitionPath": stat.partition if stat.path else None,
         "prevCommit": _NO_PREVIOUS if stat.prev_commit is None else stat.prev_commit,
@@ -152,7 +153,7 @@ def _stat_from_record(partition: str, record: Mapping[str, Any]) -> WriteStat:
     runtime = record.get("runtimeStats") or {}
     millis = sum(runtime.get(name) or 0 for name in ("totalScanTime", "totalCreateTime", "totalUpsertTime"))
     path = require_inside(record.get("path") or "", what=_COMMIT)
-    # What the path says anyway is left out, so that stats of our own logs read back as they were.
+    # A log version and log files that follow from the path are not repeated, so that a round trip gives equal stats.
     version, names = _log_of(path)
     log_version, log_files = _count(record, "logVersion"), tuple(record.get("logFiles") or ())
     least, greatest = record.get("minEventTime"), record.get("maxEventTime")
@@ -185,7 +186,7 @@ def _stat_from_record(partition: str, record: Mapping[str, Any]) -> WriteStat:
 
 
 def _log_of(path: str) -> tuple[int, tuple[str, ...]]:
-    """Return the version and the name, alone in a tuple, of the log file at `path`; 0 and none if it is none."""
+    """Return the version of the log file at `path` and a tuple of its name; 0 and () for another file."""
     name = path.rpartition("/")[2]
     log = parse_log_file(name, "", 0)
     return (0, ()) if log is None else (log.version, (name,))
@@ -204,10 +205,10 @@ def _read_json(data: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise CorruptTableError(f"commit metadata is neither Avro nor JSON; it starts with {data[:16]!r}") from error
     if not isinstance(record, dict):
-        raise CorruptTableError(f"commit metadata is JSON but no object: {data[:16]!r}")
+        raise CorruptTableError(f"commit metadata is JSON but not an object: {data[:16]!r}")
     return record
 
 
 def _sorted(values: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Return equal mappings in equal order, so that equal metadata gives equal bytes."""
+    """Return the mapping sorted by key, so that equal metadata is encoded as equal bytes."""
     return dict(sorted(values.items()))

@@ -1,6 +1,7 @@
-"""Plans of compactions and log compactions as Avro (TL-4.5).
+"""Compaction and log compaction plans as Avro (TL-4.5).
 
-Version 2 holds bare file names, version 1 full paths; which is which shows in the names themselves.
+Plans of version 2 contain file names without folders, plans of version 1 full paths. The decoder accepts both without
+looking at the version, because it keeps only the last segment.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.compaction import CompactionOperation, CompactionPlan
 
 _BARE_NAMES = 2
-#: What Hudi runs a log compaction with; without it, it would run the plan as a compaction.
+#: The strategy of a log compaction plan. Without it Hudi would execute the plan as a compaction.
 _LOG_COMPACTION = {
     "compactorClassName": "org.apache.hudi.table.action.compact.LogCompactionExecutionHelper",
     "strategyParams": {},
@@ -22,7 +23,7 @@ _LOG_COMPACTION = {
 
 
 def encode_compaction_plan(plan: CompactionPlan, *, log_compaction: bool = False) -> bytes:
-    """Return the content of `compaction.requested`, or of `logcompaction.requested` if `log_compaction`."""
+    """Return the content of `compaction.requested`, or of `logcompaction.requested` if `log_compaction` is set."""
     return write_record(
         COMPACTION_PLAN,
         {
@@ -37,13 +38,13 @@ def encode_compaction_plan(plan: CompactionPlan, *, log_compaction: bool = False
 
 
 def decode_compaction_plan(data: bytes) -> CompactionPlan:
-    """Return the plan that such a file holds; full paths of version 1 are reduced to names.
+    """Return the plan in a requested file of a compaction or log compaction; full paths are reduced to file names.
 
-    Raises CorruptTableError if the bytes hold no plan, or one with an operation on no file group.
+    Raises CorruptTableError if the bytes are not a plan or an operation names no file slice.
     """
     record = read_record(data, COMPACTION_PLAN)
     return CompactionPlan(
-        operations=tuple(_operation(found) for found in record["operations"] or ()),
+        operations=tuple(_operation(operation) for operation in record["operations"] or ()),
         extra=dict(record["extraMetadata"] or {}),
         missing_partitions=tuple(record["missingSchedulePartitions"] or ()),
     )

@@ -1,7 +1,7 @@
-"""Paths inside the plans of the timeline: absolute in files, relative to the table's base in values.
+"""Convert between the absolute paths in timeline files and the relative paths in values.
 
-A table may have been moved, or be reached by another scheme, since its plan was made, so a path is also accepted if its
-folder ends with the partition.
+A table may have been moved since its plan was created, or may be addressed with another scheme. So a path outside the
+table's base path is accepted if its folder ends with the partition path.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _S3_SCHEME = re.compile(r"s3[an]://")
 
 
 def absolute_paths(base_path: str, paths: Iterable[str]) -> list[str]:
-    """Return relative paths as paths below `base_path`; a local one has no scheme, as Hudi writes it."""
+    """Return relative paths as absolute paths below `base_path`; local ones without scheme, as Hudi writes them."""
     base = _plain(base_path).rstrip("/")
     return [f"{base}/{path}" for path in paths]
 
 
 def relative_paths(base_path: str, partition: str, paths: Iterable[str], *, what: str) -> tuple[str, ...]:
-    """Return absolute paths of files of `partition` as relative ones.
+    """Return absolute paths of files in `partition` as paths relative to `base_path`.
 
-    Raises CorruptTableError, which says `what` named it, for a file that is not in the partition.
+    Raises CorruptTableError for a file outside the partition; `what` says in the message which plan names the file.
     """
     base = _canonical(base_path).rstrip("/")
     expected = f"{base}/{partition}".rstrip("/")
@@ -41,10 +41,13 @@ def relative_paths(base_path: str, partition: str, paths: Iterable[str], *, what
 
 
 def require_inside(path: str, *, what: str) -> str:
-    """Return a path, or several segments of one, that `what` names; raise CorruptTableError if it leads upwards."""
+    """Return `path` unchanged; raise CorruptTableError if it has a segment `..`.
+
+    `what` says in the message where the path comes from.
+    """
     if ".." in path and ".." in path.split("/"):
         raise CorruptTableError(
-            f"the {what} names {path!r}, which leads out of the table; the metadata is damaged or forged", path=path
+            f"the {what} names {path!r}, which points outside the table; the metadata is damaged or forged", path=path
         )
     return path
 
@@ -54,5 +57,5 @@ def _plain(path: str) -> str:
 
 
 def _canonical(path: str) -> str:
-    """Return one spelling for the schemes that mean the same place."""
+    """Return the path with one spelling for equivalent schemes: s3a and s3n become s3, local paths have none."""
     return _S3_SCHEME.sub("s3://", _plain(path), count=1)

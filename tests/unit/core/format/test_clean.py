@@ -119,5 +119,5 @@ def test_what_cannot_be_carried_out_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="'/else/x', a source file of a bootstrapped table"):
         decode_clean_plan(source, base_path=BASE)
     retained = stored(earliestInstantToRetain={"timestamp": "1", "action": "commit", "state": "GONE"})
-    with pytest.raises(CorruptTableError, match="the plan retains what is no instant"):
+    with pytest.raises(CorruptTableError, match="the plan's earliest instant to retain is invalid"):
         decode_clean_plan(retained, base_path=BASE)
