@@ -1,8 +1,8 @@
-"""Schemas that files of the timeline bring along, checked before a general Avro reader follows them.
+"""Check the schema inside a timeline file before a general Avro reader uses it.
 
-Such a reader takes as many steps as a schema and a count say, whatever bytes are there: 2^60 items of `array<null>`
-take no byte, a record of two records of two records (and so on) of nothing takes none either, and a record inside
-itself takes the reader's stack. Nothing that Hudi writes has such a schema.
+Such a reader takes as many steps as schema and counts declare, even if the file is short. Three shapes are dangerous:
+2^60 items of `array<null>` and deeply nested empty records occupy no bytes, and a recursive record overflows the stack.
+Hudi writes no such schema.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _RECORDS = ("record", "error")
 
 
 def check_schema(schema: Any) -> None:
-    """Raise ValueError for a schema that is recursive, too deep or too large, or has items that take no byte."""
+    """Raise ValueError for a schema that is recursive, too deep or too large, or has array items of zero bytes."""
     _Checker().visit(schema, "", 0)
 
 
 class _Checker:
-    """Walks a schema; of each named type it remembers the least bytes of a value, and how many fields stand in it."""
+    """Walks a schema and stores, for each named type, the smallest size of a value and the number of fields."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, int] | None] = {}
+        self._named: dict[str, tuple[int, int] | None] = {}
         self._fields = 0
 
     def visit(self, schema: Any, namespace: str, depth: int) -> int:
-        """Return the least bytes that a value takes."""
+        """Return the smallest size of a value in bytes."""
         if depth > MAX_DEPTH:
             raise ValueError(f"the schema has more than {MAX_DEPTH} levels")
         self._count(1)
@@ -46,7 +46,7 @@ class _Checker:
         if kind in ("array", "map"):
             width = self.visit(schema["items" if kind == "array" else "values"], namespace, depth + 1)
             if kind == "array" and width == 0:
-                raise ValueError("the schema has an array of items that take no byte")
+                raise ValueError("the schema has an array of items of zero bytes")
             return 1
         return self._by_name(kind, namespace)
 
@@ -55,25 +55,25 @@ class _Checker:
         space = schema.get("namespace", namespace)
         names = list(_names(str(schema["name"]), str(space)))
         for name in names:
-            self._known[name] = None
+            self._named[name] = None
         if kind in _RECORDS:
             inner = names[0].rpartition(".")[0]
             width = sum(self.visit(field["type"], inner, depth + 1) for field in schema["fields"])
         else:
             width = int(schema["size"]) if kind == "fixed" else 1
         if width < 0:
-            raise ValueError(f"the schema has a fixed of {width} bytes")
+            raise ValueError(f"the schema has a fixed type of {width} bytes")
         for name in names:
-            self._known[name] = (width, self._fields - before)
+            self._named[name] = (width, self._fields - before)
         return width
 
     def _by_name(self, name: str, namespace: str) -> int:
         for full in _names(name, namespace):
-            if full in self._known:
-                known = self._known[full]
-                if known is None:
-                    raise ValueError(f"the schema has the record {full!r} inside itself")
-                width, fields = known
+            if full in self._named:
+                size = self._named[full]
+                if size is None:
+                    raise ValueError(f"the schema has the recursive record {full!r}")
+                width, fields = size
                 self._count(fields)
                 return width
         return 0 if name == "null" else 1

@@ -1,13 +1,15 @@
-"""Avro records of log blocks as Arrow columns, all records of a batch at once (DATA-4.4).
+"""Decode the Avro records of a log block into Arrow columns, all records of a batch at once (DATA-4.4).
 
     content   int32 version | int32 count | int32 length, datum | int32 length, datum | ...
                                                          ^                     ^
                                                          one cursor per record
 
-The cursors stand at the same field of every record. Reading a field means one load at all cursors, the values as one
-array, and new cursors; rows that have no value (nulls, lists that are at their end) are left out of the step. Only
-the chain of lengths has to be followed record by record, and only lists and maps take as many steps as they have items,
-all lists together while they are many.
+All cursors are at the same field of their records. Reading a field is one vectorized load at all cursors. It gives the
+values as one array and the cursors of the next field. Rows without a value (nulls, finished lists) are not part of the
+step.
+
+Two things are not vectorized over records: the chain of lengths is followed record by record, and lists and maps take
+one step per item. While many lists have items left, a step reads one item of each of them.
 """
 
 from __future__ import annotations
@@ -28,80 +30,91 @@ from lakehouse.core.format.avro.walk import item_starts
 from lakehouse.core.format.spread import spread
 from lakehouse.errors import CorruptTableError, UserError, nearest
 
-#: Log block versions whose records lie as above; version 0, before table version 1, has no count.
+#: Log block versions with the layout above. Version 0, from before table version 1, has no count.
 VERSIONS = range(1, 4)
 
 _LENGTH = struct.Struct(">I")
-#: So many records are read together that the cursors of a few steps stay in the processor's cache.
+#: Records per batch: few enough that the cursors of a few steps fit the processor's cache.
 _BATCH_RECORDS = 16_384
 _BATCH_BYTES = 16 << 20
-#: A round over so many lists costs about as much as walking over an item of each.
+#: With this many lists, a round costs about as much as one Python step per list.
 _FEW_LISTS = 32
 
 Mask: TypeAlias = NDArray[np.bool_]
-#: Values (None if they are skipped) and the cursors behind them.
+#: Values (None if they are skipped) and the cursors after them.
 Read: TypeAlias = tuple[Any, I64]
 
 
 def decode_avro_rows(
     content: bytes | memoryview | pa.Buffer, schema: str, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return the records of an AVRO_DATA or CDC_DATA block as a table, in the types `avro_to_arrow` gives.
+    """Return the records of an AVRO_DATA or CDC_DATA block as a table with the types that `avro_to_arrow` returns.
 
-    `schema` is the block's SCHEMA header. The columns are those of the schema, in its order, or of them the named
-    ones; the others are walked over and not built. Raises CorruptTableError naming record and column if lengths do not
-    add up or a datum does not parse to exactly its length, UserError for an unknown column, and as `avro_nodes`.
+    Args:
+        content: The content of the block.
+        schema: Avro JSON, the block's SCHEMA header.
+        columns: Names of the columns to return, in the order of the schema; None means all. Other columns are parsed
+            but not built.
+
+    Raises:
+        CorruptTableError: The lengths do not add up, or a record is shorter or longer than its length; the message
+            names record and column. Also for the schemas for which `avro_nodes` raises it.
+        UserError: `columns` has an unknown name or is empty.
+        UnsupportedError: As for `avro_nodes`.
     """
     root = avro_nodes(schema)
-    wanted = _wanted(root, columns)
+    names = _column_names(root, columns)
     data = np.frombuffer(content, np.uint8)
     starts, ends = _records(data)
-    chosen = pa.schema([field for field in root.arrow if field.name in wanted])
+    result = pa.schema([field for field in root.arrow if field.name in names])
     batches = []
     for first, last in _batches(starts, ends):
         reader = _Reader(data[starts[first] : ends[last - 1]], starts[first:last], ends[first:last], first)
-        batches.append(pa.RecordBatch.from_arrays(reader.columns(root, wanted), schema=chosen))
-    return pa.Table.from_batches(batches, schema=chosen)
+        batches.append(pa.RecordBatch.from_arrays(reader.columns(root, names), schema=result))
+    return pa.Table.from_batches(batches, schema=result)
 
 
-def _wanted(root: AvroNode, columns: Sequence[str] | None) -> frozenset[str]:
+def _column_names(root: AvroNode, columns: Sequence[str] | None) -> frozenset[str]:
     names = [field.name for field in root.arrow]
     for name in columns or ():
         if name not in names:
             raise UserError(f"the log block has no column {name!r}.{nearest(name, names)}", column=name)
     if columns is not None and not columns:
-        raise UserError("a table of no columns cannot count its rows; name at least one column")
+        raise UserError("a table without columns has no row count; name at least one column")
     return frozenset(names if columns is None else columns)
 
 
 def _records(data: U8) -> tuple[I64, I64]:
-    """Return where each datum starts and ends."""
+    """Return the start and the end of each record's datum."""
     if len(data) < 8:
         raise CorruptTableError(f"the Avro block has {len(data)} bytes; version and count take 8")
     version, count = (int(number) for number in data[:8].view(">i4"))
     if version not in VERSIONS:
-        raise CorruptTableError(f"the Avro block has version {version}; known are 1 to 3", version=version)
+        raise CorruptTableError(f"the Avro block has the unknown version {version}; expected 1 to 3", version=version)
     if not 0 <= count <= (len(data) - 8) // 4:
-        raise CorruptTableError(f"the Avro block counts {count} records in {len(data)} bytes", count=count)
+        raise CorruptTableError(f"the Avro block declares {count} records in {len(data)} bytes", count=count)
     try:
         chain = np.fromiter(_chain(data.data, count), np.int64, count + 1)
     except struct.error as error:
-        raise CorruptTableError(f"the Avro block ends before its {count} records do", count=count) from error
+        raise CorruptTableError(f"the Avro block ends inside its {count} records", count=count) from error
     if chain[-1] != len(data):
         raise CorruptTableError(
-            f"the {count} records of the Avro block end at byte {chain[-1]}, its content at {len(data)}", count=count
+            f"the {count} records of the Avro block end at byte {chain[-1]}, but its content ends at {len(data)}",
+            count=count,
         )
     starts, ends = chain[:-1] + 4, chain[1:]
     if (longest := int((ends - starts).max(initial=0))) > MAX_RECORD_BYTES:
-        raise CorruptTableError(f"the Avro block has a record of {longest} bytes, more than any writer can make")
+        raise CorruptTableError(
+            f"the Avro block has a record of {longest} bytes; at most {MAX_RECORD_BYTES} are possible"
+        )
     return starts, ends
 
 
 def _chain(data: memoryview, count: int) -> Iterator[int]:
-    """Yield where each record's length stands, and the end of the last record.
+    """Yield the position of each record's length, and then the end of the last record.
 
-    This is a loop over records, at 0.09 us each: a length says where the next one is, and nothing else does. Lengths
-    are taken as unsigned, so a negative one points behind the content instead of back.
+    This is a loop over records, 0.09 us each, because only a record's length gives the position of the next one.
+    Lengths are read as unsigned, so a negative length points past the content and not backwards.
     """
     length_at = _LENGTH.unpack_from
     position = 8
@@ -112,7 +125,7 @@ def _chain(data: memoryview, count: int) -> Iterator[int]:
 
 
 def _batches(starts: I64, ends: I64) -> Iterator[tuple[int, int]]:
-    """Yield ranges of records with few enough records and bytes, but one record at least."""
+    """Yield ranges of records, each at most _BATCH_RECORDS records and _BATCH_BYTES bytes, but at least one record."""
     first = 0
     while first < len(starts):
         fitting = int(np.searchsorted(ends, starts[first] + _BATCH_BYTES, "right"))
@@ -122,9 +135,10 @@ def _batches(starts: I64, ends: I64) -> Iterator[tuple[int, int]]:
 
 
 class _Reader:
-    """Reads the fields of some records.
+    """Reads the fields of a batch of records.
 
-    Cursors increase strictly from row to row and never pass their `end`: every step checks that before it loads.
+    `at` are cursors and `end` the ends of their records, one item per row. Cursors increase strictly from row to row
+    and never pass their `end`; every step checks that before it loads. `build` is false for columns that are skipped.
     """
 
     def __init__(self, content: U8, starts: I64, ends: I64, first: int) -> None:
@@ -133,27 +147,27 @@ class _Reader:
         self._ends = ends - (starts[0] - MARGIN)
         self._first = first
 
-    def columns(self, root: AvroNode, wanted: frozenset[str]) -> list[Any]:
-        """Return the wanted columns, after checking that each record ends where it should."""
+    def columns(self, root: AvroNode, names: frozenset[str]) -> list[Any]:
+        """Return the columns with these names, after a check that each record ends at its length."""
         at, built = self._starts, []
         for node in root.children:
-            values, at = self._value(node, at, self._ends, node.path in wanted)
+            values, at = self._value(node, at, self._ends, node.path in names)
             if values is not None:
                 built.append(values)
         if (at != self._ends).any():
-            self._fail(root, at != self._ends, self._ends, "ends before its length does")
+            self._fail(root, at != self._ends, self._ends, "is shorter than its length")
         return built
 
     def _value(self, node: AvroNode, at: I64, end: I64, build: bool) -> Read:
-        """Read a value at every cursor, with the union around it."""
+        """Read a value at every cursor, with the branch of its union."""
         if node.value_branch is None:
             return _STEPS[node.kind](self, node, at, end, build)
         behind = self._forward(node, at, 1, end)
         branch = self._window.bytes_at(at)
         has_value = branch == 2 * node.value_branch
-        is_known = has_value if node.null_branch is None else has_value | (branch == 2 * node.null_branch)
-        if not is_known.all():
-            self._fail(node, ~is_known, end, f"has branch byte {branch[~is_known][0]:#04x}, which its union lacks")
+        is_valid = has_value if node.null_branch is None else has_value | (branch == 2 * node.null_branch)
+        if not is_valid.all():
+            self._fail(node, ~is_valid, end, f"has branch byte {branch[~is_valid][0]:#04x}, which its union lacks")
         step = _STEPS[node.kind]
         count = int(np.count_nonzero(has_value))
         if count == len(at):
@@ -185,28 +199,30 @@ class _Reader:
                 self._fail(node, wide != values, end, "is an int of more than 32 bits")
         if not build:
             return None, behind
-        found = _array(node, len(at), values)
-        return (_checked(node, found) if pa.types.is_time(node.arrow) else found), behind
+        array = _array(node, len(at), values)
+        return (_checked(node, array) if pa.types.is_time(node.arrow) else array), behind
 
     def _enum(self, node: AvroNode, at: I64, end: I64, build: bool) -> Read:
         values, behind = self._varint(node, at, end)
         is_wrong = (values < 0) | (values >= len(node.symbols))
         if is_wrong.any():
-            self._fail(node, is_wrong, end, f"has number {values[is_wrong][0]} of {len(node.symbols)} symbols")
+            self._fail(
+                node, is_wrong, end, f"has symbol {values[is_wrong][0]} of an enum of {len(node.symbols)} symbols"
+            )
         return (pa.array(node.symbols, pa.string()).take(pa.array(values)) if build else None), behind
 
     def _text(self, node: AvroNode, at: I64, end: I64, build: bool) -> Read:
-        """Read strings, bytes and decimals in bytes: a length and as many bytes."""
+        """Read strings, bytes and decimals in bytes: a length, then that many bytes."""
         lengths, begin = self._varint(node, at, end)
         is_wrong = (lengths < 0) | (lengths > end - begin)
         if is_wrong.any():
-            self._fail(node, is_wrong, end, f"has a length of {lengths[is_wrong][0]} bytes, which its record lacks")
+            self._fail(node, is_wrong, end, f"has a length of {lengths[is_wrong][0]} bytes, past the end of its record")
         behind = begin + lengths
         if not build:
             return None, behind
         if pa.types.is_decimal(node.arrow):
             if ((lengths < 1) | (lengths > 16)).any():
-                self._fail(node, (lengths < 1) | (lengths > 16), end, "is a decimal of no or more than 16 bytes")
+                self._fail(node, (lengths < 1) | (lengths > 16), end, "is a decimal that has not 1 to 16 bytes")
             return self._decimals(node, behind, lengths), behind
         values = self._slices(begin, behind)
         if not pa.types.is_string(node.arrow):
@@ -214,7 +230,7 @@ class _Reader:
         try:
             return values.cast(pa.string()), behind
         except pa.ArrowInvalid as error:
-            raise CorruptTableError(f"column {node.path!r} holds text that is not UTF-8", column=node.path) from error
+            raise CorruptTableError(f"column {node.path!r} has text that is not UTF-8", column=node.path) from error
 
     def _record(self, node: AvroNode, at: I64, end: I64, build: bool) -> Read:
         fields = []
@@ -239,10 +255,10 @@ class _Reader:
     def _items(
         self, node: AvroNode, parts: Sequence[AvroNode], at: I64, end: I64, build: bool
     ) -> tuple[Any, list[Any], I64]:
-        """Read lists of items that consist of `parts`: offsets, the values of each part, and the cursors behind.
+        """Read lists: return their offsets, the values of each node of `parts`, and the cursors after the lists.
 
-        Each round takes the next item of every list that has one left; where items have one width, and where few lists
-        are left, a round takes the whole rest of their blocks.
+        An item consists of one value per node of `parts`. Each round reads the next item of every list that has items
+        left. If items have a constant width, or if few lists are left, a round reads the whole rest of their blocks.
         """
         width = parts[0].width if len(parts) == 1 else None
         at = at.copy()
@@ -261,10 +277,10 @@ class _Reader:
                     cursors = at[owners] + width * _ranks(left[reading])
                 left[reading] = 0
             limits = end[owners]
-            for part, taken in zip(parts, values, strict=True):
-                found, cursors = self._value(part, cursors, limits, build)
-                taken.append(found)
-            at[owners] = cursors  # of a block the last item's cursor stays: NumPy assigns in order
+            for part, arrays in zip(parts, values, strict=True):
+                array, cursors = self._value(part, cursors, limits, build)
+                arrays.append(array)
+            at[owners] = cursors  # NumPy assigns in order, so a list gets the cursor after its last item
             rows.append(owners)
         if not build:
             return None, [], at
@@ -272,25 +288,25 @@ class _Reader:
         offsets = np.zeros(len(at) + 1, np.int32)
         np.cumsum(np.bincount(owners, minlength=len(at)), out=offsets[1:])
         order = pa.array(np.argsort(owners, kind="stable"))
-        return pa.array(offsets), [pa.concat_arrays(taken).take(order) for taken in values], at
+        return pa.array(offsets), [pa.concat_arrays(arrays).take(order) for arrays in values], at
 
     def _walk(self, node: AvroNode, parts: Sequence[AvroNode], at: I64, end: I64, counts: I64) -> I64:
-        """Return where each item of a few lists begins."""
-        found: list[int] = []
+        """Return the start of each item of a few lists."""
+        starts: list[int] = []
         for start, limit, count in zip(at.tolist(), end.tolist(), counts.tolist(), strict=True):
             try:
-                found += item_starts(parts, self._window.data.data, start, limit, count)
+                starts += item_starts(parts, self._window.data.data, start, limit, count)
             except ValueError as error:
-                self._fail(node, end == limit, end, f"has items that do not parse: {error}")
-        return np.array(found, np.int64)
+                self._fail(node, end == limit, end, f"has items that cannot be parsed: {error}")
+        return np.array(starts, np.int64)
 
     # parameters: the cursors of one decoding step; they are arrays that the caller updates
     def _next_blocks(
         self, node: AvroNode, parts: Sequence[AvroNode], reading: I64, at: I64, left: I64, end: I64
     ) -> I64:
-        """Return the lists that have an item left, having read the block header of those at the end of a block.
+        """Read the header of the next block for lists at the end of a block; return the lists that have items left.
 
-        A count of 0 ends a list; a negative count is followed by the block's size in bytes, which is not needed.
+        A count of 0 ends a list. After a negative count comes the block's size in bytes, which is not needed.
         """
         heads = reading[left[reading] == 0]
         if len(heads) == 0:
@@ -304,7 +320,9 @@ class _Reader:
         room = (limits - behind) // sum(part.least_width for part in parts)
         is_wrong = (counts < 0) | (counts > room)
         if is_wrong.any():
-            self._fail(node, is_wrong, limits, f"counts {counts[is_wrong][0]} items, for which its record has no room")
+            self._fail(
+                node, is_wrong, limits, f"declares {counts[is_wrong][0]} items, more than its record can contain"
+            )
         at[heads], left[heads] = behind, counts
         return reading[left[reading] > 0]
 
@@ -317,13 +335,14 @@ class _Reader:
     def _forward(self, node: AvroNode, at: I64, size: int | I64, end: I64) -> I64:
         behind: I64 = at + size
         if (behind > end).any():
-            self._fail(node, behind > end, end, "runs past the end of its record")
+            self._fail(node, behind > end, end, "extends past the end of its record")
         return behind
 
     def _slices(self, begin: I64, behind: I64) -> Any:
-        """Return the bytes from each `begin` up to `behind`, as binary.
+        """Return the bytes from each `begin` up to `behind` as a binary array.
 
-        All values and all gaps between them are one binary array on the content as it lies; Arrow takes every other.
+        Values and the gaps between them form one binary array over the content without a copy. Arrow's take then copies
+        every second entry, so there is no loop over values.
         """
         if len(begin) == 0:
             return pa.array([], pa.binary())
@@ -338,15 +357,15 @@ class _Reader:
         low = self._window.at(behind - 8, ">i8").astype(np.int64)
         high = self._window.at(behind - 16, ">i8").astype(np.int64)
         missing = 8 * np.maximum(8 - lengths, 0)
-        low = low << missing >> missing  # shifting back brings the sign
+        low = low << missing >> missing  # the arithmetic shift back extends the sign
         missing = 8 * np.clip(16 - lengths, 0, 7)
         high = np.where(lengths > 8, high << missing >> missing, low >> 63)
         return _checked(node, _array(node, len(low), np.stack([low, high], axis=1)))
 
-    def _fail(self, node: AvroNode, is_wrong: Mask, end: I64, what: str) -> NoReturn:
+    def _fail(self, node: AvroNode, is_wrong: Mask, end: I64, problem: str) -> NoReturn:
         record = self._first + int(np.searchsorted(self._ends, end[is_wrong][0]))
         place = f"column {node.path!r} of record {record}" if node.path else f"record {record}"
-        raise CorruptTableError(f"Avro block: {place} {what}", column=node.path, record=record)
+        raise CorruptTableError(f"Avro block: {place} {problem}", column=node.path, record=record)
 
 
 _STEPS: dict[str, Callable[[_Reader, AvroNode, I64, I64, bool], Read]] = {
@@ -366,19 +385,19 @@ _STEPS: dict[str, Callable[[_Reader, AvroNode, I64, I64, bool], Read]] = {
 
 
 def _array(node: AvroNode, length: int, values: NDArray[Any]) -> Any:
-    """Return `values` as the memory of an array without nulls."""
-    # Void items do not show their bytes to Arrow.
+    """Return an array of `length` items without nulls whose buffer is `values`."""
+    # Arrow needs the buffer as bytes; items of a void dtype do not export one.
     memory = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     return pa.Array.from_buffers(node.arrow, length, [None, pa.py_buffer(memory)])
 
 
 def _checked(node: AvroNode, values: Any) -> Any:
-    """Return `values`, times or decimals, if they are in the range of their type."""
+    """Return times or decimals unchanged; raise CorruptTableError if one is outside the range of its type."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid as error:
         raise CorruptTableError(
-            f"column {node.path!r} holds a number that is no {node.arrow}: {error}", column=node.path
+            f"column {node.path!r} has a number that is not a valid {node.arrow}: {error}", column=node.path
         ) from error
     return values
 
@@ -388,7 +407,7 @@ def _nothing(node: AvroNode) -> Any:
 
 
 def _ranks(counts: I64) -> I64:
-    """Return 0, 1, .. for each of the counts in turn: [2, 3] gives [0, 1, 0, 1, 2]."""
+    """Return the numbers from 0 up to each count, one range after the other: [2, 3] gives [0, 1, 0, 1, 2]."""
     begins = np.cumsum(counts) - counts
     ranks: I64 = np.arange(counts.sum()) - np.repeat(begins, counts)
     return ranks

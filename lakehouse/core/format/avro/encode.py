@@ -1,9 +1,8 @@
-"""Arrow columns as the Avro records of a log block, the inverse of `avro_decode` (DATA-4.4).
+"""Encode Arrow columns as the Avro records of a log block, the inverse of `decode.py` (DATA-4.4).
 
-A column becomes a few binary arrays, its pieces, of one entry per row: for a nullable string the branch, the length
-and the bytes. A record is the concatenation of its row in all pieces, which Arrow makes in one pass. The items of a
-list are encoded as rows of their own; as they lie one after the other, a list of them is a longer slice of the same
-bytes.
+A column becomes a few binary arrays, its *pieces*, with one entry per row. A nullable string has three: the branch of
+the union, the length and the bytes. A record is the concatenation of its entries in all pieces, which Arrow computes in
+one pass. The items of lists are encoded like rows. They are adjacent, so a list is a longer slice of the same bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from lakehouse.core.format.avro.varints import I64, U8, encode_varints
 from lakehouse.core.format.spread import spread
 from lakehouse.errors import UserError
 
-#: The log block version that is written.
+#: The version of the log blocks that this package writes.
 VERSION = 3
 
-#: So many rows, of so many bytes in memory on average, are encoded together.
+#: At most this many rows, and on average this many bytes in memory, are encoded together.
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 64 << 20
 _EMPTY = pa.scalar(b"", pa.large_binary())
@@ -34,17 +33,20 @@ Piece: TypeAlias = Any
 
 
 def encode_avro_rows(rows: pa.Table, schema: str) -> bytes:
-    """Return the content of an AVRO_DATA or CDC_DATA block of version 3 that holds `rows` as records of `schema`.
+    """Return the content of an AVRO_DATA or CDC_DATA block of version 3 with `rows` as its records.
 
-    Columns are found by name; the order of records is that of rows. Lists and maps are written as one block, decimals
-    in bytes as short as they can be, as Java does. Raises UserError naming the column for one that is missing, not in
-    the schema, null where it must not be, or of a value that its Avro type cannot hold, and as `avro_nodes`.
+    `schema` is the Avro JSON of the records.
+    Columns are matched by name; records have the order of the rows. As in Java, lists and maps are written as one block
+    and decimals in bytes are as short as possible.
+
+    Raises UserError if a column is missing, is not in the schema, has a null that the schema does not allow, or has a
+    value that does not fit its Avro type. Raises the errors of `avro_nodes`, too.
     """
     root = avro_nodes(schema)
     names = [field.name for field in root.arrow]
     if len(set(rows.column_names)) != rows.num_columns or set(rows.column_names) != set(names):
         unlike = sorted(set(rows.column_names) ^ set(names))
-        raise UserError(f"the rows have not exactly the columns of their Avro schema; see {unlike}", columns=unlike)
+        raise UserError(f"the rows do not have exactly the columns of their Avro schema; see {unlike}", columns=unlike)
     header = np.array([VERSION, rows.num_rows], ">i4").tobytes()
     return b"".join([header, *(_records(root, batch) for batch in _batches(rows))])
 
@@ -57,7 +59,7 @@ def _batches(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _records(root: AvroNode, rows: pa.Table) -> memoryview:
-    """Return the records of `rows`, each behind its length."""
+    """Return the encoded records of `rows`, each preceded by its length."""
     pieces: list[Piece] = []
     for node in root.children:
         pieces += _value(node, _typed(rows.column(node.path), node))
@@ -65,17 +67,19 @@ def _records(root: AvroNode, rows: pa.Table) -> memoryview:
     for piece in pieces:
         lengths += _lengths(piece)
     if lengths.max(initial=0) > MAX_RECORD_BYTES:
-        raise UserError(f"a row takes {lengths.max()} bytes in Avro; a log block holds records of up to 2 GiB")
+        raise UserError(f"a row has {lengths.max()} bytes in Avro; a record of a log block has at most 2 GiB")
     heads = _constant_width(lengths.astype(">i4").view(np.uint8), 4, rows.num_rows)
     return memoryview(_concatenated([heads, *pieces]))
 
 
 def _typed(column: pa.ChunkedArray, node: AvroNode) -> Any:
-    """Return the column as one array of the type that its Avro type is read as."""
+    """Return the column as one array of the Arrow type that corresponds to its Avro type."""
     stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    # Arrow would parse text, and round doubles.
+    # Casts that Arrow allows but that change values: parsing text and rounding doubles.
     if _is_text(stored) != _is_text(node.arrow) or (pa.types.is_float64(stored) and pa.types.is_float32(node.arrow)):
-        raise UserError(f"column {node.path!r} is {stored}, in its Avro schema {node.arrow}; cast it", column=node.path)
+        raise UserError(
+            f"column {node.path!r} has type {stored}, but its Avro schema needs {node.arrow}; cast it", column=node.path
+        )
     try:
         if column.type != node.arrow:
             column = column.cast(node.arrow)
@@ -92,12 +96,12 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _value(node: AvroNode, array: Any) -> list[Piece]:
-    """Return the pieces of all values, with the union around them."""
+    """Return the pieces of all values, with the branches of their unions."""
     has_value = None
     if array.null_count:
         if node.null_branch is None:
             raise UserError(
-                f"column {node.path!r} has {array.null_count} nulls; its Avro type allows none", column=node.path
+                f"column {node.path!r} has {array.null_count} nulls, but its Avro type allows none", column=node.path
             )
         has_value = np.asarray(array.is_valid())
         array = array.drop_null()
@@ -115,7 +119,7 @@ def _value(node: AvroNode, array: Any) -> list[Piece]:
 
 
 def _plain(node: AvroNode, array: Any) -> list[Piece]:
-    """Return the pieces of values outside unions, of which none is null."""
+    """Return the pieces of values without nulls, without the branches of unions."""
     count = len(array)
     match node.kind:
         case "boolean":
@@ -143,7 +147,7 @@ def _plain(node: AvroNode, array: Any) -> list[Piece]:
 
 
 def _items(node: AvroNode, array: Any) -> list[Piece]:
-    """Return count, items and end marker of every list or map; an empty one has the marker only."""
+    """Return the pieces of lists or maps: item count, items and end marker; an empty list has only the marker."""
     offsets = np.asarray(array.offsets).astype(np.int64)
     parts = (array.keys, array.items) if node.kind == "map" else (array.values,)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -159,24 +163,24 @@ def _items(node: AvroNode, array: Any) -> list[Piece]:
 
 
 def _numbers(node: AvroNode, array: Any) -> I64:
-    found = pc.index_in(array, pa.array(node.symbols, pa.string()))
-    if found.null_count:
-        wrong = array.filter(found.is_null())[0].as_py()
+    numbers = pc.index_in(array, pa.array(node.symbols, pa.string()))
+    if numbers.null_count:
+        wrong = array.filter(numbers.is_null())[0].as_py()
         raise UserError(
-            f"column {node.path!r} has value {wrong!r}, which is none of {', '.join(node.symbols)}", column=node.path
+            f"column {node.path!r} has value {wrong!r}; its enum allows {', '.join(node.symbols)}", column=node.path
         )
-    return np.asarray(found).astype(np.int64)
+    return np.asarray(numbers).astype(np.int64)
 
 
 def _decimals(node: AvroNode, array: Any) -> list[Piece]:
-    """Return big-endian two's complement numbers, of the fixed size or as short as they can be."""
+    """Return the pieces of big-endian two's complement numbers, of the fixed size or as short as possible."""
     digits = np.ascontiguousarray(_memory(array, 16).reshape(-1, 16)[:, ::-1])
     sizes = _needed_bytes(digits)
     if node.kind == "fixed":
         if sizes.max(initial=0) > node.size:
             wrong = array[int(sizes.argmax())].as_py()
             raise UserError(
-                f"column {node.path!r} has value {wrong}, more than {node.size} bytes hold", column=node.path
+                f"column {node.path!r} has value {wrong}, which does not fit {node.size} bytes", column=node.path
             )
         return [_constant_width(digits[:, 16 - node.size :].reshape(-1), node.size, len(array))]
     is_used = np.arange(16) >= 16 - sizes[:, None]
@@ -184,7 +188,7 @@ def _decimals(node: AvroNode, array: Any) -> list[Piece]:
 
 
 def _needed_bytes(digits: U8) -> I64:
-    """Return how many of 16 bytes a number needs: all but leading ones that repeat the sign of the next."""
+    """Return how many of its 16 bytes each number needs; leading bytes that only extend the sign are not needed."""
     signs = (digits.view(np.int8) >> 7).view(np.uint8)
     is_needed = digits[:, :-1] != signs[:, 1:]
     is_needed |= (digits[:, :-1] != 0) & (digits[:, :-1] != 0xFF)
@@ -206,7 +210,7 @@ def _concatenation(pieces: list[Piece]) -> Piece:
 
 
 def _concatenated(pieces: list[Piece]) -> Any:
-    """Return all entries of all pieces, row by row, as one buffer."""
+    """Return the entries of all pieces as one buffer, row by row."""
     joined = _concatenation(pieces)
     offsets = _offsets(joined)
     return joined.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
@@ -218,8 +222,8 @@ def _binary(offsets: I64, data: Any) -> Piece:
 
 
 def _offsets(piece: Piece) -> I64:
-    found: I64 = np.frombuffer(piece.buffers()[1], np.int64)[piece.offset : piece.offset + len(piece) + 1]
-    return found
+    offsets: I64 = np.frombuffer(piece.buffers()[1], np.int64)[piece.offset : piece.offset + len(piece) + 1]
+    return offsets
 
 
 def _lengths(piece: Piece) -> I64:
@@ -233,7 +237,7 @@ def _sums(counts: NDArray[Any]) -> I64:
 
 
 def _memory(array: Any, width: int) -> U8:
-    """Return the bytes of an array of values of one width."""
+    """Return the bytes of an array whose values have `width` bytes each."""
     data = np.frombuffer(array.buffers()[1], np.uint8)
-    found: U8 = data[array.offset * width : (array.offset + len(array)) * width]
-    return found
+    values: U8 = data[array.offset * width : (array.offset + len(array)) * width]
+    return values

@@ -1,7 +1,7 @@
-"""The schema of Avro data as a tree that a column codec can follow: one node for each place where a value stands.
+"""Compile an Avro schema into a tree of nodes for the column codecs (DATA-4.4, types as in DATA-3.2).
 
-`avro_to_arrow` says which Arrow type a value has; a node adds how the value lies in the bytes. Named types are
-resolved, so that a node needs nothing around it (DATA-4.4; types as in 3.2).
+There is one node for each value in a record. `avro_to_arrow` returns the Arrow type of a value; a node adds the layout
+of its bytes. Named types are resolved, so a node is complete without its parents.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakehouse.core.format.avro.schema import avro_to_arrow
 from lakehouse.errors import CorruptTableError, UnsupportedError
 from lakehouse.model.document import parse_json
 
-#: The longest record: Java's arrays hold no more, and with a margin around it all positions in it fit 32 bits.
+#: The largest record in bytes. Java's arrays hold no more, and all positions in it plus a margin fit 32 bits.
 MAX_RECORD_BYTES = 2**31 - 64
 _MAX_DECIMAL_BYTES = 16
 _SIZES = {"boolean": 1, "float": 4, "double": 8}
@@ -26,11 +26,12 @@ _SIZES = {"boolean": 1, "float": 4, "double": 8}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroNode:
-    """One place for a value: `kind` is Avro's name of its type, without the union around it.
+    """A value of a schema and the layout of its bytes.
 
-    A union of one type and null has `value_branch` and `null_branch`, one of one type only the first, and a value
-    outside unions neither. `children` are the fields of a record, the item of an array, or key and value of a map.
-    `size` is the bytes of every value outside its union, 0 if they differ.
+    `path` is the dotted name of the column or nested field, `kind` Avro's name of its type without the union around it.
+    A union of one type and null has `value_branch` and `null_branch`. A union of one type has only `value_branch`. A
+    value without a union has neither. `children` are the fields of a record, the item of an array, or key and value of
+    a map. `size` is the number of bytes of each value without its union, 0 if it varies.
     """
 
     path: str
@@ -44,7 +45,7 @@ class AvroNode:
 
     @property
     def width(self) -> int | None:
-        """The bytes of every value with the union around it, None if they differ."""
+        """The number of bytes of each value with its union, None if it varies."""
         if self.value_branch is not None:
             return None
         if self.kind == "record":
@@ -54,7 +55,7 @@ class AvroNode:
 
     @property
     def least_width(self) -> int:
-        """The bytes of the shortest value with the union around it, at least 1."""
+        """The number of bytes of the shortest value with its union, at least 1."""
         if self.null_branch is not None:
             return 1
         value = sum(child.least_width for child in self.children) if self.kind == "record" else self.size or 1
@@ -65,14 +66,17 @@ class AvroNode:
 def avro_nodes(schema: str) -> AvroNode:
     """Return the node of the record that the Avro JSON `schema` declares; its children are the columns.
 
-    Raises UnsupportedError naming the column for unions of several types, values without bytes and decimals of more
-    than 16 bytes, CorruptTableError for an enum without symbols and the like; otherwise as `avro_to_arrow`.
+    Raises:
+        UnsupportedError: A column is a union of several types, has values of zero bytes, or is a decimal of more than
+            16 bytes.
+        CorruptTableError: The schema is malformed, for example an enum without symbols.
+        UserError: As for `avro_to_arrow`.
     """
     try:
         declared = parse_json(schema)
     except ValueError:
-        declared = None  # avro_to_arrow says what is wrong
-    with suppress(RecursionError):  # avro_to_arrow refuses it, too
+        declared = None  # avro_to_arrow raises the error
+    with suppress(RecursionError):  # avro_to_arrow raises an error for it
         _refuse_unions(declared, "")
     arrow = avro_to_arrow(schema)
     try:
@@ -82,13 +86,13 @@ def avro_nodes(schema: str) -> AvroNode:
 
 
 def _refuse_unions(declared: Any, path: str) -> None:
-    """Raise UnsupportedError for the first union of several types in the schema, which may be malformed."""
+    """Raise UnsupportedError for the first union of several types; malformed parts of the schema are ignored."""
     if isinstance(declared, list):
         kinds = [kind for kind in declared if kind != "null"]
         if len(kinds) > 1:
             raise UnsupportedError(
-                f"column {path!r} is a union of several types, {json.dumps(declared)[:200]}; read are unions of one"
-                " type and null",
+                f"column {path!r} is a union of several types, {json.dumps(declared)[:200]}; only unions of one type"
+                " and null are supported",
                 column=path,
             )
         for kind in kinds:
@@ -103,7 +107,7 @@ def _refuse_unions(declared: Any, path: str) -> None:
 
 
 class _Compiler:
-    """Walks a schema that `avro_to_arrow` has accepted, beside its Arrow type; remembers named types."""
+    """Walks a schema that `avro_to_arrow` accepted together with its Arrow type, and stores the named types."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[dict[str, Any], str]] = {}
@@ -113,12 +117,12 @@ class _Compiler:
             branch = next(index for index, kind in enumerate(declared) if kind != "null")
             null = declared.index("null") if "null" in declared else None
             if len(declared) > 2:
-                raise UnsupportedError(f"column {path!r} is a union that names null twice", column=path)
+                raise UnsupportedError(f"column {path!r} is a union that contains null twice", column=path)
             return replace(self.node(declared[branch], arrow, namespace, path), value_branch=branch, null_branch=null)
         if isinstance(declared, str):
-            known = self._named.get(_join(namespace, declared) if "." not in declared else declared)
-            known = known or self._named.get(declared)
-            return self.node(known[0], arrow, known[1], path) if known else _leaf(declared, arrow, path)
+            named = self._named.get(_join(namespace, declared) if "." not in declared else declared)
+            named = named or self._named.get(declared)
+            return self.node(named[0], arrow, named[1], path) if named else _leaf(declared, arrow, path)
         kind = declared["type"]
         if not isinstance(kind, str):
             return self.node(kind, arrow, namespace, path)
@@ -142,7 +146,7 @@ class _Compiler:
         if declared["type"] == "fixed":
             return _fixed(declared["size"], arrow, path)
         if not declared["fields"]:
-            raise UnsupportedError(f"column {path!r} is a record without fields, which holds no value", column=path)
+            raise UnsupportedError(f"column {path!r} is a record without fields, so it has no values", column=path)
         inner = full_name.rpartition(".")[0]
         fields = tuple(
             self.node(entry["type"], arrow.field(index).type, inner, _join(path, entry["name"]))
@@ -157,10 +161,10 @@ def _leaf(kind: str, arrow: pa.DataType, path: str) -> AvroNode:
 
 def _fixed(size: int, arrow: pa.DataType, path: str) -> AvroNode:
     if size < 1:
-        raise UnsupportedError(f"column {path!r} is a fixed of {size} bytes, which holds no value", column=path)
+        raise UnsupportedError(f"column {path!r} is a fixed type of {size} bytes, so it has no values", column=path)
     if pa.types.is_decimal(arrow) and size > _MAX_DECIMAL_BYTES:
         raise UnsupportedError(
-            f"column {path!r} is a decimal in {size} bytes; at most {_MAX_DECIMAL_BYTES} are read", column=path
+            f"column {path!r} is a decimal of {size} bytes; at most {_MAX_DECIMAL_BYTES} are supported", column=path
         )
     return AvroNode(path=path, kind="fixed", arrow=arrow, size=size)
 

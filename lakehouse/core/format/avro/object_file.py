@@ -1,6 +1,7 @@
-"""Avro object container files of exactly one record, as the timeline holds them (TL-3.3).
+"""Read and write Avro object container files of exactly one record, the format of timeline files (TL-3.3).
 
-Equal records give equal bytes: the sync marker, random in other writers, is a digest of the record.
+Equal records are encoded as equal bytes. For that the sync marker, which is random in other writers, is a digest of the
+record.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.document import parse_json
 
 MAGIC = b"Obj\x01"
-#: Bytes that one compressed block may become: a thousand times its size and more is possible.
+#: The largest uncompressed size of a block in bytes. Deflate can expand a small block more than a thousand times.
 MAX_INFLATED = 1 << 28
 
 _SYNC = {"type": "fixed", "name": "Sync", "size": 16}
@@ -48,12 +49,12 @@ _BLOCK = fastavro.parse_schema(
 )
 
 
-#: Schemas of this package by their identity, which keeps them: parsed, and as the text that files have.
-_known: dict[int, tuple[Schema, Any, bytes]] = {}
+#: Cache of this package's schemas by `id`: the schema (so that its id stays valid), parsed, and as JSON text.
+_schemas: dict[int, tuple[Schema, Any, bytes]] = {}
 
 
 def write_record(schema: Schema, record: dict[str, Any]) -> bytes:
-    """Return the container file of `record`: null codec, and nothing but the schema in the header, as Hudi has it."""
+    """Return the container file of `record`, as Hudi writes it: not compressed, only the schema in the header."""
     _, parsed, text = _own(schema)
     data = _encode(parsed, record)
     sync = hashlib.blake2b(data, digest_size=16).digest()
@@ -62,50 +63,51 @@ def write_record(schema: Schema, record: dict[str, Any]) -> bytes:
 
 
 def read_record(data: bytes, *schemas: Schema) -> dict[str, Any]:
-    """Return the one record of a container file, resolved to the one of `schemas` that has the record's name.
+    """Return the record of a container file, resolved to the schema of `schemas` with the record's name.
 
-    Raises CorruptTableError if the bytes are no container file, hold another record, or not exactly one.
+    Raises CorruptTableError if the bytes are not a container file, or have a record of another name, or do not have
+    exactly one record.
     """
     if not data:
         raise CorruptTableError("the file is empty; expected an Avro container file")
     if not data.startswith(MAGIC):
         raise CorruptTableError(f"the file starts with {data[:8]!r}; expected an Avro container file, {MAGIC!r}")
-    wanted = {schema["name"]: schema for schema in schemas}
+    by_name = {schema["name"]: schema for schema in schemas}
     try:
-        name, count, record = _content(data, wanted)
-    except Exception as error:  # fastavro raises a dozen kinds on broken bytes; all of them mean the same here
+        name, count, record = _content(data, by_name)
+    except Exception as error:  # fastavro raises many exception types for damaged bytes
         raise CorruptTableError(f"Avro content cannot be read: {type(error).__name__}: {error}") from error
-    if name not in wanted:
-        raise CorruptTableError(f"the file holds {name}; expected {' or '.join(wanted)}", found=name)
+    if name not in by_name:
+        raise CorruptTableError(f"the file has a record {name}; expected {' or '.join(by_name)}", found=name)
     if count != 1:
-        raise CorruptTableError(f"the file holds {count} {name} records; expected exactly one")
-    found: dict[str, Any] = record
-    return found
+        raise CorruptTableError(f"the file has {count} {name} records; expected exactly one")
+    result: dict[str, Any] = record
+    return result
 
 
-def _content(data: bytes, wanted: dict[str, Schema]) -> tuple[str, int, Any]:
-    """Return name and number of the records, and the record if it is the only one and of a `wanted` name.
+def _content(data: bytes, schemas: dict[str, Schema]) -> tuple[str, int, Any]:
+    """Return the name and number of the records, and the record if there is one and its name is in `schemas`.
 
-    Raises whatever fastavro does.
+    Raises ValueError, or any exception of fastavro, for damaged bytes.
     """
     source = io.BytesIO(data)
     header: Any = fastavro.schemaless_reader(source, _HEADER, None)
     text = header["meta"]["avro.schema"]
     written, name = _parsed(text)
-    if name not in wanted:
+    if name not in schemas:
         return name, 0, None
     codec = header["meta"].get("avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
-        raise ValueError(f"codec {codec!r} is not one of the timeline's, null and deflate")
+        raise ValueError(f"codec {codec!r} is not supported in timeline files; expected null or deflate")
     count, packed = 0, b""
     while source.tell() < len(data):
         block: Any = fastavro.schemaless_reader(source, _BLOCK, None)
         if block["sync"] != header["sync"] or len(block["sync"]) != _SYNC["size"] or block["count"] < 0:
-            raise ValueError(f"a block ends at byte {source.tell()} without the marker of the file")
+            raise ValueError(f"the block that ends at byte {source.tell()} does not have the file's sync marker")
         count, packed = count + block["count"], block["data"] if block["count"] else packed
     if count != 1:
         return name, count, None
-    _, ours, our_text = _own(wanted[name])
+    _, ours, our_text = _own(schemas[name])
     datum = io.BytesIO(packed if codec == b"null" else _inflated(packed))
     return name, count, fastavro.schemaless_reader(datum, written, None if text == our_text else ours)
 
@@ -114,24 +116,24 @@ def _inflated(packed: bytes) -> bytes:
     unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     data = unpacker.decompress(packed, MAX_INFLATED)
     if unpacker.unconsumed_tail:
-        raise ValueError(f"a block of {len(packed)} bytes holds more than {MAX_INFLATED}")
+        raise ValueError(f"a compressed block of {len(packed)} bytes expands to more than {MAX_INFLATED} bytes")
     return data
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: bytes) -> tuple[Any, str]:
-    """Return a schema as it stands in a file, parsed, and the bare name of its records."""
+    """Return the schema in a file's header, parsed, and the name of its record without namespace."""
     schema = parse_json(text)
     check_schema(schema)
     return fastavro.parse_schema(schema), str(schema["name"]).rpartition(".")[2]
 
 
 def _own(schema: Schema) -> tuple[Schema, Any, bytes]:
-    known = _known.get(id(schema))
-    if known is None:
+    entry = _schemas.get(id(schema))
+    if entry is None:
         text = json.dumps(schema, separators=(",", ":")).encode()
-        known = _known[id(schema)] = (schema, fastavro.parse_schema(schema), text)
-    return known
+        entry = _schemas[id(schema)] = (schema, fastavro.parse_schema(schema), text)
+    return entry
 
 
 def _encode(schema: Any, record: dict[str, Any]) -> bytes:

@@ -1,7 +1,7 @@
-"""Arrow schemas as Avro JSON and back, the form in which a table keeps its schema (DATA-1, DATA-3.2, DATA-11).
+"""Convert between Arrow schemas and Avro JSON, the form in which a table stores its schema (DATA-1, DATA-3.2, DATA-11).
 
-Names follow the schema converter of Spark that Hudi uses: a nested record bears its field's name in the namespace of
-the record around it, whatever lists and maps lie between, and a decimal is a fixed named `fixed` below its field.
+Names are those of Spark's schema converter, which Hudi uses. A nested record has its field's name, in the namespace of
+the enclosing record, also inside lists and maps. A decimal is a fixed type named `fixed` in the namespace of its field.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.types as pat
 from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 from lakehouse.model.document import parse_json
 
-#: The columns that Hudi puts before those of the user, in this order.
+#: The meta columns that Hudi adds before the columns of the user, in this order.
 META_COLUMNS: tuple[str, ...] = (
     "_hoodie_commit_time",
     "_hoodie_commit_seqno",
@@ -25,7 +25,8 @@ META_COLUMNS: tuple[str, ...] = (
     "_hoodie_file_name",
 )
 
-#: Bounds of a schema, named types counted at every place where they stand: a short text may declare 2^1000 fields.
+#: Bounds of a schema. Each reference to a named type counts its fields again, because a short text with references can
+#: declare 2^1000 fields.
 MAX_DEPTH, MAX_FIELDS = 64, 200_000
 
 _LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -77,7 +78,7 @@ _LOGICAL: dict[tuple[str, str], pa.DataType] = {
 
 
 def with_meta_fields(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with the five meta columns in front, declared nullable as Hudi does; idempotent."""
+    """Return `schema` with the five meta columns in front, nullable as in Hudi, instead of those it already has."""
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
     return pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)], metadata=schema.metadata)
 
@@ -85,26 +86,29 @@ def with_meta_fields(schema: pa.Schema) -> pa.Schema:
 def arrow_to_avro(schema: pa.Schema, *, table: str) -> str:
     """Return the Avro JSON of `schema` as record `<table>_record` in namespace `hoodie.<table>`.
 
-    Optional columns become `["null", T]` with default null. Raises UserError naming the column, and its type or name,
-    for what Avro cannot hold.
+    Nullable columns become `["null", T]` with default null. Raises UserError with the column and its type or name if
+    Avro cannot represent it.
     """
     name = _sanitized(table)
     return json.dumps(_record(list(schema), f"{name}_record", f"hoodie.{name}", ""), separators=(",", ":"))
 
 
 def avro_to_arrow(schema_json: str) -> pa.Schema:
-    """Return the Arrow schema of a table's Avro JSON, written by this package or any other.
+    """Return the Arrow schema of a table's Avro JSON, of this package or of another writer.
 
-    Enums and uuids become strings, fixed becomes fixed-size binary. Raises UserError naming the column and type for
-    unions of several types and the like, CorruptTableError if the text is no record schema, UnsupportedError for one of
-    more than MAX_DEPTH levels or MAX_FIELDS fields.
+    Enums and uuids become strings; fixed types become fixed-size binary.
+
+    Raises:
+        UserError: A column has no Arrow type, for example a union of several types; the message names it.
+        CorruptTableError: The text is not the schema of a record.
+        UnsupportedError: The schema has more than MAX_DEPTH levels or MAX_FIELDS fields.
     """
     try:
         parsed = parse_json(schema_json)
     except ValueError as error:
         raise CorruptTableError(f"the table schema is not JSON; it starts with {schema_json[:40]!r}") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise CorruptTableError(f"the table schema is no Avro record: {schema_json[:80]!r}")
+        raise CorruptTableError(f"the table schema is not an Avro record: {schema_json[:80]!r}")
     try:
         kind = _AvroReader().arrow_type(parsed, "", "")
         _check_depth(kind, 0)
@@ -116,14 +120,16 @@ def avro_to_arrow(schema_json: str) -> pa.Schema:
 
 
 def _sanitized(name: str) -> str:
-    """Return the table's name with `__` for each character that Avro forbids, a leading digit among them, as Hudi."""
+    """Return the table's name as Hudi writes it: `__` replaces a leading digit and each character that Avro forbids."""
     masked = re.sub(r"[^A-Za-z0-9_]", _MASK, name)
     return re.sub(r"^[0-9]", _MASK, masked)
 
 
 def _record(fields: list[pa.Field], name: str, namespace: str, path: str) -> dict[str, Any]:
     if not fields:
-        raise UserError(f"column {path!r} is a struct without fields, which Avro and Parquet cannot hold", column=path)
+        raise UserError(
+            f"column {path!r} is a struct without fields, which Avro and Parquet cannot store; drop it", column=path
+        )
     inner = f"{namespace}.{name}"
     seen: set[str] = set()
     written = []
@@ -132,7 +138,7 @@ def _record(fields: list[pa.Field], name: str, namespace: str, path: str) -> dic
         if not _LEGAL_NAME.fullmatch(field.name):
             raise UserError(
                 f"column {column!r}: name {field.name!r} is not allowed in Avro; use letters, digits and underscores,"
-                " and no digit first",
+                " starting with a letter or underscore",
                 column=column,
             )
         if field.name in seen:
@@ -163,7 +169,7 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str, column: str) -> Any
     if pat.is_map(kind) and (pat.is_string(kind.key_type) or pat.is_large_string(kind.key_type)):
         return {"type": "map", "values": _element(kind.item_field, name, namespace, column)}
     raise UserError(
-        f"column {column!r} has type {kind}, which a Hudi table cannot hold; cast it first{_hint(kind)}",
+        f"column {column!r} has type {kind}, which a Hudi table cannot store; cast it first{_hint(kind)}",
         column=column,
         type=str(kind),
     )
@@ -176,11 +182,11 @@ def _element(field: pa.Field, name: str, namespace: str, column: str) -> Any:
 
 def _hint(kind: pa.DataType) -> str:
     if pat.is_timestamp(kind):
-        return ", to timestamp[us, UTC] for instance"
+        return ", for example to timestamp[us, UTC]"
     if pat.is_unsigned_integer(kind):
-        return ", to int64 for instance"
+        return ", for example to int64"
     if pat.is_map(kind):
-        return "; keys of maps are strings"
+        return "; the keys of a map must be strings"
     return ""
 
 
@@ -189,12 +195,12 @@ def _fixed(name: str, namespace: str, size: int) -> dict[str, Any]:
 
 
 def _bytes_for_precision(precision: int) -> int:
-    """Return the least number of bytes whose signed integers cover `precision` digits."""
+    """Return the smallest number of bytes whose signed integers have at least `precision` digits."""
     return next(size for size in range(1, 17) if 2 ** (8 * size - 1) >= 10**precision)
 
 
 class _AvroReader:
-    """Reads one schema; remembers named types, because Avro declares each once and refers to it by name after."""
+    """Reads one schema and stores its named types, because Avro declares a type once and then refers to its name."""
 
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType | None] = {}
@@ -215,7 +221,7 @@ class _AvroReader:
         return self.arrow_type(kinds[0], namespace, column), len(declared) > 1
 
     def arrow_type(self, declared: Any, namespace: str, column: str) -> pa.DataType:
-        """Return the Arrow type of a schema that is no union; `namespace` is that of the record around it."""
+        """Return the Arrow type of a schema that is not a union; `namespace` is that of the enclosing record."""
         self._count(1)
         if isinstance(declared, str):
             return self._by_name(declared, namespace, column)
@@ -237,7 +243,7 @@ class _AvroReader:
 
     def _declare(self, declared: dict[str, Any], namespace: str, column: str) -> pa.DataType:
         full_name = _full_name(declared["name"], declared.get("namespace", namespace))
-        self._named[full_name] = None  # until complete: a reference from inside would be recursive
+        self._named[full_name] = None  # a reference before the type is complete is recursive, which is an error
         before = self._fields
         if declared["type"] == "enum":
             kind: pa.DataType = pa.string()
@@ -254,18 +260,18 @@ class _AvroReader:
     def _by_name(self, name: str, namespace: str, column: str) -> pa.DataType:
         if name in _PRIMITIVES:
             return _PRIMITIVES[name]
-        known = next((n for n in (_full_name(name, namespace), name) if self._named.get(n) is not None), "")
-        if not known:
+        full_name = next((n for n in (_full_name(name, namespace), name) if self._named.get(n) is not None), "")
+        if not full_name:
             raise UserError(
-                f"column {column!r} has Avro type {name!r}: unknown, recursive or always null", column=column
+                f"column {column!r} has Avro type {name!r}, which is unknown, recursive or always null", column=column
             )
-        self._count(self._fields_of[known])
-        return self._named[known]
+        self._count(self._fields_of[full_name])
+        return self._named[full_name]
 
     def _count(self, fields: int) -> None:
         self._fields += fields
         if self._fields > MAX_FIELDS:
-            raise UnsupportedError(f"the table schema has more than {MAX_FIELDS} fields, which no table needs")
+            raise UnsupportedError(f"the table schema has more than {MAX_FIELDS} fields, the limit")
 
 
 def _check_depth(kind: pa.DataType, depth: int) -> None:
@@ -276,7 +282,7 @@ def _check_depth(kind: pa.DataType, depth: int) -> None:
 
 
 def _too_deep() -> UnsupportedError:
-    return UnsupportedError(f"the table schema has more than {MAX_DEPTH} levels of nested columns")
+    return UnsupportedError(f"the table schema has more than {MAX_DEPTH} levels of nested columns, the limit")
 
 
 def _full_name(name: str, namespace: str) -> str:
@@ -286,5 +292,7 @@ def _full_name(name: str, namespace: str) -> str:
 def _decimal(declared: dict[str, Any], column: str) -> pa.DataType:
     precision, scale = declared["precision"], declared.get("scale", 0)
     if precision > _MAX_PRECISION:
-        raise UserError(f"column {column!r} is a decimal of {precision} digits; at most 38 are read", column=column)
+        raise UserError(
+            f"column {column!r} is a decimal of {precision} digits; at most 38 are supported", column=column
+        )
     return pa.decimal128(precision, scale)

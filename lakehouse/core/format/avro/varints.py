@@ -1,4 +1,4 @@
-"""Zigzag varints, the integers of Avro, for many positions or values at once.
+"""Decode and encode Avro's integers, zigzag varints, for many positions or values at once.
 
     value   zigzag   bytes
         0        0   00
@@ -6,8 +6,8 @@
         1        2   02
       150      300   ac 02      seven bits a byte, low bits first; all bytes but the last have the high bit set
 
-A `Window` is a piece of content that can be read at any offset. It stands between zero bytes, so that eight bytes may
-be loaded from every position in it: one load holds nearly every varint whole, and no loop over bytes is needed.
+A `Window` is content that can be read at any offset. It has zero bytes before and after the content, so eight bytes can
+be loaded at every position. One load contains almost every varint completely, so there is no loop over bytes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ I64: TypeAlias = NDArray[np.int64]
 U8: TypeAlias = NDArray[np.uint8]
 U64: TypeAlias = NDArray[np.uint64]
 
-#: Zero bytes before and after the content of a window; a load of sixteen bytes may begin or end at any position in it.
+#: Zero bytes before and after the content of a window, so that a load of 16 bytes may start or end at any position.
 MARGIN = 16
 MAX_BYTES = 10
 
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
-#: Squeezes seven-bit groups together, two, then four, then eight at a time: (groups that stay, groups that move, by).
+#: Steps that join groups of seven bits: pairs, then fours, then eights: (bits that stay, bits that move, shift).
 _SQUEEZE = tuple(
     (np.uint64(stay), np.uint64(move), np.uint64(by))
     for stay, move, by in (
@@ -40,7 +40,7 @@ _ONE = np.uint64(1)
 
 
 class Window:
-    """Bytes to be read at many positions; the position of the first byte is MARGIN."""
+    """Content that is read at many positions at once; its first byte has the position MARGIN."""
 
     def __init__(self, content: U8) -> None:
         self.data: U8 = np.zeros(len(content) + 2 * MARGIN, np.uint8)
@@ -51,26 +51,26 @@ class Window:
         return self.data[positions]
 
     def at(self, positions: I64, dtype: str) -> NDArray[Any]:
-        """Return one value of a NumPy dtype read at each position, whatever its alignment.
+        """Return the value of a NumPy dtype at each position; positions need no alignment.
 
-        A value may lie up to MARGIN bytes outside the content; a wider one must lie inside.
+        A value of up to MARGIN bytes may extend past the content; a wider value must be inside it.
         """
-        wanted = np.dtype(dtype)
+        kind = np.dtype(dtype)
         if len(positions) == 0:
-            return np.empty(0, wanted)
-        # Void items of the same width, because NumPy gathers them as they lie and does not mind their alignment.
-        count = len(self.data) - wanted.itemsize + 1
-        items: NDArray[Any] = np.ndarray((count,), f"V{wanted.itemsize}", buffer=self.data, strides=(1,))
-        return items[positions].view(wanted)
+            return np.empty(0, kind)
+        # NumPy gathers void items of the same width without regard to their alignment.
+        count = len(self.data) - kind.itemsize + 1
+        items: NDArray[Any] = np.ndarray((count,), f"V{kind.itemsize}", buffer=self.data, strides=(1,))
+        return items[positions].view(kind)
 
     def varints_at(self, positions: I64) -> tuple[I64, I64]:
-        """Return the varint at each position, and how many bytes it has: 0 if it has more than 64 bits."""
+        """Return the varint at each position and its size in bytes, which is 0 for more than 64 bits."""
         first = self.bytes_at(positions)
         if first.max(initial=0) < 0x80:
             return _unzigzag(first.astype(np.uint64)), np.ones(len(first), np.int64)
         words = self.at(positions, "<u8").astype(np.uint64, copy=False)
         stops = ~words & _HIGH_BITS
-        through = stops ^ (stops - _ONE)  # all bits up to the high bit of the last byte; all 64 if there is none
+        through = stops ^ (stops - _ONE)  # all bits up to the high bit of the last byte; all 64 without a last byte
         sizes = (np.bitwise_count(through) >> 3).astype(np.int64)
         raw = words & through & _LOW_BITS
         for stay, move, by in _SQUEEZE:
@@ -81,7 +81,7 @@ class Window:
         return _unzigzag(raw), sizes
 
     def _long_varints(self, raw: U64, positions: I64) -> tuple[U64, I64]:
-        """Return varints of nine or ten bytes, whose first eight bytes are `raw`, with their sizes."""
+        """Return varints of nine or ten bytes and their sizes; `raw` has the bits of their first eight bytes."""
         ninth = self.bytes_at(positions + 8).astype(np.uint64)
         tenth = self.bytes_at(positions + 9).astype(np.uint64)
         has_nine = ninth < 0x80
@@ -91,7 +91,7 @@ class Window:
 
 
 def encode_varints(values: I64) -> tuple[U8, I64]:
-    """Return the varints of all values one after the other, and the size of each in bytes."""
+    """Return the varints of all values, concatenated, and the size of each in bytes."""
     raw = (values.view(np.uint64) << _ONE) ^ (values >> 63).view(np.uint64)
     widest = max(1, -(-int(raw.max(initial=0)).bit_length() // 7))
     if widest == 1:

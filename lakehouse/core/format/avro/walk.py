@@ -1,8 +1,7 @@
-"""Where the items of one long list begin, found item by item.
+"""Find the byte positions of the items of one long Avro list, item by item.
 
-The columnar reader takes one item of every list in each round, and a round costs the same for one list as for many.
-For the few lists that are much longer than the others it is cheaper to walk over their items here, without reading
-them, and then to read all of them at once.
+The columnar reader reads one item of every list per round. A round costs about the same for one list as for many. If
+only a few lists have items left, it is cheaper to find the positions of their items here and to read them at once.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from lakehouse.core.format.avro.nodes import AvroNode
 
 
 def item_starts(parts: Sequence[AvroNode], data: memoryview, at: int, end: int, count: int) -> list[int]:
-    """Return where each of `count` items begins, the first at `at`; an item has a value of every part.
+    """Return the start of each of `count` items, of which the first starts at `at`.
 
-    Raises ValueError if they do not lie before `end`. What the values are is not looked at.
+    An item consists of one value per node of `parts`. Values are skipped, not decoded. Raises ValueError if an item
+    extends past `end`.
     """
     starts = []
     for _ in range(count):
@@ -26,7 +26,7 @@ def item_starts(parts: Sequence[AvroNode], data: memoryview, at: int, end: int, 
 
 
 def _skip(node: AvroNode, data: memoryview, at: int, end: int) -> int:
-    """Return where the value at `at` ends."""
+    """Return the end of the value at `at`."""
     if node.value_branch is not None:
         has_value = data[at] == 2 * node.value_branch
         at += 1
@@ -75,5 +75,5 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 def _within(at: int, end: int) -> int:
     if at > end:
-        raise ValueError("a value beyond the end")
+        raise ValueError("a value past the end")
     return at

@@ -14,7 +14,7 @@ from lakehouse.errors import CorruptTableError
 from lakehouse.model.clustering import ClusteredSlice, ClusteringGroup, ClusteringPlan
 from lakehouse.model.commit import Operation
 
-#: The strategy with which Hudi executes a plan of this package: sort by the plan's columns, write files of a target size.
+#: Hudi's strategy for plans of this package: sort rows by the plan's columns and write files of a target size.
 SORT_AND_SIZE = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 
 

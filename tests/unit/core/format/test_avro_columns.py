@@ -221,39 +221,39 @@ def test_only_named_columns_are_built_in_the_order_of_the_schema() -> None:
 @pytest.mark.parametrize(
     ("kind", "datum", "message"),
     [
-        ("int", "", "column 'a' of record 1 runs past the end of its record"),
-        ("int", "0200", "record 1 ends before its length does"),
-        ("int", "8080808080", "runs past the end"),
+        ("int", "", "column 'a' of record 1 extends past the end of its record"),
+        ("int", "0200", "record 1 is shorter than its length"),
+        ("int", "8080808080", "extends past the end"),
         ("int", "8080808010", "an int of more than 32 bits"),
         ("long", "ffffffffffffffffff02", "an integer of more than 64 bits"),
         ("long", "ffffffffffffffffffffff01", "an integer of more than 64 bits"),
         ("boolean", "02", "a boolean other than 0 and 1"),
-        ("double", "00" * 7, "runs past the end"),
+        ("double", "00" * 7, "extends past the end"),
         ("string", "0461", "a length of 2 bytes"),
         ("string", "01", "a length of -1 bytes"),
         ("string", "feffffffffffffffff01", "a length of 9223372036854775807 bytes"),
-        ("string", "02ff", "'a' holds text that is not UTF-8"),
+        ("string", "02ff", "'a' has text that is not UTF-8"),
         (["null", "int"], "0402", "branch byte 0x04"),
         (["int"], "02", "branch byte 0x02"),
-        ({"type": "enum", "name": "e", "symbols": ["X"]}, "02", "number 1 of 1 symbols"),
-        ({"type": "array", "items": "int"}, "0602", "counts 3 items"),
-        ({"type": "array", "items": "int"}, "ffffffffffffffffff01", "runs past the end"),
-        ({"type": "array", "items": "int"}, "ffffffffffffffffff010200", "counts -9223372036854775808 items"),
-        ({"type": "array", "items": "int"}, "0202", "runs past the end"),
-        ({"type": "array", "items": "string"}, "020461", "items that do not parse"),
+        ({"type": "enum", "name": "e", "symbols": ["X"]}, "02", "symbol 1 of an enum of 1 symbols"),
+        ({"type": "array", "items": "int"}, "0602", "declares 3 items"),
+        ({"type": "array", "items": "int"}, "ffffffffffffffffff01", "extends past the end"),
+        ({"type": "array", "items": "int"}, "ffffffffffffffffff010200", "declares -9223372036854775808 items"),
+        ({"type": "array", "items": "int"}, "0202", "extends past the end"),
+        ({"type": "array", "items": "string"}, "020461", "items that cannot be parsed"),
         (
             {"type": "array", "items": "string"},
             "04ffffffffffffffffff0100",
-            "items that do not parse: a negative length",
+            "items that cannot be parsed: a negative length",
         ),
-        ({"type": "array", "items": "string"}, "04ffffffffffffffffff0200", "items that do not parse"),
-        ({"type": "array", "items": "string"}, "02" + "ff" * 12, "do not parse: an integer of more than 64 bits"),
-        ({"type": "map", "values": "int"}, "02026101", "runs past the end"),
-        (decimal("bytes", 3, 0), "0403e8", "no decimal128"),
-        (decimal("bytes", 3, 0), "00", "a decimal of no or more than 16 bytes"),
-        (decimal("bytes", 38, 0), "22" + "00" * 17, "a decimal of no or more than 16 bytes"),
-        (decimal(fixed(2), 3, 0), "fc18", "no decimal128"),
-        ({"type": "int", "logicalType": "time-millis"}, "01", "no time32"),
+        ({"type": "array", "items": "string"}, "04ffffffffffffffffff0200", "items that cannot be parsed"),
+        ({"type": "array", "items": "string"}, "02" + "ff" * 12, "cannot be parsed: an integer of more than 64 bits"),
+        ({"type": "map", "values": "int"}, "02026101", "extends past the end"),
+        (decimal("bytes", 3, 0), "0403e8", "not a valid decimal128"),
+        (decimal("bytes", 3, 0), "00", "a decimal that has not 1 to 16 bytes"),
+        (decimal("bytes", 38, 0), "22" + "00" * 17, "a decimal that has not 1 to 16 bytes"),
+        (decimal(fixed(2), 3, 0), "fc18", "not a valid decimal128"),
+        ({"type": "int", "logicalType": "time-millis"}, "01", "not a valid time32"),
     ],
 )
 def test_a_datum_that_does_not_parse_is_named(kind: Any, datum: str, message: str) -> None:
@@ -270,14 +270,14 @@ def test_a_datum_that_does_not_parse_is_named(kind: Any, datum: str, message: st
     [
         (b"", "has 0 bytes"),
         (b"\0\0\0\3", "has 4 bytes"),
-        (block(version=0), "version 0; known are 1 to 3"),
-        (block(version=4), "version 4; known are 1 to 3"),
-        (struct.pack(">ii", 3, -1), "counts -1 records"),
-        (struct.pack(">ii", 3, 2**31 - 1), "counts 2147483647 records"),
-        (struct.pack(">iii", 3, 1, 5), "end at byte 17, its content at 12"),
+        (block(version=0), "version 0; expected 1 to 3"),
+        (block(version=4), "version 4; expected 1 to 3"),
+        (struct.pack(">ii", 3, -1), "declares -1 records"),
+        (struct.pack(">ii", 3, 2**31 - 1), "declares 2147483647 records"),
+        (struct.pack(">iii", 3, 1, 5), "end at byte 17, but its content ends at 12"),
         (struct.pack(">iii", 3, 1, -1), "end at byte 4294967307"),
-        (struct.pack(">iiiii", 3, 2, 5, 0, 0), "ends before its 2 records do"),
-        (block("02") + b"\0", "end at byte 13, its content at 14"),
+        (struct.pack(">iiiii", 3, 2, 5, 0, 0), "ends inside its 2 records"),
+        (block("02") + b"\0", "end at byte 13, but its content ends at 14"),
     ],
 )
 def test_a_block_whose_lengths_do_not_add_up_is_named(content: bytes, message: str) -> None:
@@ -299,9 +299,9 @@ def test_the_record_at_fault_is_counted_across_batches() -> None:
         (["null", "int", "string"], r"column 'a' is a union of several types, \[\"null\", \"int\", \"string\"\]"),
         ({"type": "array", "items": ["int", "long"]}, "column 'a' is a union of several types"),
         (["null", {"type": "record", "name": "n", "fields": []}], "column 'a' is a record without fields"),
-        (["null", "null", "int"], "column 'a' is a union that names null twice"),
-        (fixed(0), "column 'a' is a fixed of 0 bytes"),
-        (decimal(fixed(17), 38, 0), "column 'a' is a decimal in 17 bytes; at most 16"),
+        (["null", "null", "int"], "column 'a' is a union that contains null twice"),
+        (fixed(0), "column 'a' is a fixed type of 0 bytes"),
+        (decimal(fixed(17), 38, 0), "column 'a' is a decimal of 17 bytes; at most 16"),
     ],
 )
 def test_what_no_column_can_hold_is_refused_by_name(kind: Any, message: str) -> None:
@@ -338,14 +338,18 @@ def test_rows_are_written_from_slices_chunks_dictionaries_and_wide_strings() -> 
 @pytest.mark.parametrize(
     ("kind", "column", "message"),
     [
-        ("int", pa.array([1, None], pa.int32()), "column 'a' has 1 nulls; its Avro type allows none"),
+        ("int", pa.array([1, None], pa.int32()), "column 'a' has 1 nulls, but its Avro type allows none"),
         ({"type": "array", "items": "int"}, pa.array([[1, None]]), "column 'a.element' has 1 nulls"),
         ("int", pa.array([2**31]), "column 'a' of type int64 cannot be written as int32"),
-        ("int", pa.array(["1"]), "column 'a' is string, in its Avro schema int32; cast it"),
-        ("string", pa.array([1]), "column 'a' is int64, in its Avro schema string; cast it"),
-        ("float", pa.array([0.1]), "column 'a' is double, in its Avro schema float; cast it"),
-        ({"type": "enum", "name": "e", "symbols": ["X", "Y"]}, pa.array(["Z"]), "value 'Z', which is none of X, Y"),
-        (decimal(fixed(1), 3, 0), pa.array([Decimal(128)], pa.decimal128(3, 0)), "value 128, more than 1 bytes hold"),
+        ("int", pa.array(["1"]), "column 'a' has type string, but its Avro schema needs int32; cast it"),
+        ("string", pa.array([1]), "column 'a' has type int64, but its Avro schema needs string; cast it"),
+        ("float", pa.array([0.1]), "column 'a' has type double, but its Avro schema needs float; cast it"),
+        ({"type": "enum", "name": "e", "symbols": ["X", "Y"]}, pa.array(["Z"]), "value 'Z'; its enum allows X, Y"),
+        (
+            decimal(fixed(1), 3, 0),
+            pa.array([Decimal(128)], pa.decimal128(3, 0)),
+            "value 128, which does not fit 1 bytes",
+        ),
     ],
 )
 def test_what_the_avro_type_cannot_hold_is_refused(kind: Any, column: pa.Array, message: str) -> None:
@@ -356,10 +360,10 @@ def test_what_the_avro_type_cannot_hold_is_refused(kind: Any, column: pa.Array, 
 
 def test_rows_have_exactly_the_columns_of_the_schema() -> None:
     for rows in (pa.table({"a": [1]}), pa.table({"a": [1], "b": [1], "c": [1]})):
-        with pytest.raises(UserError, match="not exactly the columns"):
+        with pytest.raises(UserError, match="do not have exactly the columns"):
             encode_avro_rows(rows, schema_of("long", "long"))
     twice = pa.Table.from_arrays([pa.array([1])] * 3, names=["a", "b", "a"])
-    with pytest.raises(UserError, match="not exactly the columns"):
+    with pytest.raises(UserError, match="do not have exactly the columns"):
         encode_avro_rows(twice, schema_of("long", "long"))
 
 

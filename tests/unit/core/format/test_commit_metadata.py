@@ -158,11 +158,11 @@ def test_unknown_operations_are_kept_and_missing_ones_are_unknown() -> None:
     [
         (b"", "empty file"),
         (b"hello", "neither Avro nor JSON"),
-        (b"[1]", "no object"),
+        (b"[1]", "not an object"),
         (b'{"partitionToWriteStats": 3}', "unexpected shape"),
         (b"Obj\x01\x00", "cannot be read"),
         (encode_commit(COMMIT, table_version=9)[:-20], "cannot be read"),
-        (encode_requested_replace(), "holds HoodieRequestedReplaceMetadata; expected HoodieCommitMetadata or"),
+        (encode_requested_replace(), "has a record HoodieRequestedReplaceMetadata; expected HoodieCommitMetadata or"),
     ],
 )
 def test_broken_commit_metadata_is_named(data: bytes, problem: str) -> None:

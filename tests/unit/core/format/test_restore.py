@@ -124,5 +124,5 @@ def test_schemas_are_those_of_hudi(ours: Schema, theirs: str) -> None:
 
 
 def test_a_file_of_another_kind_is_refused() -> None:
-    with pytest.raises(CorruptTableError, match="holds HoodieRestorePlan; expected HoodieSavepointMetadata"):
+    with pytest.raises(CorruptTableError, match="has a record HoodieRestorePlan; expected HoodieSavepointMetadata"):
         decode_savepoint(encode_restore_plan(PLAN))
