@@ -38,6 +38,37 @@ def is_light(name: str) -> bool:
     return standard or name == "lakehouse" or is_below(name, (*LIGHT, *LIGHT_PACKAGES))
 
 
+def module_name(path: str) -> str:
+    """Return the dotted name of the module at `path`."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def import_graph(parsed: list[Module]) -> dict[str, set[str]]:
+    """Return the modules of `parsed` that each of them imports."""
+    known = {module_name(module.path) for module in parsed}
+    graph: dict[str, set[str]] = {}
+    for module in parsed:
+        # `from package import name` imports the module `package.name`, or else a name of the module `package`.
+        names = {name if name in known else name.rpartition(".")[0] for name in imported(module.tree)}
+        graph[module_name(module.path)] = (names & known) - {module_name(module.path)}
+    return graph
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules that are in a cycle or import one; empty if there is no cycle."""
+    remaining = {name: set(targets) for name, targets in graph.items()}
+    while leaves := [name for name, targets in remaining.items() if not targets & remaining.keys()]:
+        for name in leaves:
+            del remaining[name]
+    return sorted(remaining)
+
+
+def hidden_imports(module: Module) -> list[str]:
+    """Return the imports inside functions of `module`."""
+    functions = [node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [f"{module.path}: {name}" for function in functions for name in imported(function)]
+
+
 def file_openers(module: Module) -> list[str]:
     """Return the calls in `module` that open a path."""
     verbs = {"read_bytes", "read_text", "write_bytes", "write_text"}
@@ -80,6 +111,24 @@ def test_plugin_and_dags_import_only_light_packages() -> None:
 
 def test_pure_packages_open_no_file() -> None:
     assert [found for module in modules("lakehouse") if module.within(*PURE) for found in file_openers(module)] == []
+
+
+def test_no_modules_import_each_other_in_a_cycle() -> None:
+    assert cycle(import_graph(list(modules("lakehouse")))) == []
+
+
+def test_functions_import_only_optional_extras_and_public_names() -> None:
+    hidden = [name for module in modules("lakehouse", "plugins") for name in hidden_imports(module)]
+    allowed = ("lakehouse/__init__.py: ", "lakehouse/platform/services/metrics.py: opentelemetry.")
+    assert hidden
+    assert [name for name in hidden if not name.startswith(allowed)] == []
+
+
+def test_a_cycle_of_imports_is_found() -> None:
+    texts = {"a/x.py": "from a.y import f\n", "a/y.py": "from a import z\n", "a/z.py": "import a.x\n", "a/w.py": ""}
+    parsed = [Module.of(path, text) for path, text in texts.items()]
+    assert cycle(import_graph(parsed)) == ["a.x", "a.y", "a.z"]
+    assert cycle(import_graph(parsed[1:])) == []
 
 
 def test_planted_import_and_open_are_found() -> None:
