@@ -206,7 +206,7 @@ BUGS: dict[str, Bug] = {
     "the schema of the loser hides columns of the winner": Bug(
         _attribute(commit, "_with_schema", lambda candidate, _: candidate.metadata), seed=5
     ),
-    "partial rows are written whole": Bug(_attribute(prepare, "brought_columns"), seed=5),
+    "partial rows are written whole": Bug(_attribute(prepare, "provided_columns"), seed=5),
     "times are drawn without a look at the timeline": Bug(
         _attribute(TimelineStore, "draw", lambda store, _: store._text(store._env.clock.now_ms()))
     ),

@@ -33,7 +33,7 @@ from lakehouse.core.files.staging import StagedReader
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.index.write_tasks import GroupTask, StagedEntry
 from lakehouse.core.rows.absent_columns import LACKS, lacked
-from lakehouse.core.rows.deduplicate import brought_sets
+from lakehouse.core.rows.deduplicate import provided_sets
 from lakehouse.core.rows.final_merge import merge_base
 from lakehouse.core.rows.log_entries import ColumnSets, record_entries
 from lakehouse.core.rows.record_merge import incoming_wins, says_deleted
@@ -130,10 +130,11 @@ def _merge_matches(
     if rule.mixes:
         assert (kind == IN_PLACE).all(), "a write that moves rows between partitions is refused where versions mix"
         sets = ColumnSets()
-        brought: int | np.ndarray = sets.number(None if context.brought is None else frozenset(context.brought))
+        columns = None if context.provided_columns is None else frozenset(context.provided_columns)
+        column_sets: int | np.ndarray = sets.number(columns)
         if context.lacks:
-            brought, incoming = brought_sets(incoming, context.lacks, sets), incoming.drop_columns([LACKS])
-        entries = record_entries(incoming, rule, brought, table=context.schema)
+            column_sets, incoming = provided_sets(incoming, context.lacks, sets), incoming.drop_columns([LACKS])
+        entries = record_entries(incoming, rule, column_sets, table=context.schema)
         merged = merge_base(stored.select(incoming.column_names).take(at), entries, rule, sets)
         return merged.replaced, merged.removed, merged.rows
     deleted = says_deleted(incoming, rule, context.schema)
@@ -152,10 +153,10 @@ def _completed(context: WriteContext, fresh: pa.Table, stored: pa.Table, positio
         if name in stored.column_names:
             kept, number = stored.column(name).take(rows), fresh.column_names.index(name)
             fresh = fresh.set_column(number, name, pc.if_else(pa.array(lacking), kept, fresh.column(number)))
-    if context.brought is None:
+    if context.provided_columns is None:
         return fresh
     for number, name in enumerate(fresh.column_names):
-        if name in stored.column_names and name not in context.brought and name != KEY:
+        if name in stored.column_names and name not in context.provided_columns and name != KEY:
             fresh = fresh.set_column(number, name, stored.column(name).take(rows))
     return fresh
 

@@ -71,8 +71,8 @@ def _append(context: CompactionContext, writer: LogWriter, entries: pa.Table, se
     rows = entries.filter(pc.not_equal(entries.column(KIND), DELETE))
     data = rows.drop_columns(CONTROL.names)
     for number in pc.unique(rows.column(COLUMNS)).to_pylist():
-        brought = sets.sets[number]
+        provided = sets.sets[number]
         chosen = data.filter(pc.equal(rows.column(COLUMNS), number))
-        if brought is not None:
-            chosen = chosen.select([name for name in chosen.column_names if name in brought or name in META_COLUMNS])
+        if provided is not None:
+            chosen = chosen.select([name for name in chosen.column_names if name in provided or name in META_COLUMNS])
         writer.add_stored(chosen)

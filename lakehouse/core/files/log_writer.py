@@ -161,20 +161,20 @@ class LogWriter:
         if self._context.lacks and self._gaps is None:
             self._add_by_columns(rows, names)
             return
-        brought = self._context.brought or names
+        provided = self._context.provided_columns or names
         whole, some = (rows.slice(0, 0), rows) if self._gaps is None else self._gaps.parted(rows)
         # Rows of a partial update are written with all columns if their keys are not stored.
         self._inserted += 0 if self._gaps is None or self._gaps.completes else whole.num_rows
         self._add_upserts(whole, names)
-        self._add_upserts(some, brought)
+        self._add_upserts(some, provided)
 
     def _add_by_columns(self, rows: pa.Table, names: tuple[str, ...]) -> None:
         """Append rows that provide different columns, one block per set of provided columns."""
         bits = bits_of(rows)
         for distinct in np.unique(bits).tolist():
             lacking = lacking_columns(self._context.lacks, distinct)
-            brought = tuple(name for name in names if name not in lacking)
-            self._add_upserts(rows.filter(pa.array(bits == distinct)), brought)
+            provided = tuple(name for name in names if name not in lacking)
+            self._add_upserts(rows.filter(pa.array(bits == distinct)), provided)
 
     def add_stored(self, rows: pa.Table) -> None:
         """Append data rows with meta columns. Stored rows keep their values of the columns that are absent."""

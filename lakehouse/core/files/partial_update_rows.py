@@ -32,8 +32,8 @@ class Nulled:
 
     def add(self, context: WriteContext, rows: pa.Table) -> None:
         """Count rows whose keys are not stored."""
-        if context.brought is not None and rows.num_rows:
-            for name in set(context.schema.names).difference(context.brought):
+        if context.provided_columns is not None and rows.num_rows:
+            for name in set(context.schema.names).difference(context.provided_columns):
                 self.rows[name] = self.rows.get(name, 0) + rows.num_rows
         for name, lacking in lacked(rows, context.lacks):
             self.rows[name] = self.rows.get(name, 0) + int(np.count_nonzero(lacking))
@@ -108,8 +108,8 @@ def partial_rows(context: WriteContext, read: SliceContext, task: GroupTask) -> 
     """
     if not context.keeps or context.reads_no_rows:
         return None
-    brought = context.brought or ()
-    lacking = {name for names in context.lacks for name in names} or set(context.schema.names).difference(brought)
+    provided = context.provided_columns or ()
+    lacking = {name for names in context.lacks for name in names} or set(context.schema.names).difference(provided)
     return PartialRows(
         read=read,
         file_slice=task.file_slice,
@@ -125,4 +125,5 @@ def completes_rows(context: WriteContext) -> bool:
     if context.lacks:
         return not context.reads_no_rows
     marks = {DELETED_COLUMN, OPERATION, context.rule.delete_field}
-    return context.brought is not None and not context.reads_no_rows and bool(marks & set(context.schema.names))
+    partial = context.provided_columns is not None
+    return partial and not context.reads_no_rows and bool(marks & set(context.schema.names))

@@ -39,7 +39,7 @@ class WriteContext:
         global_keys: Keys are looked up in all partitions.
         move_partitions: A row whose partition changed moves there; otherwise it is updated in its old partition.
         max_log_bytes: The maximum size of a log file.
-        brought: The columns that the batch provides, if not all; stored rows keep their values of the others.
+        provided_columns: The columns that the batch provides, if not all; stored rows keep their values of the others.
             lacks: Sets of columns that only some rows provide, as the control column of the rows says
             (`rows.absent_columns`).
         cdc: The contents of change logs; None if the table has none.
@@ -65,7 +65,7 @@ class WriteContext:
     global_keys: bool = False
     move_partitions: bool = False
     max_log_bytes: int = 1 << 30
-    brought: tuple[str, ...] | None = None
+    provided_columns: tuple[str, ...] | None = None
     lacks: Groups = ()
     cdc: CdcMode | None = None
     reads_no_rows: bool = False
@@ -75,7 +75,7 @@ class WriteContext:
     @property
     def keeps(self) -> bool:
         """Whether rows provide only some columns, and stored rows keep their values of the others."""
-        return self.brought is not None or bool(self.lacks)
+        return self.provided_columns is not None or bool(self.lacks)
 
     @property
     def staging(self) -> str:

@@ -138,8 +138,8 @@ def united(theirs: pa.Schema, ours: pa.Schema) -> pa.Schema:
     return both
 
 
-def brought_columns(table: pa.Schema, batch: pa.Schema) -> tuple[str, ...] | None:
-    """Return the columns of `table` that a batch brings, None if it brings all."""
+def provided_columns(table: pa.Schema, batch: pa.Schema) -> tuple[str, ...] | None:
+    """Return the columns of `table` that a batch provides; None if it provides all."""
     names = tuple(name for name in table.names if name in batch.names)
     return names if len(names) < len(table) else None
 

@@ -54,9 +54,9 @@ def lacking_columns(groups: Groups, bits: int) -> frozenset[str]:
     return frozenset(name for bit, names in enumerate(groups) if bits >> bit & 1 for name in names)
 
 
-def bits_without(groups: Groups, brought: frozenset[str] | None) -> int:
-    """Return the bits of rows that provide `brought`; None for all columns."""
-    absent = (bit for bit, names in enumerate(groups) if names and brought is not None and not names & brought)
+def bits_without(groups: Groups, columns: frozenset[str] | None) -> int:
+    """Return the bits of rows that provide `columns`; None for all columns."""
+    absent = (bit for bit, names in enumerate(groups) if names and columns is not None and not names & columns)
     return sum(1 << bit for bit in absent)
 
 

@@ -95,7 +95,7 @@ def _fault(result: object, newer: pa.Table) -> str:
 
 def _filled(newer: pa.Table, older: pa.Table, columns: np.ndarray, sets: ColumnSets) -> pa.Table:
     for place, column in enumerate(newer.schema):
-        lacking = np.array([brought is not None and column.name not in brought for brought in sets.sets])[columns]
+        lacking = np.array([names is not None and column.name not in names for names in sets.sets])[columns]
         if lacking.any():
             both = pa.chunked_array([*newer.column(place).chunks, *older.column(column.name).chunks], column.type)
             source = np.arange(len(columns)) + lacking * len(columns)

@@ -99,16 +99,16 @@ def _folded(rows: pa.Table, codes: np.ndarray, order: np.ndarray, rule: MergeRul
     _, records = np.unique(codes[order], return_inverse=True)
     versions, sets = rows.take(pa.array(order)), ColumnSets()
     data = versions.drop_columns([LACKS]) if LACKS in versions.column_names else versions
-    entries = record_entries(data, rule, brought_sets(versions, lacks, sets), table=data.schema)
+    entries = record_entries(data, rule, provided_sets(versions, lacks, sets), table=data.schema)
     merged = merge_entries(entries, rule, sets, records=records)
     found = merged.select(data.schema.names).cast(data.schema)
     if data is not versions:
-        bits = np.array([bits_without(lacks, brought) for brought in sets.sets], np.int64)
+        bits = np.array([bits_without(lacks, names) for names in sets.sets], np.int64)
         found = found.append_column(LACKS, pa.array(bits[Control.of(merged).columns]))
     return found
 
 
-def brought_sets(rows: pa.Table, lacks: Groups, sets: ColumnSets) -> np.ndarray:
+def provided_sets(rows: pa.Table, lacks: Groups, sets: ColumnSets) -> np.ndarray:
     """Return for each row the number in `sets` of the set of columns that it provides."""
     distinct, which = np.unique(bits_of(rows), return_inverse=True)
     names = frozenset(rows.column_names)

@@ -79,11 +79,11 @@ def _completed(
     control, size = Control.of(entries), base.num_rows
     record, schema = both_records(control, Control.of_records(size)), _plain(base.schema)
     older, newer = _conform(base, schema), _conform(entries, schema)
-    had = gaps(older, np.zeros(size, dtype=np.int32), rule, sets)
-    brought = gaps(newer, control.columns, rule, sets)
+    stored_gaps = gaps(older, np.zeros(size, dtype=np.int32), rule, sets)
+    newer_gaps = gaps(newer, control.columns, rule, sets)
     replaced, from_newer = wins & record, {}
-    for name in had.keys() | brought.keys():
-        ours, theirs = brought.get(name), had.get(name)
+    for name in stored_gaps.keys() | newer_gaps.keys():
+        ours, theirs = newer_gaps.get(name), stored_gaps.get(name)
         taken = from_lower(theirs, ours, record)
         from_newer[name] = np.where(wins, ~from_lower(ours, theirs, record), taken)
         replaced |= ~wins & (taken if ours is None else taken & ~ours.open)

@@ -38,7 +38,7 @@ def gaps(rows: pa.Table, columns: np.ndarray, rule: MergeRule, sets: ColumnSets)
     for name in rows.column_names:
         if name in META_COLUMNS or name in CONTROL.names:
             continue
-        lacking = np.array([brought is not None and name not in brought for brought in sets.sets])
+        lacking = np.array([names is not None and name not in names for names in sets.sets])
         missing = lacking[columns] if lacking.any() else none
         replaceable = missing | _yields(rows.column(name), rule)
         if replaceable.any():

@@ -25,7 +25,7 @@ from lakehouse.core.operations.write.request import WriteRequest
 from lakehouse.core.operations.write.tombstones import orders_deletes
 from lakehouse.core.planning import conflict
 from lakehouse.core.planning.key_ranges import RANGES_KEY, encode_ranges
-from lakehouse.core.planning.schema import Role, SchemaPlan, brought_columns, evolve, first_schema, incoming_columns
+from lakehouse.core.planning.schema import Role, SchemaPlan, evolve, first_schema, incoming_columns, provided_columns
 from lakehouse.core.rows.absent_columns import LACKS
 from lakehouse.core.rows.deduplicate import check_orderable
 from lakehouse.core.rows.event_time import check_event_time
@@ -92,8 +92,8 @@ class PreparedWrite:
         """Return the extra metadata of a commit of `rows` rows: schema, column ranges, provided columns, drift."""
         extra = {"schema": self.avro_schema, RANGES_KEY: encode_ranges(stats)}
         # Completed rows repeat the stored values of the other columns, so a write of those columns conflicts, too.
-        if self.template.brought is not None and not completes_rows(self.template):
-            extra[conflict.COLUMNS_KEY] = json.dumps(self.template.brought)
+        if self.template.provided_columns is not None and not completes_rows(self.template):
+            extra[conflict.COLUMNS_KEY] = json.dumps(self.template.provided_columns)
         return extra | encode_drift(self.counted_drift(stats, rows))
 
     def counted_drift(self, stats: Sequence[WriteStat], rows: int) -> Iterator[ColumnDrift]:
@@ -343,7 +343,7 @@ def _keeping(template: WriteContext, columns: BatchColumns | None, batch: pa.Sch
     holds the columns that all rows lack.
     """
     if columns is None or not columns.lacks:
-        return replace(template, brought=brought_columns(template.schema, batch))
+        return replace(template, provided_columns=provided_columns(template.schema, batch))
     names = frozenset(template.schema.names)
     return replace(template, lacks=(*(group & names for group in columns.lacks), names.difference(batch.names)))
 
