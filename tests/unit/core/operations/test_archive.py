@@ -56,7 +56,7 @@ def names(table: Table, directory: str = ".hoodie/timeline") -> list[str]:
     return [file.name for file in files]
 
 
-def test_due_plan_and_run_say_the_same_and_the_plan_changes_nothing() -> None:
+def test_archive_due_plan_and_run_name_the_same_instants_and_plan_writes_nothing() -> None:
     table = eager(make_table())
     times = written(table, range(3))
     due = table.services.archive.due()
@@ -75,7 +75,7 @@ def test_due_plan_and_run_say_the_same_and_the_plan_changes_nothing() -> None:
     assert names(table, HISTORY) == [f"{times[0]}_{times[3]}_0.parquet", "_version_", "manifest_1"]
 
 
-def test_levels_are_merged_and_old_manifests_removed() -> None:
+def test_archive_merges_levels_and_removes_old_manifests() -> None:
     table = eager(make_table())
     for number in range(9):
         written(table, range(number * 2, number * 2 + 2))
@@ -90,7 +90,7 @@ def test_levels_are_merged_and_old_manifests_removed() -> None:
     assert len(table.archived()) == 16 and len(every_write(table)) == 18
 
 
-def test_tables_of_version_six_are_refused(tmp_path: Path) -> None:
+def test_archive_refuses_tables_of_version_six(tmp_path: Path) -> None:
     fixture = next(table for table in load_fixture_tables() if table.name == "cow_v6_nonpartitioned")
     table = Table.open(str(fixture.unpack(tmp_path)))
     for call in (table.services.archive.run, table.services.archive.due):
@@ -99,7 +99,7 @@ def test_tables_of_version_six_are_refused(tmp_path: Path) -> None:
     assert len(table.archived()) == 0
 
 
-def test_nothing_is_archived_while_a_restore_is_pending() -> None:
+def test_archive_raises_a_retryable_error_during_a_pending_restore() -> None:
     table = eager(make_table())
     times = written(table, range(6))
     loaded = table.refresh()
@@ -108,7 +108,7 @@ def test_nothing_is_archived_while_a_restore_is_pending() -> None:
         table.services.archive.run()
 
 
-def test_a_checkpoint_and_the_schema_are_found_in_the_archive() -> None:
+def test_checkpoint_and_schema_are_read_from_archived_commits() -> None:
     table = eager(make_table(), **{"hoodie.write.set.null.for.missing.columns": "true"})
     first = written(table, range(1), checkpoint="first")
     last = written(table, range(1, 2), checkpoint="last")
@@ -127,7 +127,7 @@ def test_a_checkpoint_and_the_schema_are_found_in_the_archive() -> None:
     assert "more" not in table.scan(as_of=last[0]).to_arrow().column_names
 
 
-def test_what_archived_files_store_is_told_if_types_were_widened() -> None:
+def test_stored_schema_of_archived_files_is_read_after_a_type_change() -> None:
     table = eager(make_table(schema=None))
     narrow = pa.schema([f.with_type(pa.int32()) if f.name == "at" else f for f in SCHEMA])
     first = table.insert(batch([row("old", p="old", at=1)], narrow))
@@ -142,7 +142,7 @@ def test_what_archived_files_store_is_told_if_types_were_widened() -> None:
     assert data_rows(table, ["id", "at"], where="id = 'old'") == [{"id": "old", "at": 1}]
 
 
-def test_a_replacecommit_leaves_only_when_the_replaced_files_are_gone() -> None:
+def test_replacecommit_is_archived_only_after_its_replaced_files_are_deleted() -> None:
     table = eager(make_table())
     written(table, range(3))
     table.insert_overwrite(batch([row("z", p="a", v="new")]))
@@ -157,7 +157,7 @@ def test_a_replacecommit_leaves_only_when_the_replaced_files_are_gone() -> None:
     assert data_rows(table) == rows
 
 
-def test_a_replacecommit_stays_while_a_clean_could_not_remove_what_it_replaced() -> None:
+def test_replacecommit_is_not_archived_while_a_replaced_file_still_exists() -> None:
     table = eager(make_table())
     written(table, range(3))
     storage = table.refresh().env.storage
@@ -174,7 +174,7 @@ def test_a_replacecommit_stays_while_a_clean_could_not_remove_what_it_replaced()
     assert Action.REPLACECOMMIT in {i.action for i in archived(table).instants} and data_rows(table) == rows
 
 
-def test_files_of_a_write_that_was_rolled_back_do_not_come_back() -> None:
+def test_archive_deletes_leftover_files_of_a_rolled_back_write() -> None:
     table = eager(make_table())
     written(table, range(2))
     dead = table.upsert(batch([row("dead", v="dead")]))
@@ -191,7 +191,7 @@ def test_files_of_a_write_that_was_rolled_back_do_not_come_back() -> None:
     assert data_rows(table) == rows
 
 
-def test_files_of_a_compaction_that_was_rolled_back_and_run_again_stay() -> None:
+def test_archive_keeps_files_of_a_compaction_that_ran_again_after_a_rollback() -> None:
     shape = Shape(type="MERGE_ON_READ", index="BUCKET", buckets=1, keys="non_partition")
     table = eager(make_table(shape), **{"hoodie.compact.inline.max.delta.commits": "1"})
     table.upsert(batch([row("a", v="1"), row("b", v="1")]))
@@ -215,7 +215,7 @@ def test_files_of_a_compaction_that_was_rolled_back_and_run_again_stay() -> None
     assert data_rows(table) == rows
 
 
-def test_a_living_writer_that_was_rolled_back_holds_the_archive_back() -> None:
+def test_archive_stops_before_an_active_writer_that_was_rolled_back() -> None:
     table = eager(make_table())
     times = written(table, range(6))
     heartbeat, between = Heartbeat(table.refresh().env, TransactionPolicy()), f"{int(times[2]) + 1}"
@@ -229,7 +229,7 @@ def test_a_living_writer_that_was_rolled_back_holds_the_archive_back() -> None:
 
 
 @pytest.mark.parametrize("beyond", [False, True])
-def test_savepoints_stay_and_can_be_deleted(beyond: bool) -> None:
+def test_savepointed_commits_are_not_archived_and_the_savepoint_can_be_deleted(beyond: bool) -> None:
     table = eager(make_table(), **{"hoodie.archive.beyond.savepoint": str(beyond).lower()})
     times = written(table, range(3))
     table.savepoint(times[1])
@@ -249,7 +249,7 @@ def test_savepoints_stay_and_can_be_deleted(beyond: bool) -> None:
     assert_same(seen(table, ranges=False), before)
 
 
-def test_an_archived_write_can_be_neither_restored_to_nor_kept() -> None:
+def test_restore_and_savepoint_refuse_an_archived_write() -> None:
     table = eager(make_table())
     times = written(table, range(6))
     archived(table)
@@ -259,7 +259,7 @@ def test_an_archived_write_can_be_neither_restored_to_nor_kept() -> None:
     assert table.restore(times[4], dry_run=True)
 
 
-def test_what_an_archiver_that_died_left_on_the_timeline_is_not_undone() -> None:
+def test_restore_refuses_to_undo_writes_of_an_interrupted_archive() -> None:
     table = eager(make_table())
     times = written(table, range(6))
     loaded = table.refresh()
@@ -274,7 +274,7 @@ def test_what_an_archiver_that_died_left_on_the_timeline_is_not_undone() -> None
     assert len(every_write(table)) == 6
 
 
-def test_what_a_metadata_table_has_not_compacted_stays() -> None:
+def test_commits_that_the_metadata_table_has_not_compacted_are_not_archived() -> None:
     table = eager(make_table())
     times = written(table, range(6))
     storage = table.refresh().env.storage
@@ -287,7 +287,7 @@ def test_what_a_metadata_table_has_not_compacted_stays() -> None:
     assert [i.requested for i in archived(table).instants] == times[:3]
 
 
-def test_a_write_sees_the_rival_that_was_archived_before_its_commit() -> None:
+def test_write_detects_a_conflict_with_a_commit_that_was_archived_meanwhile() -> None:
     """The rival is pending when the write begins, and is completed and archived, as by Hudi, before it commits."""
     table = eager(make_table(), **MANY, **{"hoodie.write.num.retries.on.conflict.failures": "0"})
     written(table, range(2))
@@ -318,7 +318,7 @@ def test_a_write_sees_the_rival_that_was_archived_before_its_commit() -> None:
     assert data_rows(table, ["id", "v"], where="id = 'k0'") == [{"id": "k0", "v": "rival"}]
 
 
-def test_what_an_archiver_left_that_died_is_taken_up(tmp_path: Path) -> None:
+def test_archive_replaces_the_leftovers_of_an_interrupted_archive(tmp_path: Path) -> None:
     table = eager(make_table())
     times = written(table, range(6))
     storage = table.refresh().env.storage
@@ -332,7 +332,7 @@ def test_what_an_archiver_left_that_died_is_taken_up(tmp_path: Path) -> None:
     assert len(table.archived()) == 4 and storage.get(f"{HISTORY}/_version_") == b"4"
 
 
-def test_a_broken_archive_is_an_error_and_not_an_empty_one() -> None:
+def test_damaged_archive_raises_an_error() -> None:
     table = eager(make_table())
     written(table, range(6))
     archived(table)
@@ -350,7 +350,7 @@ def test_a_broken_archive_is_an_error_and_not_an_empty_one() -> None:
         ArchivedTimeline(storage, HISTORY).files()
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_archive_commands_print_plans_and_archived_instants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     location = str(tmp_path / "table")
     table = make_table(env=make_env(location))
     times = written(table, range(5))
@@ -379,7 +379,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert open_storage(location).root == location
 
 
-def test_a_spec_sets_the_options() -> None:
+def test_archive_section_of_a_spec_sets_the_options() -> None:
     found = service_settings("archive", {"min_commits": 5, "max_commits": 9, "beyond_savepoint": True})
     assert found.options == {
         "hoodie.keep.min.commits": "5",
@@ -388,7 +388,7 @@ def test_a_spec_sets_the_options() -> None:
     }
 
 
-def test_a_log_that_completed_after_a_compaction_began_stays_in_its_slice() -> None:
+def test_log_completed_after_a_compaction_plan_keeps_its_slice_after_archive() -> None:
     """A delta commit is requested, a compaction of its file group planned, then the delta commit completes."""
     shape = Shape(type="MERGE_ON_READ", index="BUCKET", buckets=1, keys="non_partition")
     table = eager(make_table(shape), **{"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"})

@@ -59,7 +59,7 @@ def test_point_query_opens_the_same_files_before_and_after_archive(tmp_path: Pat
     assert [opened(storage, table, where) for where in queries] == before
 
 
-def test_archive_is_asked_once_and_only_where_ranges_can_rule_something_out(tmp_path: Path) -> None:
+def test_archive_is_read_once_and_only_if_column_ranges_can_skip_files(tmp_path: Path) -> None:
     table, storage = made(tmp_path, "COPY_ON_WRITE")
     table.services.archive.run()
     fresh = Table.open(storage.root, options=EAGERLY, env=Env(storage=storage))

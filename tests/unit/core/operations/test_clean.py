@@ -74,7 +74,7 @@ def versions(table: Table) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_last_writes_stay_readable_and_older_files_go(kind: str) -> None:
+def test_clean_keeps_retained_commits_readable_and_deletes_older_files(kind: str) -> None:
     table = updated(5, kind)
     before, there = versions(table), files(table)
     outcome = cleaned(table)
@@ -88,7 +88,7 @@ def test_the_last_writes_stay_readable_and_older_files_go(kind: str) -> None:
     assert isinstance(table.services.clean.run(force=True), NothingToDo)
 
 
-def test_one_slice_before_the_earliest_write_stays_as_hudi_has_it() -> None:
+def test_clean_keeps_one_slice_before_the_earliest_retained_commit_like_hudi() -> None:
     table = updated(4)
     instants = writes(table)
     cleaned(table)
@@ -98,7 +98,7 @@ def test_one_slice_before_the_earliest_write_stays_as_hudi_has_it() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_versions_of_files_may_be_counted_instead(kind: str) -> None:
+def test_clean_keeps_latest_file_versions(kind: str) -> None:
     table = updated(4, kind, VERSIONS)
     outcome = cleaned(table)
     assert (
@@ -111,7 +111,7 @@ def test_versions_of_files_may_be_counted_instead(kind: str) -> None:
     assert len([base for base in base_files(table.refresh().env.storage) if base.partition == "a"]) == 1
 
 
-def test_hours_may_be_counted_instead() -> None:
+def test_clean_keeps_latest_hours() -> None:
     table = updated(2, options={"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS", "hoodie.clean.hours.retained": "2"})
     assert isinstance(table.services.clean.run(), NothingToDo), "all writes are of the last two hours"
     clock = table.refresh().env.clock
@@ -152,7 +152,7 @@ def test_clean_rolls_back_failed_writes_first_under_the_lazy_policy() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_savepoints_keep_what_they_name(kind: str) -> None:
+def test_clean_keeps_the_files_of_savepoints(kind: str) -> None:
     table = updated(5, kind)
     kept = table.savepoint(writes(table)[2])
     assert not isinstance(kept, NothingToDo)
@@ -170,7 +170,7 @@ def test_savepoints_keep_what_they_name(kind: str) -> None:
     assert names & {name for names in kept.metadata.files.values() for name in names}
 
 
-def test_pins_keep_what_is_read_as_of_them() -> None:
+def test_clean_keeps_the_files_of_pinned_instants() -> None:
     table = updated(5)
     pin = writes(table)[2]
     expected = data_rows(table, ["id", "v"], as_of=pin)
@@ -182,7 +182,7 @@ def test_pins_keep_what_is_read_as_of_them() -> None:
         data_rows(table, as_of=pin)
 
 
-def test_pins_spare_files_of_a_plan_that_was_made_before() -> None:
+def test_clean_keeps_pinned_files_of_an_older_plan() -> None:
     table = updated(5)
     pin = writes(table)[2]
     expected = data_rows(table, ["id", "v"], as_of=pin)
@@ -213,7 +213,7 @@ def test_clean_deletes_replaced_groups_and_empty_partitions_that_no_version_read
     assert data_rows(table, ["id"]) == [{"id": "k7"}, {"id": "k9"}]
 
 
-def test_a_partition_that_was_deleted_since_the_last_clean_is_looked_at() -> None:
+def test_clean_lists_a_partition_deleted_since_the_last_clean() -> None:
     table = updated(4)
     cleaned(table)
     table.delete_partitions(["a"])
@@ -223,7 +223,7 @@ def test_a_partition_that_was_deleted_since_the_last_clean_is_looked_at() -> Non
     assert outcome.metadata.partitions["a"].is_deleted and not table.refresh().env.storage.list("a")
 
 
-def test_a_reader_that_planned_within_retention_finds_its_files_after_a_clean() -> None:
+def test_scan_planned_before_a_clean_reads_retained_versions() -> None:
     table = updated(5)
     plans = {at: table.scan(["id", "v"], as_of=at) for at in writes(table)[-2:]}
     planned = {at: (scan.plan(), scan.to_arrow().to_pylist()) for at, scan in plans.items()}
@@ -246,7 +246,7 @@ def test_clean_keeps_an_empty_partition_while_a_write_is_pending() -> None:
     assert [file.name for file in loaded.env.storage.list("a")] == [".hoodie_partition_metadata"]
 
 
-def test_slices_that_a_pending_compaction_needs_stay() -> None:
+def test_clean_keeps_slices_of_a_pending_compaction() -> None:
     table = make_table(Shape(type="MERGE_ON_READ", rows_per_file=1_000))
     table.insert(batch([row("k0", v="v0")]))
     table.upsert(batch([row("k0", ts=2, v="v1")]))
@@ -263,7 +263,7 @@ def test_slices_that_a_pending_compaction_needs_stay() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_change_logs_go_with_their_slices(kind: str) -> None:
+def test_clean_deletes_change_logs_with_their_slices(kind: str) -> None:
     shape = Shape(type=kind, rows_per_file=1_000, merge="commit", options={"hoodie.table.cdc.enabled": "true"})
     table = opened(make_table(shape), TWO)
     for number in range(6):
@@ -282,7 +282,7 @@ def test_change_logs_go_with_their_slices(kind: str) -> None:
         table.incremental("earliest", format="cdc").to_arrow()
 
 
-def test_what_was_cleaned_is_refused_with_the_way_out() -> None:
+def test_reads_of_cleaned_versions_are_refused_with_a_hint() -> None:
     table = updated(5)
     ends = [instant.completion for instant in table.timeline.writes().by_completion()]
     earliest = cleaned(table).metadata.earliest
@@ -295,7 +295,7 @@ def test_what_was_cleaned_is_refused_with_the_way_out() -> None:
     assert data_rows(table, as_of="2020-01-01") == []
 
 
-def test_a_plan_is_what_a_run_does_and_a_dry_run_writes_nothing() -> None:
+def test_clean_run_deletes_the_planned_files_and_plan_writes_nothing() -> None:
     table = updated(5)
     before = {file.path for file in table.refresh().env.storage.list("")}
     shown = table.services.clean.plan()
@@ -318,7 +318,7 @@ def test_a_plan_is_what_a_run_does_and_a_dry_run_writes_nothing() -> None:
         table.services.clean.run(instant=planned.requested)
 
 
-def test_due_says_whether_and_why() -> None:
+def test_clean_due_returns_the_reason_and_the_number_of_commits() -> None:
     table = updated(1)
     answer = table.services.clean.due()
     assert (answer.due, answer.commits) == (False, 2) and "all of them are retained" in answer.reason
@@ -331,7 +331,7 @@ def test_due_says_whether_and_why() -> None:
     assert isinstance(table.services.clean.run(), NothingToDo) and cleaned(table, force=True).files == 1
 
 
-def test_only_partitions_written_to_since_are_listed_each_once() -> None:
+def test_incremental_clean_lists_only_changed_partitions() -> None:
     table = updated(4)
     cleaned(table)
     for number in range(2):
@@ -359,7 +359,7 @@ def test_clean_skips_a_plan_with_an_active_executor() -> None:
     assert cleaned(table).instant.requested == planned.requested
 
 
-def test_a_savepoint_does_not_keep_what_a_clean_took_while_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_savepoint_is_refused_if_a_concurrent_clean_deleted_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     table = updated(5)
     kept_files = savepoint_operation._kept_files
     raced: list[Cleaned] = []
@@ -376,7 +376,7 @@ def test_a_savepoint_does_not_keep_what_a_clean_took_while_it_was_made(monkeypat
     assert table.savepoints() == ()
 
 
-def test_a_plan_without_content_is_taken_off_the_timeline() -> None:
+def test_clean_removes_an_empty_plan_from_the_timeline() -> None:
     table = updated(4)
     loaded = table.refresh()
     loaded.store.start(loaded.store.request(loaded.timeline, Action.CLEAN, b""), b"")
@@ -384,13 +384,13 @@ def test_a_plan_without_content_is_taken_off_the_timeline() -> None:
     assert not table.timeline.where(pending=True)
 
 
-def test_a_policy_that_leaves_nothing_is_refused() -> None:
+def test_clean_policy_that_retains_nothing_is_refused() -> None:
     for key in ("commits", "hours", "fileversions"):
         with pytest.raises(UserError, match=f"hoodie.clean.{key}.retained=0: must be at least 1"):
             updated(1, options={f"hoodie.cleaner.{key}.retained": "0"})
 
 
-def test_orphans_are_what_no_write_names_once_they_are_old(tmp_path: Path) -> None:
+def test_orphans_are_old_files_that_no_commit_names(tmp_path: Path) -> None:
     table = updated(2, env=Env(storage=open_storage(str(tmp_path / "t"))))
     storage = table.refresh().env.storage
     (base,) = [base for base in base_files(storage) if base.partition == "b"]

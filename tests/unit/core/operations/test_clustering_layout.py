@@ -42,7 +42,7 @@ def opened(table: Table, where: str) -> int:
     return len(table.scan(where=where).plan().plan.files)
 
 
-def test_on_a_curve_queries_on_each_of_its_columns_open_few_files() -> None:
+def test_space_filling_curves_skip_files_for_conditions_on_each_column() -> None:
     by_x, by_y = "x BETWEEN 2000 AND 2500", "y BETWEEN '2000' AND '2500'"
     found: dict[str, tuple[int, int, int]] = {}
     for layout in ("none", "linear", "z-order", "hilbert"):
@@ -60,7 +60,7 @@ def test_on_a_curve_queries_on_each_of_its_columns_open_few_files() -> None:
         assert found[curve][2] <= 4, found
 
 
-def test_a_clustering_within_a_small_budget_sorts_through_files_and_ends_alike() -> None:
+def test_clustering_with_a_small_budget_spills_and_sorts_all_rows() -> None:
     ends = []
     for budget in (1 << 19, 1 << 28):
         table = points({SORT: "y,x", "lakehouse.write.memory.budget": str(budget)})
@@ -80,7 +80,7 @@ def small_files(**shape: object) -> Table:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_a_planned_group_refuses_writes_until_the_plan_is_run(kind: str) -> None:
+def test_updates_of_planned_file_groups_are_refused_until_the_clustering_runs(kind: str) -> None:
     table = small_files(type=kind)
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
@@ -97,7 +97,7 @@ def test_a_planned_group_refuses_writes_until_the_plan_is_run(kind: str) -> None
 
 @pytest.mark.parametrize("verb", ["upsert", "insert_overwrite", "delete_partitions"])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_a_clustering_gives_way_to_a_writer_that_is_let_through(kind: str, verb: str) -> None:
+def test_clustering_aborts_after_a_conflicting_allowed_write(kind: str, verb: str) -> None:
     table = small_files(type=kind, options={"hoodie.clustering.updates.strategy": "SparkAllowUpdateStrategy"})
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
@@ -113,7 +113,7 @@ def test_a_clustering_gives_way_to_a_writer_that_is_let_through(kind: str, verb:
     check_storage(table)
 
 
-def test_a_plan_of_hudi_does_not_give_way_so_writes_do() -> None:
+def test_writes_to_file_groups_of_a_hudi_clustering_plan_are_refused() -> None:
     table = small_files(options={"hoodie.clustering.updates.strategy": "give_way"})
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
@@ -134,7 +134,7 @@ def test_a_plan_of_hudi_does_not_give_way_so_writes_do() -> None:
     check_storage(table)
 
 
-def test_change_reads_tell_nothing_of_a_clustering() -> None:
+def test_clustering_has_no_changes() -> None:
     env = make_env()
     table = Table.create(env.storage.root, name="t", record_key=["id"], cdc="DATA_BEFORE_AFTER", env=env)
     for number in range(3):
@@ -153,7 +153,7 @@ def test_change_reads_tell_nothing_of_a_clustering() -> None:
     assert table.incremental(last.completion, clustered.completion).count() == 0
 
 
-def test_the_schema_that_writers_widened_meanwhile_stays() -> None:
+def test_clustering_keeps_a_column_added_after_its_plan() -> None:
     table = small_files()
     planned = table.services.clustering.schedule(force=True)
     assert isinstance(planned, Instant)
@@ -164,7 +164,7 @@ def test_the_schema_that_writers_widened_meanwhile_stays() -> None:
     assert {r["id"]: r["extra"] for r in data_rows(table)}.items() >= {"n": "more", "k00": None}.items()
 
 
-def test_a_plan_is_not_made_and_run_beside_a_write_that_may_change_anything() -> None:
+def test_clustering_is_refused_during_a_write_without_recorded_file_groups() -> None:
     table = small_files()
     loaded = table.refresh()
     heartbeat = Heartbeat(loaded.env, table.services.policies.transaction)

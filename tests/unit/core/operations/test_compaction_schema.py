@@ -56,7 +56,7 @@ def widened(**values: Any) -> pa.Table:
     return batch([row("b", ts=3) | values], pa.schema([*SCHEMA, ("extra", pa.string())]))
 
 
-def test_a_column_added_while_a_compaction_runs_stays(table: Table) -> None:
+def test_compaction_keeps_a_column_added_by_a_concurrent_write(table: Table) -> None:
     planned = table.services.compaction.schedule(force=True)
     engine = Interrupting(lambda: table.upsert(widened(extra="new")))
     outcome = compaction.run(table.refresh(), engine, Policies(), ServiceRequest(instant=planned.requested))
@@ -65,7 +65,7 @@ def test_a_column_added_while_a_compaction_runs_stays(table: Table) -> None:
     assert [(r["id"], r["v"], r["extra"]) for r in data_rows(table)] == [("a", "x", None), ("b", None, "new")]
 
 
-def test_a_writer_that_adds_a_column_does_not_lose_to_a_compaction(
+def test_write_that_adds_a_column_commits_after_a_concurrent_compaction(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = table.services.compaction.schedule(force=True)

@@ -21,7 +21,7 @@ def _reopened(table: Table, **options: str) -> Table:
 
 
 @pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_files_without_a_filter_get_one_and_rows_stay(type: str) -> None:
+def test_index_build_adds_bloom_filters_and_keeps_rows(type: str) -> None:
     table = make_table(Shape(type=type, rows_per_file=2), env=make_env())
     bare = table.with_options(NO_FILTER)
     bare.insert(batch(ROWS))
@@ -40,7 +40,7 @@ def test_files_without_a_filter_get_one_and_rows_stay(type: str) -> None:
     assert next(r["v"] for r in data_rows(table) if r["id"] == "k1") == "newer"
 
 
-def test_files_that_have_one_are_left_alone() -> None:
+def test_index_build_keeps_files_that_have_a_bloom_filter() -> None:
     table = make_table(Shape(rows_per_file=2), env=make_env())
     table.insert(batch(ROWS[:2]))
     kept = {stat.path for _, metadata in table.commits() for stat in metadata.stats}
@@ -51,7 +51,7 @@ def test_files_that_have_one_are_left_alone() -> None:
     assert all(table.refresh().env.storage.get(path) for path in kept)
 
 
-def test_the_bucket_index_needs_none_and_where_none_are_written_none_are_built() -> None:
+def test_index_build_skips_bucket_index_and_refuses_disabled_bloom_filters() -> None:
     buckets = make_table(Shape(index="BUCKET"), env=make_env()).with_options(NO_FILTER)
     buckets.upsert(batch(ROWS))
     assert buckets.services.index.due().files == ()
@@ -61,7 +61,7 @@ def test_the_bucket_index_needs_none_and_where_none_are_written_none_are_built()
         table.services.index.run()
 
 
-def test_the_command_tells_and_builds(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_commands_check_and_build_bloom_filters(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
     location = f"{tmp_path}/t"
     made = make_table(Shape(), env=make_env(location))
     made.with_options(NO_FILTER).insert(batch(ROWS))

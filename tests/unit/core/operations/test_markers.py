@@ -79,9 +79,7 @@ def partitions(count: int, ts: int = 1) -> pa.Table:
 
 @pytest.mark.parametrize("verb", ["bulk_insert", "upsert"])
 @pytest.mark.parametrize("markers", [BATCHED, DIRECT])
-def test_a_commit_of_two_hundred_files_has_one_object_of_markers_for_each_task_that_knows_its_files_first(
-    verb: str, markers: str
-) -> None:
+def test_write_of_two_hundred_files_creates_one_marker_object_per_task(verb: str, markers: str) -> None:
     storage = make_table(Shape(options={"hoodie.index.type": "SIMPLE"})).refresh().env.storage
     table, watch = watched(storage, **{TYPE: markers})
     getattr(table, verb)(partitions(200))
@@ -106,7 +104,7 @@ def test_commit_of_two_hundred_files_needs_a_fixed_number_of_requests() -> None:
     assert fewer == {"LIST": 0, "GET": 0, "PUT": 198, "HEAD": 0, "DELETE": 0}
 
 
-def test_a_commit_of_one_file_costs_one_request_more_for_the_type_of_its_markers() -> None:
+def test_write_of_one_file_needs_one_more_request_for_the_marker_type() -> None:
     counts = {}
     for markers in (BATCHED, DIRECT):
         storage = CountingStorage(make_table().refresh().env.storage)
@@ -121,7 +119,7 @@ def test_a_commit_of_one_file_costs_one_request_more_for_the_type_of_its_markers
     }
 
 
-def test_a_task_that_rolls_over_names_twice_as_many_files_each_time() -> None:
+def test_task_doubles_the_announced_files_at_each_rollover() -> None:
     table = make_table(ROLLING)
     table.upsert(batch(row(f"k{n}") for n in range(4_000)))
     watched_table, watch = watched(table.refresh().env.storage, **SMALL_LOGS)
@@ -133,7 +131,7 @@ def test_a_task_that_rolls_over_names_twice_as_many_files_each_time() -> None:
     check_storage(watched_table)
 
 
-def test_partitions_that_fill_several_files_are_named_ahead_together() -> None:
+def test_files_of_several_partitions_are_announced_in_one_marker_object() -> None:
     table, watch = watched(make_table(Shape(rows_per_file=1)).refresh().env.storage)
     rows = [row(f"k{n}", p=f"p{n % 4}", v=str(n) * 90) for n in range(3_000)]
     small = Table.open(

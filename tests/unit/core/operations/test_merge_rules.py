@@ -151,7 +151,7 @@ def modelled(batches: Sequence[Sequence[Row]], decide: Decide) -> list[Row]:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("seed", range(4))
-def test_tables_merge_as_the_rule_says(rule: str, kind: str, seed: int) -> None:
+def test_tables_return_the_rows_of_the_merge_rule(rule: str, kind: str, seed: int) -> None:
     declared, decide = RULES[rule]
     table = make(kind, "SIMPLE", **declared)
     late = kind == "COPY_ON_WRITE" or "partial_update" not in declared
@@ -166,7 +166,7 @@ def test_tables_merge_as_the_rule_says(rule: str, kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_record_may_come_several_times_in_a_batch(rule: str, seed: int) -> None:
+def test_repeated_keys_in_a_batch_are_merged_by_the_rule(rule: str, seed: int) -> None:
     declared, decide = RULES[rule]
     ordering = declared.get("ordering", ())
     # Rows of one batch are merged the lowest first; by equal ordering values their other values decide.
@@ -184,7 +184,7 @@ def test_a_record_may_come_several_times_in_a_batch(rule: str, seed: int) -> Non
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_buckets_of_both_types_agree(rule: str) -> None:
+def test_bucket_tables_of_both_types_return_the_same_rows(rule: str) -> None:
     declared, decide = RULES[rule]
     batches = versions(11, late=False)
     for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
@@ -195,7 +195,7 @@ def test_buckets_of_both_types_agree(rule: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "index"), PLACES)
-def test_rows_that_say_they_are_deletes_are_never_added(kind: str, index: str) -> None:
+def test_rows_with_a_delete_marker_are_not_inserted(kind: str, index: str) -> None:
     table = make(kind, index, ordering="a", delete_field="op", delete_marker="d")
     table.bulk_insert(batch([row("a"), row("b", op="d")]))
     table.insert(batch([row("c"), row("d", op="d")]))
@@ -204,7 +204,7 @@ def test_rows_that_say_they_are_deletes_are_never_added(kind: str, index: str) -
 
 
 @pytest.mark.parametrize(("kind", "index"), PLACES)
-def test_a_merger_may_delete(kind: str, index: str) -> None:
+def test_merger_deletes_a_record_by_the_delete_column(kind: str, index: str) -> None:
     schema = SCHEMA.append(pa.field(DELETED, pa.bool_()))
     table = make(kind, index, schema, merger=MERGER)
     table.upsert(batch([row("a", n=3), row("b", n=3)], schema))
@@ -217,7 +217,7 @@ def test_a_merger_may_delete(kind: str, index: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "index"), PLACES)
-def test_changes_of_a_postgres_table_from_debezium(kind: str, index: str) -> None:
+def test_debezium_changes_of_a_postgres_table_are_merged(kind: str, index: str) -> None:
     declared = {"delete_field": "_change_operation_type", "delete_marker": "d", "partial_update": "FILL_UNAVAILABLE"}
     table = make(kind, index, None, ordering="_event_lsn", **declared)
 
@@ -245,7 +245,7 @@ def test_changes_of_a_postgres_table_from_debezium(kind: str, index: str) -> Non
 
 
 @pytest.mark.parametrize(("kind", "index"), PLACES)
-def test_changes_of_a_mysql_table_from_debezium(kind: str, index: str) -> None:
+def test_debezium_changes_of_a_mysql_table_are_merged(kind: str, index: str) -> None:
     table = make(
         kind,
         index,
@@ -265,7 +265,7 @@ def test_changes_of_a_mysql_table_from_debezium(kind: str, index: str) -> None:
     assert [(r["id"], r["_event_pos"]) for r in data_rows(table)] == [("a", 20), ("c", 1)]
 
 
-def test_deletes_of_several_ordering_columns_survive_log_compaction() -> None:
+def test_deletes_with_several_ordering_columns_are_kept_by_log_compaction() -> None:
     table = make("MERGE_ON_READ", "BUCKET", ordering=["a", "b"], delete_field="op", delete_marker="d")
     table.upsert(batch([row(k, a=5, b="m") for k in "abcd"]))
     for number, op in enumerate("ddcc"):
@@ -280,7 +280,7 @@ def test_deletes_of_several_ordering_columns_survive_log_compaction() -> None:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_rows_that_mix_versions_do_not_move_between_partitions(kind: str) -> None:
+def test_merger_refuses_rows_that_move_between_partitions(kind: str) -> None:
     table = make(kind, "GLOBAL_SIMPLE", merger=MERGER)
     table.upsert(batch([row("a", n=1), row("b", n=1)]))
     with pytest.raises(UnsupportedError, match=r"1 stored rows would move .*update\.partition\.path=false"):
@@ -303,7 +303,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_a_merger_that_does_not_do_its_work_is_named(kind: str, fault: str) -> None:
+def test_invalid_merger_result_raises_an_error_that_names_the_merger(kind: str, fault: str) -> None:
     name = f"tests.support.mergers:{fault}"
     table = make(kind, "SIMPLE", merger=name)
     table.upsert(batch([row("a"), row("b")]))
@@ -325,7 +325,7 @@ def test_a_merger_that_does_not_do_its_work_is_named(kind: str, fault: str) -> N
     assert (len(base_files(storage)), len(table.commits()), strays(storage)) == (files, commits, [])
 
 
-def test_allowed_merger_that_is_gone_is_an_error_when_the_table_is_opened() -> None:
+def test_opening_a_table_with_a_missing_merger_raises_an_error() -> None:
     table = make("MERGE_ON_READ", "SIMPLE", merger=MERGER)
     env = table.refresh().env
     properties = parse_properties(env.storage.get(".hoodie/hoodie.properties"))
@@ -335,6 +335,6 @@ def test_allowed_merger_that_is_gone_is_an_error_when_the_table_is_opened() -> N
         Table.open(env.storage.root, allowed_functions=["gone.*"], env=env)
 
 
-def test_a_delete_column_that_the_schema_lacks_is_refused_at_creation() -> None:
+def test_create_refuses_a_delete_column_that_the_schema_lacks() -> None:
     with pytest.raises(UserError, match=r"'opp' is not in the data\. Did you mean 'op'"):
         make("MERGE_ON_READ", "SIMPLE", delete_field="opp", delete_marker="d")

@@ -41,13 +41,13 @@ def rows(**columns: list[object]) -> pa.Table:
     return pa.table({"p": ["a"] * len(columns["id"]), **columns})
 
 
-def test_columns_that_a_batch_lacks_keep_their_values(table: Table) -> None:
+def test_columns_missing_from_a_batch_keep_their_stored_values(table: Table) -> None:
     table.upsert(rows(id=["a", "c"], ts=[2, 2], amount=[10.0, 30.0]), options=PARTIAL)
     expected = [("a", "1", 10.0), ("b", "2", 2.0), ("c", None, 30.0)]
     assert [(r["id"], r["v"], r["amount"]) for r in data_rows(table)] == expected
 
 
-def test_columns_that_the_table_lacks_are_added(table: Table) -> None:
+def test_new_columns_of_a_partial_update_are_added_to_the_table(table: Table) -> None:
     table.upsert(rows(id=["b"], ts=[2], extra=["new"]), options=PARTIAL)
     assert table.schema.names == ["p", "id", "ts", "v", "amount", "extra"]
     assert [tuple(r[name] for name in COLUMNS) for r in data_rows(table)] == [
@@ -56,12 +56,12 @@ def test_columns_that_the_table_lacks_are_added(table: Table) -> None:
     ]
 
 
-def test_an_older_partial_row_changes_nothing_that_is_stored(table: Table) -> None:
+def test_older_partial_row_does_not_change_the_stored_row(table: Table) -> None:
     table.upsert(rows(id=["a"], ts=[0], amount=[99.0]), options=PARTIAL)
     assert [r["amount"] for r in data_rows(table)] == [1.0, 2.0]
 
 
-def test_stitched_columns_are_there_after_compaction(table: Table, table_type: str) -> None:
+def test_columns_of_several_partial_updates_are_kept_by_compaction(table: Table, table_type: str) -> None:
     table.upsert(rows(id=["a", "b"], ts=[2, 2], amount=[10.0, 20.0]), options=PARTIAL)
     table.upsert(rows(id=["a", "b"], ts=[3, 3], v=["x", "y"]), options=PARTIAL)
     stitched = data_rows(table)
@@ -71,7 +71,7 @@ def test_stitched_columns_are_there_after_compaction(table: Table, table_type: s
         assert data_rows(table) == stitched == data_rows(table, read_optimized=True)
 
 
-def test_a_missing_column_is_kept_by_default_and_counted(table: Table) -> None:
+def test_missing_column_keeps_stored_values_by_default_and_is_counted(table: Table) -> None:
     outcome = table.upsert(rows(id=["a", "c"], ts=[2, 2], amount=[10.0, 30.0]))
     expected = [("a", "1", 10.0), ("b", "2", 2.0), ("c", None, 30.0)]
     assert [(r["id"], r["v"], r["amount"]) for r in data_rows(table)] == expected
@@ -81,7 +81,7 @@ def test_a_missing_column_is_kept_by_default_and_counted(table: Table) -> None:
     assert decode_drift(table.commits()[-1][1].extra) == outcome.drift
 
 
-def test_a_missing_column_is_refused_where_asked_for_and_where_nothing_can_be_kept(table: Table) -> None:
+def test_missing_column_is_refused_by_option_and_by_overwrites(table: Table) -> None:
     before = data_rows(table)
     with pytest.raises(UserError, match="column 'v' of the table is not in the data"):
         table.upsert(rows(id=["a"], ts=[2], amount=[10.0]), options={"lakehouse.schema.missing.column": "fail"})
@@ -93,7 +93,7 @@ def test_a_missing_column_is_refused_where_asked_for_and_where_nothing_can_be_ke
     assert data_rows(table) == before
 
 
-def test_inserted_rows_have_null_for_a_missing_column(table: Table) -> None:
+def test_insert_writes_null_for_a_missing_column(table: Table) -> None:
     outcome = table.insert(rows(id=["x", "y"], ts=[2, 2], amount=[10.0, 20.0]))
     assert isinstance(outcome, Committed)
     assert [(one.column, one.change, one.rows) for one in outcome.drift] == [("v", Drift.NULLED, 2)]

@@ -249,7 +249,7 @@ def test_restore_drops_the_metadata_table() -> None:
     assert table.refresh().env.storage.list(".hoodie/metadata") == []
 
 
-def test_a_table_of_logs_is_compacted_again_after_a_restore() -> None:
+def test_compaction_runs_again_after_a_restore() -> None:
     table, rows = history("MERGE_ON_READ")
     to = times(table)[3]
     table.restore(to)

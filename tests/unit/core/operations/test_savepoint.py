@@ -15,7 +15,7 @@ from tests.unit.core.operations.test_rollback import TYPES, actions, filled, tim
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_savepoint_keeps_the_files_that_a_reader_of_its_instant_needs(kind: str) -> None:
+def test_savepoint_names_the_files_that_a_reader_of_its_instant_needs(kind: str) -> None:
     table = filled(kind)
     if kind == "MERGE_ON_READ":
         table.services.compaction.run(force=True)
@@ -44,7 +44,7 @@ def test_savepoint_without_instant_keeps_the_newest_write() -> None:
     ]
 
 
-def test_the_timeline_shows_it_beside_its_commit_and_readers_and_writers_go_on() -> None:
+def test_savepoint_does_not_block_readers_and_writers() -> None:
     table = filled()
     last = times(table)[-1]
     table.savepoint(last)
@@ -75,7 +75,7 @@ def test_savepoint_dry_runs_change_nothing() -> None:
     assert table.savepoints() == (made,)
 
 
-def test_a_deleted_savepoint_leaves_no_file_and_its_commit() -> None:
+def test_deleted_savepoint_leaves_its_commit_and_no_savepoint_file() -> None:
     table = filled()
     made = table.savepoint()
     assert isinstance(made, Savepoint)
@@ -92,7 +92,7 @@ def test_savepoint_refuses_instants_that_are_not_completed_writes() -> None:
         table.savepoint("20200101000000000")
 
 
-def test_a_savepoint_waits_for_a_pending_clean() -> None:
+def test_savepoint_raises_a_retryable_error_during_a_pending_clean() -> None:
     table = filled()
     loaded = table.refresh()
     clean = loaded.store.request(loaded.timeline, Action.CLEAN, b"plan")

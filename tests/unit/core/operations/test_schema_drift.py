@@ -45,7 +45,7 @@ def refused(table: Table, rows: pa.Table, message: str, **options: str) -> None:
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("allowed", ["promote", "any"])
-def test_a_key_of_integers_refuses_floats_whatever_the_policy_allows(table_type: str, allowed: str) -> None:
+def test_integer_record_key_refuses_floats_under_all_policies(table_type: str, allowed: str) -> None:
     table = make({"order_id": pa.int64(), "v": pa.string()}, table_type=table_type)
     table.upsert(pa.table({"order_id": [1, 2, 3], "v": ["a", "b", "c"]}))
     floats = pa.table({"order_id": pa.array([1.0, 2.0], pa.float64()), "v": ["x", "y"]})
@@ -64,7 +64,7 @@ def test_a_key_of_integers_refuses_floats_whatever_the_policy_allows(table_type:
     ]
 
 
-def test_a_key_of_texts_refuses_floats_and_takes_integers() -> None:
+def test_string_record_key_refuses_floats_and_accepts_integers() -> None:
     table = make({"order_id": pa.string(), "v": pa.string()})
     table.upsert(pa.table({"order_id": ["1"], "v": ["a"]}))
     refused(table, pa.table({"order_id": [1.0], "v": ["x"]}), "record key column")
@@ -72,7 +72,7 @@ def test_a_key_of_texts_refuses_floats_and_takes_integers() -> None:
     assert [row["v"] for row in data_rows(table)] == ["x"]
 
 
-def test_times_of_different_units_are_one_key() -> None:
+def test_timestamps_of_different_units_are_the_same_key() -> None:
     table = make({"at": pa.timestamp("us"), "v": pa.string()}, record_key="at")
     for unit, value, v in (("ms", 1_000, "a"), ("us", 1_000_000, "b"), ("ns", 1_000_000_000, "c"), ("s", 1, "d")):
         table.upsert(pa.table({"at": pa.array([value], pa.timestamp(unit)), "v": [v]}))
@@ -81,7 +81,7 @@ def test_times_of_different_units_are_one_key() -> None:
     assert data_rows(table) == []
 
 
-def test_deletes_find_keys_that_come_in_another_type() -> None:
+def test_delete_matches_keys_of_another_type() -> None:
     table = make({"order_id": pa.int64(), "v": pa.string()})
     table.upsert(pa.table({"order_id": [1, 2], "v": ["a", "b"]}))
     table.delete(pa.table({"order_id": [1.0]}))
@@ -90,7 +90,7 @@ def test_deletes_find_keys_that_come_in_another_type() -> None:
         table.delete(pa.table({"order_id": [2.5]}))
 
 
-def test_a_partition_of_integers_refuses_floats() -> None:
+def test_integer_partition_column_refuses_floats() -> None:
     table = make({"order_id": pa.int64(), "p": pa.int32()}, partition_by=["p"])
     table.upsert(pa.table({"order_id": [1], "p": pa.array([7], pa.int32())}))
     refused(table, pa.table({"order_id": [1], "p": [7.0]}), "'p' .* partition column")
@@ -98,7 +98,7 @@ def test_a_partition_of_integers_refuses_floats() -> None:
     assert table.partitions() == ("7",)
 
 
-def test_an_ordering_column_never_becomes_text() -> None:
+def test_ordering_column_refuses_text_and_doubles() -> None:
     table = make({"order_id": pa.int64(), "ts": pa.int64()}, ordering="ts")
     table.upsert(pa.table({"order_id": [1], "ts": [10]}))
     rows = pa.table({"order_id": [1], "ts": ["9"]})
@@ -108,7 +108,7 @@ def test_an_ordering_column_never_becomes_text() -> None:
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_a_long_becomes_a_double_or_text_only_where_asked_for(table_type: str) -> None:
+def test_long_column_changes_to_double_or_text_only_by_option(table_type: str) -> None:
     table = make({"order_id": pa.int64(), "n": pa.int64()}, table_type=table_type)
     table.upsert(pa.table({"order_id": [1, 2], "n": [LARGE, 5]}))
     doubles, texts = pa.table({"order_id": [2], "n": [0.5]}), pa.table({"order_id": [2], "n": ["n/a"]})
@@ -121,7 +121,7 @@ def test_a_long_becomes_a_double_or_text_only_where_asked_for(table_type: str) -
     assert [row["n"] for row in data_rows(table)] == [str(LARGE), "n/a"]
 
 
-def test_a_promotion_that_changes_no_value_is_made_and_counted() -> None:
+def test_lossless_promotion_is_applied_and_counted() -> None:
     table = make({"order_id": pa.int64(), "n": pa.int32(), "f": pa.float32()})
     table.upsert(pa.table({"order_id": [1], "n": pa.array([1], pa.int32()), "f": pa.array([0.5], pa.float32())}))
     outcome = table.upsert(pa.table({"order_id": [2, 3], "n": pa.array([0.5, 2.0]), "f": pa.array([0.1, 1.0])}))
@@ -129,7 +129,7 @@ def test_a_promotion_that_changes_no_value_is_made_and_counted() -> None:
     assert [(row["n"], row["f"]) for row in data_rows(table)] == [(1.0, 0.5), (0.5, 0.1), (2.0, 1.0)]
 
 
-def test_integers_go_into_a_double_column_only_where_they_keep_their_value() -> None:
+def test_double_column_accepts_only_exact_integers_by_default() -> None:
     table = make({"order_id": pa.int64(), "f": pa.float64()})
     table.upsert(pa.table({"order_id": [1], "f": [0.5]}))
     assert drift_of(table.upsert(pa.table({"order_id": [2], "f": [7]}))) == {}
@@ -151,9 +151,7 @@ def test_new_columns_are_added_or_counted_as_ignored() -> None:
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_validation_compares_stored_keys_with_the_columns_that_make_them(
-    monkeypatch: pytest.MonkeyPatch, table_type: str
-) -> None:
+def test_validation_compares_stored_keys_with_their_columns(monkeypatch: pytest.MonkeyPatch, table_type: str) -> None:
     table = make({"order_id": pa.int64(), "p": pa.int32()}, table_type=table_type, partition_by=["p"])
     table.upsert(pa.table({"order_id": [1, 2], "p": pa.array([7, 8], pa.int32())}))
     assert [finding.invariant for finding in table.validate(deep=True).findings] == []

@@ -84,7 +84,7 @@ def test_tie_goes_to_the_row_that_arrives_after_the_delete() -> None:
     assert ids(table) == ["d", "e"]
 
 
-def test_flagged_delete_without_ordering_value_removes_what_is_there_and_is_not_remembered() -> None:
+def test_flagged_delete_without_ordering_value_deletes_the_row_and_writes_no_tombstone() -> None:
     table = remembering()
     table.upsert(batch([{**deleted("e", 0), "ts": None}]))
     assert ids(table) == []
@@ -94,7 +94,7 @@ def test_flagged_delete_without_ordering_value_removes_what_is_there_and_is_not_
 
 @pytest.mark.parametrize("index", ["SIMPLE", "BUCKET", "GLOBAL_SIMPLE"])
 @pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_delete_by_key_alone_counts_as_of_the_version_it_finds(type: str, index: str) -> None:
+def test_delete_by_key_has_the_ordering_value_of_the_stored_row(type: str, index: str) -> None:
     table = remembering(type=type, index=index, new_buckets="log")
     table.upsert(batch([row(f"k{number}", p="ab"[number % 2], ts=number, v="first") for number in range(20)]))
     keys = [f"k{number}" for number in range(10)]
@@ -114,7 +114,7 @@ def test_delete_by_key_alone_counts_as_of_the_version_it_finds(type: str, index:
 
 
 @pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_delete_with_ordering_column_spares_newer_rows_and_is_remembered(type: str) -> None:
+def test_delete_with_ordering_column_keeps_newer_rows_and_writes_a_tombstone(type: str) -> None:
     table = remembering(type=type)
     table.upsert(batch([row("new", ts=20), row("old", ts=3), row("old", p="b", ts=3)]))
     table.delete(batch([row("new", ts=10), row("old", ts=10)]).select(["id", "p", "ts"]))
@@ -125,7 +125,7 @@ def test_delete_with_ordering_column_spares_newer_rows_and_is_remembered(type: s
     assert ids(table) == ["e", "new"]
 
 
-def test_delete_where_is_remembered_as_of_the_versions_found() -> None:
+def test_delete_where_writes_tombstones_with_the_ordering_values_of_stored_rows() -> None:
     table = remembering()
     table.delete_where("id = 'e'")
     assert table.upsert(batch([row("e", ts=4)])).late_rows_dropped == 1
@@ -133,7 +133,7 @@ def test_delete_where_is_remembered_as_of_the_versions_found() -> None:
     assert ids(table) == ["e"]
 
 
-def test_delete_is_remembered_across_compaction_clustering_and_archive() -> None:
+def test_tombstones_are_kept_by_compaction_clustering_and_archive() -> None:
     table = remembering(type="MERGE_ON_READ")
     for number in range(6):
         table.upsert(batch([row("e", ts=11 + number)]))
@@ -147,7 +147,7 @@ def test_delete_is_remembered_across_compaction_clustering_and_archive() -> None
     assert ids(table) == ["e"]
 
 
-def test_delete_is_found_in_the_archive_where_later_writers_did_not_tell_of_it() -> None:
+def test_tombstones_are_read_from_archived_commits_if_later_commits_name_none() -> None:
     table = remembering()
     silent = {"lakehouse.delete_retention": ""}
     for number in range(6):
@@ -173,7 +173,7 @@ def test_tombstone_expires_after_the_retention_and_its_file_is_deleted() -> None
     assert files_of(table) == []
 
 
-def test_delete_of_an_undone_write_does_not_count() -> None:
+def test_tombstones_of_an_undone_write_are_ignored_after_a_restore() -> None:
     table = remembering()
     kept = table.commits()[0][0].requested
     table.restore(kept)
@@ -181,7 +181,7 @@ def test_delete_of_an_undone_write_does_not_count() -> None:
     assert data_rows(table, ["id", "ts"]) == [{"id": "d", "ts": 7}, {"id": "e", "ts": 5}]
 
 
-def test_rollback_of_the_newest_write_forgets_its_deletes_only() -> None:
+def test_rollback_removes_only_the_tombstones_of_its_write() -> None:
     table = remembering()
     outcome = table.upsert(batch([deleted("e", 10)]))
     assert isinstance(outcome, Committed)
@@ -222,7 +222,7 @@ def test_overwrites_are_stored_only_while_they_affect_tombstones() -> None:
     assert stored_overwrites() == {}
 
 
-def test_files_of_many_deletes_are_merged_and_stay_few() -> None:
+def test_tombstone_files_are_merged_after_many_deletes() -> None:
     table = make_table(Shape(options=REMEMBERS, rows_per_file=1000))
     table.upsert(batch([row("stays", ts=1)]))
     for number in range(24):
@@ -234,7 +234,7 @@ def test_files_of_many_deletes_are_merged_and_stay_few() -> None:
     assert late.late_rows_dropped == 24
 
 
-def test_late_rows_are_found_with_little_memory_and_many_partitions() -> None:
+def test_late_rows_are_dropped_with_little_memory_and_many_partitions() -> None:
     table = make_table(Shape(options=REMEMBERS, rows_per_file=10_000, budget=1 << 20))
     partitions = [f"p{n % 20}" for n in range(2000)]
     deletes = pa.table({"id": [f"k{n}" for n in range(2000)], "p": partitions, "ts": pa.array([10] * 2000, pa.int64())})
@@ -247,7 +247,7 @@ def test_late_rows_are_found_with_little_memory_and_many_partitions() -> None:
 
 
 @pytest.mark.parametrize("type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_every_kind_of_read_agrees_that_a_late_row_did_not_come(type: str) -> None:
+def test_late_row_is_absent_from_snapshot_incremental_and_change_reads(type: str) -> None:
     env = make_env()
     table = Table.create(
         env.storage.root,
@@ -277,7 +277,7 @@ PARTIAL = {"lakehouse.write.partial.update": "true"}
 
 
 @pytest.mark.parametrize("options", [{}, REMEMBERS], ids=["as-hudi", "remembering"])
-def test_partial_update_of_a_key_that_a_log_deletes_brings_a_whole_row_if_it_is_newer(options: dict[str, str]) -> None:
+def test_newer_partial_update_of_a_key_deleted_in_a_log_inserts_a_full_row(options: dict[str, str]) -> None:
     schema = pa.schema([field for field in SCHEMA if field.name != DELETED])
     table = make_table(
         Shape(type="MERGE_ON_READ", options=options, rows_per_file=100, fills_small_files=False), schema=schema
@@ -297,7 +297,7 @@ def test_partial_update_of_a_key_that_a_log_deletes_brings_a_whole_row_if_it_is_
     assert [(r["id"], r["amount"]) for r in data_rows(table, ["id", "amount"])] == [("d", None), ("e", 2.5)]
 
 
-def test_missing_file_of_deletes_is_an_error_and_not_a_row_that_comes_back() -> None:
+def test_missing_tombstone_file_raises_an_error_and_late_rows_do_not_return() -> None:
     table = remembering()
     loaded = table.refresh()
     loaded.env.storage.delete_many([f"{TOMBSTONES}/{name}" for name in files_of(table)])
@@ -307,20 +307,20 @@ def test_missing_file_of_deletes_is_an_error_and_not_a_row_that_comes_back() -> 
     assert ids(table) == ["d", "e"]
 
 
-def test_retention_is_stored_in_the_table_and_used_by_every_writer() -> None:
+def test_retention_is_a_table_property_that_all_writers_use() -> None:
     table = remembering()
     again = Table.open(table.location, env=table.refresh().env)
     assert again.config.raw["lakehouse.delete_retention"] == "7d"
     assert again.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
 
 
-def test_retention_of_any_length_is_used() -> None:
+def test_retention_of_a_very_long_duration_is_accepted() -> None:
     table = make_table(Shape(options={"lakehouse.delete_retention": "9999999w"}))
     table.upsert(batch([row("e"), deleted("d", 10)]))
     assert table.upsert(batch([row("d", ts=7)])).late_rows_dropped == 1
 
 
-def test_retention_is_refused_where_deletes_have_no_order() -> None:
+def test_retention_is_refused_without_event_time_ordering() -> None:
     with pytest.raises(UserError, match="orders versions by commit time"):
         make_table(Shape(merge="commit", options=REMEMBERS))
     with pytest.raises(UserError, match="orders versions by commit time"):
@@ -332,7 +332,7 @@ def test_retention_is_refused_where_deletes_have_no_order() -> None:
 SPEC = "table: t\nlocation: lake/t\nrecord_key: id\n"
 
 
-def test_spec_declares_the_retention_beside_the_ordering() -> None:
+def test_spec_declares_retention_only_together_with_ordering() -> None:
     spec = parse_spec(SPEC + "ordering: ts\ndelete_retention: 36h\n", source="t.yaml")
     assert spec.write_options()["lakehouse.delete_retention"] == "36h"
     assert spec.to_mapping()["delete_retention"] == "36h"
@@ -362,7 +362,7 @@ def price(storage: CountingStorage, table: Table, rows: list[Row]) -> dict[str, 
     return storage.counts()
 
 
-def test_requests_are_those_of_a_table_without_retention_but_for_files_of_deletes(tmp_path: Path) -> None:
+def test_retention_adds_only_the_requests_for_tombstone_files(tmp_path: Path) -> None:
     plain, counts = counted(tmp_path / "off", {})
     table, counter = counted(tmp_path / "on", REMEMBERS)
     rows = [row("e", ts=6), row("f", ts=6)]
@@ -392,7 +392,7 @@ def commit(at: int, known: Tombstones | None, action: Action = Action.COMMIT, **
     return instant, CommitMetadata(operation=more.pop("operation", "UPSERT"), extra=extra, **more)
 
 
-def test_deletes_of_writers_that_did_not_know_of_each_other_all_count() -> None:
+def test_tombstones_of_concurrent_writers_are_combined() -> None:
     first = commit(10, Tombstones(files=(file(10, 1),)))
     one = commit(20, Tombstones(up_to=f"{15:017}", files=(file(10, 1), file(20, 1))))
     other = commit(21, Tombstones(up_to=f"{15:017}", files=(file(21, 9),)))
@@ -414,7 +414,7 @@ def test_overwrite_removes_only_earlier_tombstones() -> None:
     assert known_tombstones([everything, after], Tombstones()).counting(0).files == ()
 
 
-def test_files_are_merged_with_those_of_their_size() -> None:
+def test_tombstone_files_of_similar_size_are_merged() -> None:
     small, large = [file(n, 3) for n in range(9)], [file(100 + n, 1000) for n in range(3)]
     assert files_to_merge([*small, *large]) == [tuple(small)]
     assert files_to_merge([*small[:7], *large]) == []

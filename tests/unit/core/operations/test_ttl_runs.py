@@ -53,7 +53,7 @@ def committed(outcome: object) -> Committed:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_a_run_is_one_replacecommit_and_a_second_finds_nothing(kind: str) -> None:
+def test_ttl_deletes_expired_partitions_in_one_replacecommit(kind: str) -> None:
     made = table(type=kind, options={"lakehouse.ttl.partition.age": "10d"})
     services = made.services
     assert (services.ttl.due().due, services.ttl.due().partitions) == (True, 4)
@@ -68,7 +68,7 @@ def test_a_run_is_one_replacecommit_and_a_second_finds_nothing(kind: str) -> Non
     assert isinstance(made.services.ttl.run(), NothingToDo) and made.services.ttl.due().due is False
 
 
-def test_a_dry_run_and_a_plan_write_nothing() -> None:
+def test_ttl_plan_writes_nothing() -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "2"})
     storage = made.refresh().env.storage
     before = [(file.path, file.size_bytes) for file in storage.list("")]
@@ -77,7 +77,7 @@ def test_a_dry_run_and_a_plan_write_nothing() -> None:
     assert [(file.path, file.size_bytes) for file in storage.list("")] == before
 
 
-def test_files_go_with_the_next_clean() -> None:
+def test_clean_deletes_the_files_of_expired_partitions() -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "3", "hoodie.clean.commits.retained": "1"})
     committed(made.services.ttl.run())
     assert len({file.partition for file in base_files(made.refresh().env.storage)}) == 7
@@ -87,7 +87,7 @@ def test_files_go_with_the_next_clean() -> None:
     assert sorted({file.partition for file in base_files(made.refresh().env.storage)}) == june(5, 6, 7)
 
 
-def test_a_savepoint_keeps_the_files_of_what_expires() -> None:
+def test_savepoint_keeps_the_files_of_expired_partitions() -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "3", "hoodie.clean.commits.retained": "1"})
     made.savepoint()
     kept = made.timeline.writes().by_completion()[-1].requested
@@ -102,7 +102,7 @@ def test_a_savepoint_keeps_the_files_of_what_expires() -> None:
     assert list(made.services.ttl.plan().partitions) == june(1, 2, 3, 4)
 
 
-def test_late_rows_create_an_expired_partition_again() -> None:
+def test_late_rows_recreate_an_expired_partition() -> None:
     made = table(options={"lakehouse.ttl.creation.age": "2d"})
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
@@ -114,7 +114,7 @@ def test_late_rows_create_an_expired_partition_again() -> None:
     assert list(by_value.services.ttl.plan().partitions) == june(3), "its value is as old as it was"
 
 
-def test_hudis_strategies_go_by_the_last_and_by_the_first_commit() -> None:
+def test_ttl_strategies_of_hudi_use_the_last_or_the_first_commit() -> None:
     days = "hoodie.partition.ttl.strategy.days.retain"
     kind = "hoodie.partition.ttl.management.strategy.type"
     made = table([1, 2])
@@ -126,7 +126,7 @@ def test_hudis_strategies_go_by_the_last_and_by_the_first_commit() -> None:
     assert list(other(made, **created).services.ttl.plan().partitions) == june(1, 2)
 
 
-def test_rewrites_do_not_make_a_partition_younger() -> None:
+def test_compaction_does_not_change_the_modification_age() -> None:
     made = table([1, 2], type="MERGE_ON_READ", options={"lakehouse.ttl.modification.age": "2d"})
     made.upsert(rows([1, 2], 2))
     clock: Any = made.refresh().env.clock
@@ -136,7 +136,7 @@ def test_rewrites_do_not_make_a_partition_younger() -> None:
 
 
 @pytest.mark.parametrize("encoded", [True, False])
-def test_a_timestamp_generator_tells_how_values_are_read(encoded: bool) -> None:
+def test_partition_age_uses_the_format_of_the_timestamp_key_generator(encoded: bool) -> None:
     options = {"lakehouse.ttl.partition.age": "1d"}
     made = make_table(Shape(keys="timestamp", url_encode=encoded, options=options))
     now = made.refresh().env.clock.now_ms()
@@ -145,7 +145,7 @@ def test_a_timestamp_generator_tells_how_values_are_read(encoded: bool) -> None:
     assert paths == ["2025/06/12", "2025/06/13"]
 
 
-def test_rules_are_set_listed_and_removed() -> None:
+def test_ttl_rules_are_set_listed_and_removed() -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "6"})
     assert list(made.services.ttl.plan().partitions) == june(1)
     made.services.set_ttl("p=2025-06-0*", rule_id="days", max_partitions=2)
@@ -160,7 +160,7 @@ def test_rules_are_set_listed_and_removed() -> None:
         made.services.set_ttl("*", partition_age="3d", timezone="Atlantis")
 
 
-def test_without_a_limit_nothing_is_due_and_without_partitions_it_is_refused() -> None:
+def test_ttl_is_not_due_without_a_limit_and_refused_without_partitions() -> None:
     made = table()
     assert "no rule has a limit" in made.services.ttl.due().reason
     assert isinstance(made.services.ttl.run(), NothingToDo)
@@ -176,7 +176,7 @@ def test_without_a_limit_nothing_is_due_and_without_partitions_it_is_refused() -
             ask()
 
 
-def test_pins_and_the_bound_of_a_run_keep_partitions() -> None:
+def test_ttl_keeps_pinned_partitions_and_partitions_beyond_its_limit() -> None:
     bound = "hoodie.partition.ttl.strategy.max.delete.partitions"
     limited = other(table(), **{"lakehouse.ttl.max.partitions": "1", bound: "2"})
     done = committed(limited.services.ttl.run(pinned=["p=2025-06-02/"]))
@@ -222,7 +222,7 @@ def test_ttl_plans_again_after_a_conflicting_commit(options: dict[str, str], mon
     assert [r["ts"] for r in data_rows(made)] == [2]
 
 
-def test_a_commit_beside_the_run_wins_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_commit_wins_over_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
     made = table(options={"lakehouse.ttl.modification.age": "2d", **MANY})
     clock: Any = made.refresh().env.clock
     clock.now += 3 * DAY_MS
@@ -234,7 +234,7 @@ def test_a_commit_beside_the_run_wins_over_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("first", ["the run", "the log"])
-def test_beside_writers_that_never_wait_no_row_is_lost(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ttl_loses_no_row_of_non_blocking_writers(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mode = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
     made = make_table(Shape(hive_style=True, type="MERGE_ON_READ", index="BUCKET", options=MANY))
     made.bulk_insert(rows([1, 2, 3]))
@@ -252,7 +252,7 @@ def test_beside_writers_that_never_wait_no_row_is_lost(first: str, monkeypatch: 
     assert [(r["id"], r["ts"]) for r in data_rows(made)] == [("k1", 1), ("k2", 2)]
 
 
-def test_a_run_that_loses_again_and_again_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ttl_deletes_nothing_after_repeated_conflicts(monkeypatch: pytest.MonkeyPatch) -> None:
     made = table(options={"lakehouse.ttl.partition.age": "2d", "hoodie.write.num.retries.on.conflict.failures": "2"})
     intruders = [lambda ts=ts: other(made).upsert(rows([2], ts)) for ts in range(2, 9)]
     intruding(monkeypatch, *intruders)
@@ -261,7 +261,7 @@ def test_a_run_that_loses_again_and_again_deletes_nothing(monkeypatch: pytest.Mo
     assert len(made.partitions()) == 7
 
 
-def test_a_partition_with_a_write_in_flight_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ttl_keeps_a_partition_with_a_pending_write(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"lakehouse.ttl.max.partitions": "3", **MANY}
     made = table(options=options)
     seen: list[TtlPlan] = []
@@ -271,7 +271,7 @@ def test_a_partition_with_a_write_in_flight_is_left(monkeypatch: pytest.MonkeyPa
     assert [kept.partition for kept in seen[0].kept] == june(2) and "is pending" in seen[0].kept[0].reason
 
 
-def test_a_partition_in_a_pending_plan_is_left_until_it_is_carried_out() -> None:
+def test_ttl_keeps_a_partition_of_a_pending_compaction_until_it_completes() -> None:
     made = table([1, 2, 3], type="MERGE_ON_READ", options={"lakehouse.ttl.max.partitions": "1"})
     made.upsert(rows([1], 2))
     made.services.compaction.schedule(force=True)
@@ -281,7 +281,7 @@ def test_a_partition_in_a_pending_plan_is_left_until_it_is_carried_out() -> None
     assert list(made.services.ttl.plan().partitions) == june(1, 2)
 
 
-def test_a_living_writer_refuses_the_run_of_a_single_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ttl_of_a_single_writer_table_is_refused_during_an_active_write(monkeypatch: pytest.MonkeyPatch) -> None:
     made = table(options={"lakehouse.ttl.max.partitions": "3"})
     begin_late(monkeypatch, lambda: refused(other(made, **{"lakehouse.ttl.max.partitions": "3"})))
     made.upsert(rows([7], 2))
@@ -293,7 +293,7 @@ def refused(made: Table) -> None:
         made.services.ttl.run()
 
 
-def test_a_run_reads_few_objects_however_many_partitions_there_are() -> None:
+def test_ttl_request_count_does_not_depend_on_the_number_of_partitions() -> None:
     counting = CountingStorage(MemoryStorage())
     made = make_table(Shape(hive_style=True, rows_per_file=1000), env=make_env(storage=counting))
     listed = [row(f"k{n}", p=f"{2000 + n // 28}-02-{n % 28 + 1:02d}") for n in range(56)]
@@ -307,7 +307,7 @@ def test_a_run_reads_few_objects_however_many_partitions_there_are() -> None:
     assert {verb: number for verb, number in counting.counts().items() if number} == {"GET": 3}
 
 
-def test_metadata_of_the_commit_names_its_partitions_only() -> None:
+def test_ttl_commit_names_only_the_expired_partitions() -> None:
     made = table([1, 2, 3], options={"lakehouse.ttl.max.partitions": "2"})
     metadata: CommitMetadata = committed(made.services.ttl.run()).metadata
     assert (metadata.stats, sorted(metadata.replaced)) == ((), june(1))
