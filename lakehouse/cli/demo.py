@@ -16,7 +16,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ import yaml
 from lakehouse.cli.output import show
 from lakehouse.cli.services import services_command
 from lakehouse.cli.table import open_table
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import LakehouseError, UserError
 from lakehouse.model.commit import CommitMetadata
 from lakehouse.model.instant import Instant
@@ -177,7 +177,8 @@ def _airflow(place: DemoHome, words: Sequence[str], log: str) -> str:
     path = place.path / "logs" / log
     path.parent.mkdir(parents=True, exist_ok=True)
     command = [str(place.airflow_venv / "bin" / "airflow"), *words]
-    started = time.perf_counter()
+    clock = SystemClock()
+    started = clock.monotonic_s()
     done = subprocess.run(
         command, env=place.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -186,7 +187,7 @@ def _airflow(place: DemoHome, words: Sequence[str], log: str) -> str:
     if failed:
         tail = "\n".join(done.stdout.splitlines()[-_TAIL_LINES:])
         raise LakehouseError(f"`airflow {' '.join(words)}` failed; the whole log is in {path}\n{tail}")
-    print(f"      done in {time.perf_counter() - started:.0f} s, log in {os.path.relpath(path)}", flush=True)
+    print(f"      done in {clock.monotonic_s() - started:.0f} s, log in {os.path.relpath(path)}", flush=True)
     return done.stdout
 
 

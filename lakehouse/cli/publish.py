@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -20,6 +19,7 @@ from lakehouse.cli.specs import specs_in_force
 from lakehouse.cli.table import catalog_name, open_table, spec_of
 from lakehouse.core.planning.event_time import milliseconds
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.core.table.services import engine_of
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
@@ -110,7 +110,8 @@ def _place(spec: PublishSpec, table: Table) -> str:
 
 
 def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
-    started = time.perf_counter()
+    clock = SystemClock()
+    started = clock.monotonic_s()
     spec, warning = declared_spec(command.table)
     job = open_publication(command.table, dict(command.options), spec=spec)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -145,7 +146,7 @@ def _work(command: JobCommand, flags: Collection[str]) -> JobReport:
         partitions=names,
         reason="; ".join([*found, *skipped]),
         code=JobReason.NONE if done.did_something else JobReason.NOTHING_READY,
-        seconds=time.perf_counter() - started,
+        seconds=clock.monotonic_s() - started,
         interval=command.interval_name,
         warning=warning,
     )

@@ -35,6 +35,9 @@ class Clock:
     def now_ms(self) -> int:
         return self.ms
 
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
     def sleep(self, seconds: float) -> None:
         self.ms += round(seconds * 1000)
 

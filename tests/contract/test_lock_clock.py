@@ -31,6 +31,10 @@ class Off:
         """Return the wrong time in UTC milliseconds."""
         return SystemClock().now_ms() + self.by_ms
 
+    def monotonic_s(self) -> float:
+        """Return the monotonic time, which is right."""
+        return SystemClock().monotonic_s()
+
     def sleep(self, seconds: float) -> None:
         """Wait."""
         SystemClock().sleep(seconds)

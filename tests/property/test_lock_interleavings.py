@@ -37,6 +37,10 @@ class Stopped:
         """Return the time."""
         return self.now
 
+    def monotonic_s(self) -> float:
+        """Return the same time in seconds."""
+        return self.now / 1000
+
     def sleep(self, seconds: float) -> None:
         """Move on."""
         self.now += int(seconds * 1000)

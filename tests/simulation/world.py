@@ -75,6 +75,10 @@ class Process:
         """Return the time on the clock of this process."""
         return self.world.now_ms + self.skew_ms
 
+    def monotonic_s(self) -> float:
+        """Return the time of the world in seconds."""
+        return self.world.now_ms / 1000
+
     def sleep(self, seconds: float) -> None:
         """Let the others move until the time has come."""
         self.wakes_ms = self.world.now_ms + max(1, int(seconds * 1000))

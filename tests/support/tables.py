@@ -70,17 +70,32 @@ _numbers = itertools.count(1)
 
 
 class SteadyClock:
-    """A clock that moves by a few milliseconds whenever it is asked, and by what is slept."""
+    """A clock that moves by a few milliseconds with each reading, and by the seconds of each wait.
+
+    An unpickled copy starts at the time of the original and has its own lock.
+    """
 
     def __init__(self, step_ms: int = 3) -> None:
         self.now, self._step = _START_MS, step_ms
         self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the attributes without the lock, which cannot be pickled."""
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Restore the attributes and create a lock."""
+        vars(self).update(state, _lock=threading.Lock())
 
     def now_ms(self) -> int:
         """Return the time and move on."""
         with self._lock:
             self.now += self._step
             return self.now
+
+    def monotonic_s(self) -> float:
+        """Return the same time in seconds, without moving it."""
+        return self.now / 1000
 
     def sleep(self, seconds: float) -> None:
         """Move on without waiting."""

@@ -6,7 +6,6 @@ A task that fails leaves a marker that names the file to delete.
 
 from __future__ import annotations
 
-import time
 from types import TracebackType
 
 import numpy as np
@@ -49,7 +48,7 @@ class BaseFileWriter:
         self.rows = 0
         self.events = EventTimes(context.event_time)
         self._context, self._attempt, self._markers, self._previous = context, attempt, markers, previous
-        self._started = time.perf_counter()
+        self._started = context.clock.monotonic_s()
         self._sequence = 0
         self._pending: list[pa.Table] = []
         self.pending_bytes = 0
@@ -137,7 +136,7 @@ class BaseFileWriter:
             num_deletes=deletes,
             size_bytes=self.size_bytes,
             ranges=self._ranges,
-            seconds=time.perf_counter() - self._started,
+            seconds=self._context.clock.monotonic_s() - self._started,
             event_time=self.events.range,
         )
 

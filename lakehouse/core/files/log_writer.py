@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -134,7 +133,7 @@ class LogWriter:
         self._sequence = self._inserted = 0
         self._events = EventTimes(context.event_time)
         self._version = 1
-        self._started = time.perf_counter()
+        self._started = context.clock.monotonic_s()
         self._stats: list[WriteStat] = []
 
     def replace_blocks(self, instants: Sequence[str]) -> None:
@@ -282,12 +281,12 @@ class LogWriter:
                 size_bytes=size,
                 # With deletes or several blocks, the bounds of one block are not those of the file.
                 ranges=column_ranges(footers[0]) if len(footers) == 1 and len(self._blocks) == 1 else {},
-                seconds=time.perf_counter() - self._started,
+                seconds=self._context.clock.monotonic_s() - self._started,
                 event_time=self._events.range,
             )
         )
         self._version += 1
-        self._started = time.perf_counter()
+        self._started = self._context.clock.monotonic_s()
         self._deletes, self._delete_bytes = [], 0
         self._events = EventTimes(self._context.event_time)
         self.discard()

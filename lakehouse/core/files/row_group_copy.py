@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import struct
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -115,7 +114,7 @@ def split(groups: Sequence[StoredGroup], share: int) -> Iterator[tuple[StoredGro
 
 def join_groups(context: WriteContext, target: BaseFile, found: Joinable, groups: Sequence[StoredGroup]) -> WriteStat:
     """Write these row groups to a new base file, which is marked already, and return its write statistics."""
-    started = time.perf_counter()
+    started = context.clock.monotonic_s()
     ensure_partition(context, target.partition)
     with ExitStack() as stack:
         sources: dict[str, InputFile] = {}
@@ -145,7 +144,7 @@ def join_groups(context: WriteContext, target: BaseFile, found: Joinable, groups
         num_inserts=footer_metadata.num_rows,
         size_bytes=size,
         ranges=column_ranges(footer_metadata),
-        seconds=time.perf_counter() - started,
+        seconds=context.clock.monotonic_s() - started,
     )
 
 

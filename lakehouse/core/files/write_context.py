@@ -11,6 +11,7 @@ from lakehouse.core.files.memory_budget import Budget
 from lakehouse.core.format.log.cdc import CdcMode
 from lakehouse.core.rows.absent_columns import Groups
 from lakehouse.core.storage.protocol import Storage
+from lakehouse.core.system.clock import WaitClock
 from lakehouse.model.keys import KeyConfig
 from lakehouse.model.merge import MergeRule
 from lakehouse.spec.bucket_rules import BucketRules
@@ -23,6 +24,7 @@ class WriteContext:
 
     Attributes:
         storage: The storage of the table.
+        clock: The clock for the durations of write statistics.
         instant: The requested time of the write.
         table: The name of the table.
         schema: The data columns after schema evolution, without meta columns.
@@ -49,6 +51,7 @@ class WriteContext:
     """
 
     storage: Storage
+    clock: WaitClock
     instant: str
     table: str
     schema: pa.Schema

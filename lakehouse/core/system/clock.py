@@ -6,18 +6,17 @@ import time
 from typing import Protocol
 
 
-class Clock(Protocol):
-    """Time in UTC milliseconds, and waiting."""
-
-    def now_ms(self) -> int: ...
-    def sleep(self, seconds: float) -> None: ...
-
-
 class WaitClock(Protocol):
-    """A monotonic time in seconds, and waiting: what a storage needs for its pauses and deadlines."""
+    """A monotonic time in seconds and a wait, for durations, pauses and deadlines."""
 
     def monotonic_s(self) -> float: ...
     def sleep(self, seconds: float) -> None: ...
+
+
+class Clock(WaitClock, Protocol):
+    """A clock that also has the time of day in UTC milliseconds."""
+
+    def now_ms(self) -> int: ...
 
 
 class SystemClock:

@@ -55,6 +55,7 @@ from lakehouse.core.planning.event_time import EventTimeVersion, Watermark
 from lakehouse.core.planning.schema import normalise, plan_schema
 from lakehouse.core.state.table_config import TableConfig
 from lakehouse.core.storage.locate import open_storage
+from lakehouse.core.system.clock import Clock
 from lakehouse.core.table.scan import TableScan
 from lakehouse.core.table.services import TableServices
 from lakehouse.errors import ConflictError, UserError, nearest
@@ -191,6 +192,11 @@ class Table:
     def location(self) -> str:
         """The URL or path of the table."""
         return self._env.storage.root
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the operations on this table."""
+        return self._env.clock
 
     @property
     def name(self) -> str:

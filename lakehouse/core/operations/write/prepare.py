@@ -161,6 +161,7 @@ def prepare(table: LoadedTable, engine: Engine, policies: Policies, request: Wri
     used_index = _used_index(index, keys, batch if deletes_only else None)
     template = WriteContext(
         storage=table.env.storage,
+        clock=table.env.clock,
         instant="",
         table=config.name,
         schema=plan.schema,
@@ -276,6 +277,7 @@ def maintenance_context(table: LoadedTable, policies: Policies, schema: pa.Schem
     config = table.config
     return WriteContext(
         storage=table.env.storage,
+        clock=table.env.clock,
         instant=instant,
         table=config.name,
         schema=schema,

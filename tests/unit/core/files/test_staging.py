@@ -14,6 +14,7 @@ from lakehouse.core.files.staging import KEY, StagedReader, stage_shard
 from lakehouse.core.files.write_context import WriteContext
 from lakehouse.core.index.write_tasks import StagedRun
 from lakehouse.core.storage.memory import MemoryStorage
+from lakehouse.core.system.clock import SystemClock
 from lakehouse.errors import UserError
 from lakehouse.model.attempt import Attempt
 from lakehouse.model.keys import KeyConfig, KeyGeneratorType
@@ -35,6 +36,7 @@ def context(**changes: Any) -> WriteContext:
     """Return the settings of a write."""
     values = {
         "storage": MemoryStorage(),
+        "clock": SystemClock(),
         "instant": "20260101000000000",
         "table": "t",
         "schema": SCHEMA,
