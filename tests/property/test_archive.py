@@ -1,4 +1,4 @@
-"""Archiving changes nothing that a reader sees, whatever happened to the table, and wherever an archiver dies."""
+"""Archiving never changes what a reader sees: after random histories, crashes at any step and concurrent processes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tests.support.killed import CHANGING, Interrupted, batch, copy_of, create, 
 from tests.support.tables import Shape, examples, make_table, row
 from tests.support.tables import batch as rows_batch
 
-DEAD, SURVIVOR = 101, 102
+CRASHED, SURVIVOR = 101, 102
 KINDS = ("SIMPLE", "LOGS_BUCKET")
-#: Of the steps at which an archiver may die every so many-th is taken.
+#: Per kind of table: the tests take one of this many steps of an archive run.
 SHARES = {"SIMPLE": 8, "LOGS_BUCKET": 16}
 
 
-def table_with_a_past(storage: Storage, index: str) -> Storage:
-    """Fill a store with a table of ten writes, a rollback, cleans, and on merge on read compactions."""
+def fill_with_history(storage: Storage, index: str) -> Storage:
+    """Create a table with ten writes, a rollback, cleans and, for merge on read, compactions."""
     create(storage, index)
-    table = open_as(storage, DEAD, **EAGERLY)
+    table = open_as(storage, CRASHED, **EAGERLY)
     for number in range(7):
         rows = batch({("a", f"a{number % 4}"): number, ("b", f"b{number % 3}"): number})
         table.upsert(rows, commit_metadata={"number": str(number)} if number < 2 else None)
@@ -49,8 +49,8 @@ def table_with_a_past(storage: Storage, index: str) -> Storage:
 
 @cache
 def past(index: str) -> Storage:
-    """A store with such a table; tests work on copies."""
-    return table_with_a_past(MemoryStorage(), index)
+    """Return a cached store with the table of `fill_with_history`. Tests work on copies of it."""
+    return fill_with_history(MemoryStorage(), index)
 
 
 @cache
@@ -61,13 +61,13 @@ def expected(index: str) -> Mapping[str, Any]:
 @cache
 def trace(index: str) -> tuple[str, ...]:
     storage = FaultyStorage(copy_of(past(index)))
-    assert isinstance(open_as(storage, DEAD, **EAGERLY).services.archive.run(), Archived)
+    assert isinstance(open_as(storage, CRASHED, **EAGERLY).services.archive.run(), Archived)
     return tuple(storage.trace)
 
 
-def settled(storage: Storage, index: str, pid: int = SURVIVOR) -> None:
-    """Check that readers see what they saw, that the next archive ends the work, and that writers go on."""
-    table = open_as(storage, pid, [DEAD], **EAGERLY)
+def check_recovery(storage: Storage, index: str, pid: int = SURVIVOR) -> None:
+    """Check that readers see the expected rows, the next archive run completes, and writes still work."""
+    table = open_as(storage, pid, [CRASHED], **EAGERLY)
     assert_same(seen(table, ranges=False), expected(index))
     outcome = table.services.archive.run(force=True)
     assert_same(seen(table, ranges=False), expected(index))
@@ -82,30 +82,30 @@ def settled(storage: Storage, index: str, pid: int = SURVIVOR) -> None:
 
 
 @pytest.mark.parametrize("index", KINDS)
-def test_after_a_crash_at_any_step_readers_see_the_same_and_the_next_archive_ends_it(index: str) -> None:
+def test_archive_keeps_reads_and_is_completed_by_the_next_run_after_a_crash_at_any_step(index: str) -> None:
     for step, mode in share_of(points(trace(index)), index, SHARES[index]):
         storage = copy_of(past(index))
         with pytest.raises(SimulatedCrash):
-            open_as(FaultyStorage(storage, step, mode), DEAD, **EAGERLY).services.archive.run()
-        settled(storage, index)
+            open_as(FaultyStorage(storage, step, mode), CRASHED, **EAGERLY).services.archive.run()
+        check_recovery(storage, index)
 
 
 @pytest.mark.parametrize("index", KINDS)
-def test_an_archiver_whose_replies_are_lost_can_be_run_again(index: str) -> None:
+def test_archive_can_run_again_after_a_lost_reply_at_any_step(index: str) -> None:
     for step, _ in share_of(changing_steps(index), index, SHARES[index]):
         storage = copy_of(past(index))
         with suppress(LakehouseError):
-            open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD, **EAGERLY).services.archive.run()
-        settled(storage, index)
+            open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), CRASHED, **EAGERLY).services.archive.run()
+        check_recovery(storage, index)
 
 
 @pytest.mark.parametrize("index", KINDS)
 @pytest.mark.parametrize("rival", ["archive", "upsert"])
-def test_an_archiver_that_is_taken_for_dead_at_any_step_does_no_harm(
+def test_archive_loses_nothing_when_another_process_takes_over_at_any_step(
     index: str, rival: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def other(storage: Storage) -> None:
-        table = open_as(storage, SURVIVOR, [DEAD], **EAGERLY)
+        table = open_as(storage, SURVIVOR, [CRASHED], **EAGERLY)
         if rival == "archive":
             table.services.archive.run(force=True)
         else:
@@ -114,8 +114,8 @@ def test_an_archiver_that_is_taken_for_dead_at_any_step_does_no_harm(
     for step, _ in share_of(changing_steps(index), (index, rival), SHARES[index]):
         storage = copy_of(past(index))
         with suppress(RetryableError):
-            open_as(Interrupted(storage, step, other, monkeypatch), DEAD, **EAGERLY).services.archive.run()
-        table = open_as(storage, SURVIVOR, [DEAD], **EAGERLY)
+            open_as(Interrupted(storage, step, other, monkeypatch), CRASHED, **EAGERLY).services.archive.run()
+        table = open_as(storage, SURVIVOR, [CRASHED], **EAGERLY)
         assert len(every_write(table)) == len(expected(index)["changed"][0]) + (rival == "upsert")
         found, wanted = views_of(table), expected(index)
         assert {name: found[name] for name in found if name in wanted and name != "now"} == {
@@ -126,14 +126,14 @@ def test_an_archiver_that_is_taken_for_dead_at_any_step_does_no_harm(
         assert views_of(table) == found
 
 
-def test_a_reader_finds_the_whole_archive_while_it_is_merged_and_cleaned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_finds_all_archived_instants_while_archive_files_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = copy_of(past("SIMPLE"))
-    open_as(storage, DEAD, **EAGERLY).services.archive.run()
+    open_as(storage, CRASHED, **EAGERLY).services.archive.run()
     known = [instant.requested for instant in open_as(storage, SURVIVOR).archived()]
     begin = open_as(storage, SURVIVOR).archived().by_completion()[0].completion
 
     def archives(store: Storage) -> None:
-        table = open_as(store, DEAD, **EAGERLY)
+        table = open_as(store, CRASHED, **EAGERLY)
         for number in range(6):
             table.upsert(batch({("a", "a0"): 50 + number}))
             table.services.archive.run(force=True)
@@ -146,8 +146,8 @@ def test_a_reader_finds_the_whole_archive_while_it_is_merged_and_cleaned(monkeyp
         assert len(set(found)) == len(found) and set(known[1:]) <= set(found)
 
 
-@pytest.mark.parametrize("dead", [(), (DEAD,)])
-def test_no_savepoint_is_made_of_a_commit_that_is_archived_meanwhile(
+@pytest.mark.parametrize("dead", [(), (CRASHED,)])
+def test_savepoint_is_refused_when_its_commit_is_archived_at_the_same_time(
     dead: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wait = {"hoodie.write.lock.wait_time_ms": "0"}
@@ -159,16 +159,16 @@ def test_no_savepoint_is_made_of_a_commit_that_is_archived_meanwhile(
     base = MemoryStorage()
     create(base, "SIMPLE")
     for number in range(5):
-        open_as(base, DEAD).insert(batch({("a", f"a{number}"): number}))
-    target, before = open_as(base, DEAD).timeline.instants[1].requested, views_of(open_as(base, DEAD))
+        open_as(base, CRASHED).insert(batch({("a", f"a{number}"): number}))
+    target, before = open_as(base, CRASHED).timeline.instants[1].requested, views_of(open_as(base, CRASHED))
     probe = FaultyStorage(copy_of(base))
-    open_as(probe, DEAD).savepoint(target)
+    open_as(probe, CRASHED).savepoint(target)
     outcomes = set()
     for step in range(1, probe.steps + 1):
         storage = copy_of(base)
         with suppress(RetryableError, UserError):
-            open_as(Interrupted(storage, step, archives, monkeypatch), DEAD).savepoint(target)
-        table = open_as(storage, SURVIVOR, [DEAD], **EAGERLY)
+            open_as(Interrupted(storage, step, archives, monkeypatch), CRASHED).savepoint(target)
+        table = open_as(storage, SURVIVOR, [CRASHED], **EAGERLY)
         is_kept = table.timeline.find(target) is not None
         outcomes.add(is_kept)
         if not is_kept:
@@ -178,16 +178,16 @@ def test_no_savepoint_is_made_of_a_commit_that_is_archived_meanwhile(
 
 
 def changing_steps(index: str) -> list[tuple[int, str]]:
-    """Return the steps of an archive after which storage is another."""
+    """Return the number and name of each step of an archive run that changes storage."""
     return [(n, step) for n, step in enumerate(trace(index), start=1) if step.split()[0] in CHANGING]
 
 
 def views_of(table: Table) -> Mapping[str, Any]:
-    """Return the table as of every write."""
+    """Return the rows of the table now and as of every write."""
     return {name: rows for name, rows in seen(table, ranges=False).items() if name.startswith(("as of", "now"))}
 
 
-#: One thing that may happen to a table between two archives.
+#: Events that may happen to a table between two archive runs.
 EVENTS = ("upsert", "insert", "delete", "insert_overwrite", "delete_partitions", "compaction", "clean", "rollback")
 
 
@@ -199,7 +199,7 @@ EVENTS = ("upsert", "insert", "delete", "insert_overwrite", "delete_partitions",
     saved_at=st.sampled_from([None, 2, 5]),
     beyond=st.booleans(),
 )
-def test_archives_change_nothing_that_readers_see(
+def test_archive_keeps_all_reads_after_any_history(
     kind: str, events: list[tuple[str, int]], archived_at: set[int], saved_at: int | None, beyond: bool
 ) -> None:
     made = make_table(Shape(type=kind, index="BUCKET" if kind == "MERGE_ON_READ" else "SIMPLE"))

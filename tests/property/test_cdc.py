@@ -1,4 +1,4 @@
-"""Changes tell the whole story: applied one commit after the other to an empty table, they give every snapshot."""
+"""Change data is complete: applied commit by commit to an empty table, the changes give every snapshot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = tuple[Any, ...]
 
 @contextmanager
 def tiny_memory() -> Iterator[None]:
-    """Let readers hold so little at once that a few rows go through local files."""
+    """Set memory limits so low that readers spill a few rows to local files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slice_log, "_MIN_PART_BYTES", 512)
         patch.setattr(cdc_reader, "_MIN_SIDE_BYTES", 100)
@@ -82,17 +82,17 @@ def snapshot(table: Table, **scan: Any) -> Counter[Row]:
 
 
 def by_commit(changes: pa.Table) -> dict[str, list[dict[str, Any]]]:
-    """Return the changes of each commit; commits must not be mixed."""
+    """Group the changes by commit, and assert that the changes of one commit are adjacent."""
     found: dict[str, list[dict[str, Any]]] = {}
     for change in changes.to_pylist():
-        assert change["ts_ms"] not in list(found)[:-1], "changes of one commit stand together"
+        assert change["ts_ms"] not in list(found)[:-1], "the changes of a commit are not adjacent"
         found.setdefault(change["ts_ms"], []).append(change)
     return found
 
 
-def folded(state: Counter[Row], changes: list[dict[str, Any]]) -> Counter[Row]:
-    """Return the rows after the changes of one commit; every row that a change says was there must be there."""
-    gone, come = Counter[Row](), Counter[Row]()
+def apply_changes(state: Counter[Row], changes: list[dict[str, Any]]) -> Counter[Row]:
+    """Return the rows after the changes of one commit, and assert that every before image was present."""
+    removed, added = Counter[Row](), Counter[Row]()
     for change in changes:
         before, after = change["before"], change["after"]
         assert (
@@ -100,25 +100,25 @@ def folded(state: Counter[Row], changes: list[dict[str, Any]]) -> Counter[Row]:
             == {(True, False): "i", (False, False): "u", (False, True): "d"}[(before is None, after is None)]
         )
         if before is not None:
-            gone[values(before)] += 1
+            removed[values(before)] += 1
         if after is not None:
-            come[values(after)] += 1
-    assert gone <= state, ("rows that were not there", gone - state)
-    return state - gone + come
+            added[values(after)] += 1
+    assert removed <= state, ("before images that are no rows of the table", removed - state)
+    return state - removed + added
 
 
-def assert_changes_tell_everything(table: Table) -> None:
-    told = by_commit(table.incremental("earliest", format="cdc").to_arrow())
+def assert_changes_give_every_snapshot(table: Table) -> None:
+    reported = by_commit(table.incremental("earliest", format="cdc").to_arrow())
     state = Counter[Row]()
     for instant, metadata in table.commits():
-        changes = told.pop(instant.requested, [])
+        changes = reported.pop(instant.requested, [])
         if metadata.operation in UNCHANGING:
-            # It completes after writes that were requested after it, so its time is no time to travel to.
+            # A service completes after writes that were requested later, so a read as of its time has no defined rows.
             assert changes == []
             continue
-        state = folded(state, changes)
+        state = apply_changes(state, changes)
         assert state == snapshot(table, as_of=instant.requested), (instant.requested, metadata.operation)
-    assert told == {}
+    assert reported == {}
     assert state == snapshot(table)
 
 
@@ -126,7 +126,9 @@ def assert_changes_tell_everything(table: Table) -> None:
 @pytest.mark.parametrize("table_type", TYPES)
 @examples(12)
 @given(data=st.data())
-def test_changes_fold_to_every_snapshot(table_type: str, mode: str, data: st.DataObject) -> None:
+def test_changes_give_every_snapshot_after_any_writes_and_services(
+    table_type: str, mode: str, data: st.DataObject
+) -> None:
     shape: Shape = data.draw(shapes())
     options = {"lakehouse.bucket.inserts": data.draw(st.sampled_from(["base", "log"]))}
     table = make(shape, table_type, mode, **options)
@@ -138,27 +140,25 @@ def test_changes_fold_to_every_snapshot(table_type: str, mode: str, data: st.Dat
         else:
             serve(table, step)
     with tiny_memory() if shape.budget < 10_000 else nullcontext():
-        assert_changes_tell_everything(table)
+        assert_changes_give_every_snapshot(table)
 
 
 @pytest.mark.parametrize("table_type", TYPES)
 @examples(12)
 @given(data=st.data())
-def test_changes_of_keys_that_stand_twice_fold_too(table_type: str, data: st.DataObject) -> None:
+def test_changes_give_every_snapshot_with_duplicate_keys(table_type: str, data: st.DataObject) -> None:
     shape: Shape = data.draw(shapes())
     table, model = make(shape, table_type, CdcMode.DATA_BEFORE_AFTER.value), Model(shape)
     for verb in data.draw(st.lists(verbs(), min_size=1, max_size=5)):
         apply_verb(table, model, verb, unique=False)
-    assert_changes_tell_everything(table)
+    assert_changes_give_every_snapshot(table)
 
 
 @pytest.mark.parametrize("partial", ["IGNORE_DEFAULTS", "by batch"])
 @pytest.mark.parametrize("table_type", TYPES)
 @examples(10)
 @given(data=st.data())
-def test_changes_of_rows_that_take_values_of_others_fold_too(
-    table_type: str, partial: str, data: st.DataObject
-) -> None:
+def test_changes_give_every_snapshot_with_partial_updates(table_type: str, partial: str, data: st.DataObject) -> None:
     shape: Shape = data.draw(
         shapes(version=9, moves=False, merge=data.draw(st.sampled_from(["event", "commit_ordered"])))
     )
@@ -174,13 +174,13 @@ def test_changes_of_rows_that_take_values_of_others_fold_too(
             table.upsert(some, options={"lakehouse.write.partial.update": "true"})
         else:
             table.upsert(batch(step))
-    assert_changes_tell_everything(table)
+    assert_changes_give_every_snapshot(table)
 
 
 @pytest.mark.parametrize("table_type", TYPES)
 @examples(8)
 @given(data=st.data())
-def test_ranges_that_follow_each_other_tell_what_the_whole_tells(table_type: str, data: st.DataObject) -> None:
+def test_changes_of_adjacent_ranges_equal_the_changes_of_the_whole_range(table_type: str, data: st.DataObject) -> None:
     shape: Shape = data.draw(shapes(index="SIMPLE"))
     table, model = make(shape, table_type, data.draw(st.sampled_from([mode.value for mode in CdcMode]))), Model(shape)
     for verb in data.draw(st.lists(verbs(), min_size=2, max_size=6)):

@@ -1,4 +1,4 @@
-"""The law of cleans, on random histories: what is retained reads as before, and what nobody needs is gone."""
+"""Invariants of clean on random histories: retained versions read as before, and all unneeded files are deleted."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
 ASIDE = ("", "", "clean", "clean", "savepoint", "forget")
 
 
-def begun(data: st.DataObject, kind: str, index: str, retained: int) -> tuple[Run, Iterator[str]]:
-    """Return a table that cleans to so many writes, and its life: each item is what is done after a verb was."""
+def start(data: st.DataObject, kind: str, index: str, retained: int) -> tuple[Run, Iterator[str]]:
+    """Create a table that retains `retained` commits, and draw a history for it.
+
+    Each item of the returned iterator applies the next write or service, and names the action that follows it.
+    """
     options = {"hoodie.clean.commits.retained": str(retained)}
     if kind == "MERGE_ON_READ":
         shape = data.draw(merged_shapes(index=index, options=options))
@@ -64,7 +67,7 @@ def files_of(table: Table) -> set[str]:
 
 
 def views(loaded: LoadedTable, earliest: Instant) -> Iterator[VisibleTimeline]:
-    """Yield all that a reader within retention may see, and what stood right before it, one by one."""
+    """Yield every version within retention, and the versions directly before the earliest retained commit."""
     replaced = replacements(loaded.store.commits(loaded.timeline.writes().where(action=Action.REPLACECOMMIT)))
     for write in loaded.timeline.writes():
         if write.requested >= earliest.requested:
@@ -76,9 +79,9 @@ def views(loaded: LoadedTable, earliest: Instant) -> Iterator[VisibleTimeline]:
 
 
 def naively_needed(loaded: LoadedTable, files: Iterable[DataFile], earliest: Instant) -> set[str]:
-    """Return the paths of all slices of which some view needs a file, and of groups that were replaced since.
+    """Return the paths of all slices that a view of `views` needs, and of file groups that were replaced within it.
 
-    A group stays whole until its replacement is older than all views, as with Hudi.
+    As in Hudi, a replaced file group is kept whole until its replacement is older than all views.
     """
     listed = list(files)
     needed: set[str] = set()
@@ -98,7 +101,7 @@ def paths(slices: Iterable[FileSlice]) -> set[str]:
 
 
 def check_reads(run: Run, earliest: str, kept: Iterable[str]) -> None:
-    """Assert that all that is retained or kept reads as it always did, and that the rest does or is refused."""
+    """Assert that each retained or kept version reads as the model, and that an older one does so or is refused."""
     assert read(run.table) == run.model.snapshot()
     sure = set(kept)
     for instant in run.commits:
@@ -114,7 +117,7 @@ def check_reads(run: Run, earliest: str, kept: Iterable[str]) -> None:
 
 
 def check_files(run: Run, before: set[str], metadata: CleanMetadata, kept: set[str]) -> None:
-    """Assert that what went is what nobody needs, and all of it."""
+    """Assert that the clean deleted exactly the files that no retained version needs."""
     loaded, after = run.table.refresh(), files_of(run.table)
     assert before - after == set(metadata.deleted)
     earliest = loaded.timeline.find(metadata.earliest)
@@ -137,11 +140,9 @@ def kept_by_savepoints(table: Table) -> set[str]:
 @pytest.mark.parametrize("index", ["SIMPLE", "BUCKET"])
 @examples(12)
 @given(data=st.data())
-def test_what_is_retained_reads_as_before_and_what_nobody_needs_is_gone(
-    kind: str, index: str, data: st.DataObject
-) -> None:
+def test_clean_keeps_retained_versions_and_deletes_all_other_files(kind: str, index: str, data: st.DataObject) -> None:
     retained = data.draw(st.integers(1, 4))
-    run, life = begun(data, kind, index, retained)
+    run, life = start(data, kind, index, retained)
     for aside in life:
         table, done = run.table, run.table.timeline.writes()
         if aside == "savepoint" and done:
@@ -166,13 +167,13 @@ def test_what_is_retained_reads_as_before_and_what_nobody_needs_is_gone(
                 if not pins:
                     check_files(run, before, last, kept)
             assert strays(table.refresh().env.storage) == []
-            # Nothing is left that looking everywhere would find.
-            everywhere = Table.open(
+            # A plan that lists all partitions, instead of the changed ones, finds nothing more to delete.
+            full = Table.open(
                 table.location,
                 options={"hoodie.clean.commits.retained": str(retained), "hoodie.clean.incremental.enabled": "false"},
                 env=table.refresh().env,
             )
-            assert isinstance(everywhere.services.clean.plan(force=True, pinned=pins), NothingToDo)
+            assert isinstance(full.services.clean.plan(force=True, pinned=pins), NothingToDo)
 
 
 def readable(table: Table, instant: str) -> bool:
@@ -186,10 +187,10 @@ def readable(table: Table, instant: str) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @examples(8)
 @given(data=st.data())
-def test_where_versions_are_counted_the_newest_rows_stay_and_the_past_reads_right_or_not_at_all(
+def test_clean_by_file_versions_keeps_newest_rows_and_old_versions_read_right_or_are_refused(
     kind: str, data: st.DataObject
 ) -> None:
-    run, life = begun(data, kind, "SIMPLE", 1)
+    run, life = start(data, kind, "SIMPLE", 1)
     versions = {
         "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
         "hoodie.clean.fileversions.retained": str(data.draw(st.integers(1, 3))),

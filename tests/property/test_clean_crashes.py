@@ -1,4 +1,4 @@
-"""Cleaners that die at any step, meet writers and each other at any step, and wake up too late."""
+"""Clean runs that crash at any step, run beside writers and other cleans, or resume after their lease expired."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.killed import (
     share_of,
 )
 
-DEAD, SURVIVOR, THIRD = 101, 102, 103
+CRASHED, SURVIVOR, THIRD = 101, 102, 103
 NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
 CLEANING = {"hoodie.clean.commits.retained": "2"}
 KINDS = ("SIMPLE", "LOGS_SIMPLE", "LOGS_BUCKET")
@@ -62,7 +62,10 @@ def with_plan(kind: str) -> Storage:
 
 
 def base(kind: str, planned: bool = False) -> Storage:
-    """A table of BASE with a past to clean: versions, replaced groups, a partition that is gone; maybe with a plan."""
+    """Return a table of BASE with old versions, replaced file groups and a deleted partition to clean.
+
+    With `planned`, a clean is already scheduled on its timeline.
+    """
     return with_plan(kind) if planned else unplanned(kind)
 
 
@@ -76,17 +79,17 @@ def cleaner(storage: Storage, pid: int, *dead: int, **options: str) -> Table:
 
 @cache
 def trace(kind: str, planned: bool = False) -> tuple[str, ...]:
-    """The steps of a clean that succeeds."""
+    """Return the storage steps of a successful clean run."""
     storage = FaultyStorage(copy_of(base(kind, planned)))
-    clean(cleaner(storage, DEAD))
+    clean(cleaner(storage, CRASHED))
     return tuple(storage.trace)
 
 
 @cache
 def expected(kind: str) -> frozenset[str]:
-    """The data files that a clean leaves."""
+    """Return the data files that remain after a clean run."""
     storage = copy_of(base(kind))
-    clean(cleaner(storage, DEAD))
+    clean(cleaner(storage, CRASHED))
     return frozenset(data_files(storage))
 
 
@@ -100,13 +103,13 @@ def cleans(storage: Storage) -> list[Instant]:
 
 
 def check(storage: Storage, kind: str, rows: Rows = BASE) -> None:
-    """Assert that the table is right, each plan was carried out once, and nothing but the cleans themselves is left."""
+    """Assert that the rows are right, each plan was executed once, and only the expected data files remain."""
     assert rows_of(storage) == rows
     done = cleans(storage)
     assert all(instant.is_completed for instant in done) and done
     store = open_as(storage, THIRD).refresh().store
     removed = [path for i in done for path in decode_clean_metadata(store.read(i, State.COMPLETED) or b"").deleted]
-    assert len(removed) == len(set(removed)), "a file is removed by one plan"
+    assert len(removed) == len(set(removed)), "two plans removed the same file"
     assert data_files(storage).isdisjoint(removed)
     if rows == BASE:
         assert data_files(storage) == expected(kind)
@@ -123,53 +126,53 @@ def recover(storage: Storage, dead: tuple[int, ...], rows: Rows = BASE) -> None:
 
 @pytest.mark.parametrize("planned", [False, True], ids=["plan-and-run", "run"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_a_crash_at_any_step_the_next_clean_ends_right(kind: str, planned: bool) -> None:
+def test_next_clean_completes_the_work_after_a_crash_at_any_step(kind: str, planned: bool) -> None:
     states = set()
     for step, mode in share_of(points(trace(kind, planned)), (kind, planned), 4):
         storage = copy_of(base(kind, planned))
         with pytest.raises(SimulatedCrash):
-            clean(cleaner(FaultyStorage(storage, step, mode), DEAD))
+            clean(cleaner(FaultyStorage(storage, step, mode), CRASHED))
         assert rows_of(storage) == BASE
         states.update(instant.state for instant in cleans(storage))
-        clean(cleaner(storage, SURVIVOR, DEAD))
+        clean(cleaner(storage, SURVIVOR, CRASHED))
         check(storage, kind)
-        recover(storage, (DEAD,))
+        recover(storage, (CRASHED,))
     assert states == set(State)
 
 
-def test_a_second_crash_leaves_the_plan_to_the_third_cleaner() -> None:
+def test_third_cleaner_executes_the_plan_after_two_crashes() -> None:
     kind = "LOGS_SIMPLE"
     for first, (step, mode) in enumerate(share_of(points(trace(kind, True)), kind, 6)):
         crashed = copy_of(base(kind, True))
         with pytest.raises(SimulatedCrash):
-            clean(cleaner(FaultyStorage(crashed, step, mode), DEAD))
+            clean(cleaner(FaultyStorage(crashed, step, mode), CRASHED))
         whole = FaultyStorage(copy_of(crashed))
-        clean(cleaner(whole, SURVIVOR, DEAD))
+        clean(cleaner(whole, SURVIVOR, CRASHED))
         for other, fault in share_of(points(whole.trace), first, 10):
             storage = copy_of(crashed)
             with pytest.raises(SimulatedCrash):
-                clean(cleaner(FaultyStorage(storage, other, fault), SURVIVOR, DEAD))
-            clean(cleaner(storage, THIRD, DEAD, SURVIVOR))
+                clean(cleaner(FaultyStorage(storage, other, fault), SURVIVOR, CRASHED))
+            clean(cleaner(storage, THIRD, CRASHED, SURVIVOR))
             check(storage, kind)
-            recover(storage, (DEAD, SURVIVOR))
+            recover(storage, (CRASHED, SURVIVOR))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lost_reply_at_any_step_leaves_a_clean_that_can_be_repeated(kind: str) -> None:
+def test_clean_can_be_repeated_after_a_lost_reply_at_any_step(kind: str) -> None:
     for step, name in share_of(enumerate(trace(kind), start=1), kind, 4):
         storage = copy_of(base(kind))
         try:
-            clean(cleaner(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD))
+            clean(cleaner(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), CRASHED))
         except (RetryableError, CommitStateUnknownError):
             assert rows_of(storage) == BASE, name
-        # The same process goes on: it is alive, so nobody may have to wait for its lease to end.
-        clean(cleaner(storage, DEAD))
+        # The same process continues. It still runs, so its own lease must not block it.
+        clean(cleaner(storage, CRASHED))
         check(storage, kind)
 
 
 @pytest.mark.parametrize("planned", [False, True], ids=["plan-and-run", "run"])
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_two_cleaners_at_once_carry_each_plan_out_once(
+def test_two_concurrent_cleaners_execute_each_plan_once(
     kind: str, planned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[str] = []
@@ -177,43 +180,43 @@ def test_two_cleaners_at_once_carry_each_plan_out_once(
     def rival(storage: Storage) -> None:
         try:
             clean(cleaner(storage, SURVIVOR, **NO_WAIT))
-            turns.append("had a turn")
+            turns.append("completed")
         except RetryableError as error:
-            assert "another executor, whose heartbeat is valid" in str(error) or f'"pid": {DEAD}' in str(error)
+            assert "another executor, whose heartbeat is valid" in str(error) or f'"pid": {CRASHED}' in str(error)
             turns.append("refused")
 
     for number, name in share_of(enumerate(trace(kind, planned), start=1), kind, 4):
         storage = copy_of(base(kind, planned))
         try:
-            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), CRASHED))
         except (RetryableError, UserError):
-            assert turns[-1] == "had a turn", name
+            assert turns[-1] == "completed", name
         clean(cleaner(storage, THIRD))
         check(storage, kind)
         recover(storage, ())
-    assert "had a turn" in turns
+    assert "completed" in turns
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_a_cleaner_taken_for_dead_that_wakes_up_late_does_no_harm(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_cleaner_loses_nothing_after_another_took_over(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def rival(storage: Storage) -> None:
-        clean(cleaner(storage, SURVIVOR, DEAD))
+        clean(cleaner(storage, SURVIVOR, CRASHED))
 
     for number, name in share_of(enumerate(trace(kind, True), start=1), kind, 4):
         if name.startswith("create") and name.endswith(".clean"):
-            # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
+            # Between the last lock check and the commit, only the remaining lease time keeps a rival away.
             continue
         storage = copy_of(base(kind, True))
         try:
-            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), CRASHED))
         except LakehouseError as error:
             assert isinstance(error, RetryableError | UserError), name
         check(storage, kind)
-        recover(storage, (DEAD,))
+        recover(storage, (CRASHED,))
 
 
 def others() -> dict[str, tuple[Callable[[Table], object], Callable[[Rows], Rows]]]:
-    """What may happen beside a clean, and what it does to the rows."""
+    """Return the operations that may run beside a clean, each with its effect on the rows."""
     found: dict[str, tuple[Callable[[Table], object], Callable[[Rows], Rows]]] = {
         name: (VERBS[name].run, VERBS[name].after) for name in ("upsert", "insert_overwrite", "delete_partitions")
     }
@@ -225,7 +228,7 @@ def others() -> dict[str, tuple[Callable[[Table], object], Callable[[Rows], Rows
 
 
 @pytest.mark.parametrize("other", others())
-def test_writers_and_services_may_have_a_turn_at_any_step_of_a_clean(
+def test_clean_loses_nothing_when_a_write_or_service_runs_at_any_of_its_steps(
     other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, (act, after) = "LOGS_SIMPLE", others()[other]
@@ -236,13 +239,13 @@ def test_writers_and_services_may_have_a_turn_at_any_step_of_a_clean(
             act(open_as(storage, SURVIVOR, **NO_WAIT))
             turns.append(True)
         except (RetryableError, UserError) as error:
-            assert "clean" in str(error) or "is pending" in str(error) or f'"pid": {DEAD}' in str(error), error
+            assert "clean" in str(error) or "is pending" in str(error) or f'"pid": {CRASHED}' in str(error), error
             turns.append(False)
 
     for number, name in share_of(enumerate(trace(kind), start=1), other, 6):
         storage = copy_of(base(kind))
         try:
-            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), CRASHED))
         except RetryableError:
             assert turns[-1], name
         rows = after(BASE) if turns[-1] else BASE
@@ -251,17 +254,17 @@ def test_writers_and_services_may_have_a_turn_at_any_step_of_a_clean(
             assert dict_of(open_as(storage, THIRD), instant) == BASE, name
         clean(cleaner(storage, SURVIVOR))
         assert rows_of(storage) == rows, name
-        recover(storage, (DEAD,), rows)
+        recover(storage, (CRASHED,), rows)
     assert any(turns)
 
 
 def dict_of(table: Table, as_of: str) -> Rows:
-    """Return the rows of a savepoint."""
+    """Return the rows of the table as of an instant."""
     found = table.scan(["p", "id", "v"], as_of=as_of).to_arrow().to_pydict()
     return dict(zip(zip(found["p"], found["id"], strict=True), found["v"], strict=True))
 
 
-def test_a_clean_may_have_a_turn_at_any_step_of_a_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_loses_nothing_when_a_clean_runs_at_any_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[bool] = []
     for verb in ("upsert", "insert_overwrite", "delete"):
 
@@ -273,10 +276,10 @@ def test_a_clean_may_have_a_turn_at_any_step_of_a_writer(monkeypatch: pytest.Mon
                 turns.append(False)
 
         steps = FaultyStorage(copy_of(base("LOGS_BUCKET")))
-        VERBS[verb].run(open_as(steps, DEAD))
+        VERBS[verb].run(open_as(steps, CRASHED))
         for number in share_of(range(1, steps.steps + 1), verb, 10):
             storage = copy_of(base("LOGS_BUCKET"))
-            VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), CRASHED))
             rows, name = VERBS[verb].after(BASE), steps.trace[number - 1]
             assert rows_of(storage) == rows, name
             clean(cleaner(storage, SURVIVOR))
@@ -284,7 +287,7 @@ def test_a_clean_may_have_a_turn_at_any_step_of_a_writer(monkeypatch: pytest.Mon
     assert turns.count(True) > len(turns) // 2
 
 
-def test_a_restore_and_a_clean_that_meet_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_loses_nothing_when_a_restore_runs_at_any_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     kind, turns = "LOGS_SIMPLE", list[bool]()
     target = open_as(base(kind), 1).commits()[-3][0].requested
     past = dict_of(open_as(base(kind), 1), target)
@@ -294,13 +297,13 @@ def test_a_restore_and_a_clean_that_meet_lose_nothing(monkeypatch: pytest.Monkey
             open_as(storage, SURVIVOR, **NO_WAIT).restore(target)
             turns.append(True)
         except (RetryableError, UserError) as error:
-            assert "clean" in str(error) or f'"pid": {DEAD}' in str(error), error
+            assert "clean" in str(error) or f'"pid": {CRASHED}' in str(error), error
             turns.append(False)
 
     for number, name in enumerate(trace(kind), start=1):
         storage = copy_of(base(kind))
         try:
-            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            clean(cleaner(Interrupted(storage, number, rival, monkeypatch), CRASHED))
         except (RetryableError, UserError):
             assert turns[-1], name
         assert rows_of(storage) == (past if turns[-1] else BASE), name

@@ -1,4 +1,4 @@
-"""Laws of clustering: no row changes, files become fewer and are in order, plans repeat, readers of the past see it."""
+"""Invariants of clustering: rows and old versions stay the same, outputs are sorted and planning is repeatable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.model import Model, Row, Verb, apply_verb, shapes
 from tests.support.naive import counted
 from tests.support.tables import SCHEMA, Shape, check_storage, examples, make_table
 
-#: Meta columns too, but for the file name: a clustering keeps who wrote a row and when.
+#: All columns except the file name. A clustering keeps the commit time and sequence number of each row.
 KEPT = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path", *SCHEMA.names)
 SORT, LAYOUT = "hoodie.clustering.plan.strategy.sort.columns", "hoodie.layout.optimize.strategy"
 TARGET = "hoodie.clustering.plan.strategy.target.file.max.bytes"
@@ -35,7 +35,7 @@ LAYOUTS: Mapping[str, Mapping[str, str]] = {
     "z-order": {SORT: "v,ts,amount", LAYOUT: "z-order"},
     "hilbert": {SORT: "amount,v", LAYOUT: "hilbert"},
 }
-#: Indexes that leave a row where it is put.
+#: Table shapes whose index does not fix the file group of a key, so that clustering is allowed.
 clustered_shapes = st.sampled_from(["COPY_ON_WRITE", "MERGE_ON_READ"]).flatmap(
     lambda kind: st.sampled_from(["SIMPLE", "GLOBAL_SIMPLE"]).flatmap(lambda index: shapes(type=kind, index=index))
 )
@@ -43,7 +43,7 @@ batches = st.lists(st.lists(meeting_rows(), min_size=4, max_size=12), min_size=2
 
 
 def filled(shape: Shape, rows: list[list[Row]], options: Mapping[str, str]) -> Table:
-    """Return a table of an insert, upserts, a delete and another insert, one commit each."""
+    """Return a table with one commit each for an insert, upserts, another insert and a delete."""
     table, model = make_table(dataclasses.replace(shape, options={**shape.options, **options})), Model(shape)
     for number, some in enumerate(rows):
         name = "insert" if number in (0, len(rows) - 1) else "upsert"
@@ -59,7 +59,9 @@ def kept(table: Table, **scan: object) -> Counter[tuple[object, ...]]:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @examples(6)
 @given(shape=clustered_shapes, rows=batches)
-def test_no_row_changes_and_the_past_stays_what_it_was(layout: str, shape: Shape, rows: list[list[Row]]) -> None:
+def test_clustering_keeps_rows_old_versions_and_incremental_reads(
+    layout: str, shape: Shape, rows: list[list[Row]]
+) -> None:
     table = filled(shape, rows, LAYOUTS[layout])
     before, commits = kept(table), table.commits()
     past = {instant.requested: kept(table, as_of=instant.requested) for instant, _ in commits}
@@ -77,14 +79,16 @@ def test_no_row_changes_and_the_past_stays_what_it_was(layout: str, shape: Shape
     for (begin, _), (instant, _) in pairwise(commits):
         found = table.incremental(begin.completion, instant.completion).to_arrow().to_pylist()
         assert counted(found, KEPT) == changed[instant.requested]
-    assert table.incremental(commits[-1][0].completion).count() == 0, "no row was changed by it"
+    assert table.incremental(commits[-1][0].completion).count() == 0, (
+        "an incremental read returns rows of the clustering"
+    )
     assert counted(table.incremental("earliest").to_arrow().to_pylist(), KEPT) == before
-    assert isinstance(table.services.clustering.run(force=True), NothingToDo), "there is nothing left to gain"
+    assert isinstance(table.services.clustering.run(force=True), NothingToDo), "a second run clusters again"
 
 
 @examples(15)
 @given(shape=clustered_shapes, rows=batches, layout=st.sampled_from(sorted(LAYOUTS)), outputs=st.integers(1, 3))
-def test_each_group_becomes_as_many_files_as_planned_and_its_rows_are_in_order(
+def test_clustering_writes_at_most_the_planned_files_with_sorted_rows(
     shape: Shape, rows: list[list[Row]], layout: str, outputs: int
 ) -> None:
     table = filled(shape, rows, LAYOUTS[layout] | {TARGET: str(40_000 // outputs)})
@@ -113,7 +117,9 @@ def test_each_group_becomes_as_many_files_as_planned_and_its_rows_are_in_order(
 
 @examples(15)
 @given(shape=clustered_shapes, rows=batches, layout=st.sampled_from(sorted(LAYOUTS)))
-def test_planning_twice_gives_one_plan_and_a_dry_run_tells_it(shape: Shape, rows: list[list[Row]], layout: str) -> None:
+def test_clustering_plan_is_repeatable_and_equals_the_scheduled_plan(
+    shape: Shape, rows: list[list[Row]], layout: str
+) -> None:
     table = filled(shape, rows, LAYOUTS[layout])
     proposed = table.services.clustering.plan(force=True)
     assert table.services.clustering.plan(force=True) == proposed
@@ -123,7 +129,9 @@ def test_planning_twice_gives_one_plan_and_a_dry_run_tells_it(shape: Shape, rows
         data = table.refresh().store.read(planned, State.REQUESTED)
         stored = decode_clustering_plan(data or b"")
         assert stored is not None and stored.groups == proposed.groups  # type: ignore[union-attr]
-        assert not isinstance(table.services.clustering.schedule(force=True), Instant), "its groups are held"
+        assert not isinstance(table.services.clustering.schedule(force=True), Instant), (
+            "a pending plan holds its file groups"
+        )
         assert table.services.clustering.due().pending == (planned.requested,)
-        seen = {(piece.partition, piece.file_id) for piece in load_slices(table.refresh())}
-        assert {(piece.partition, piece.file_id) for piece in stored.slices} <= seen
+        current = {(item.partition, item.file_id) for item in load_slices(table.refresh())}
+        assert {(item.partition, item.file_id) for item in stored.slices} <= current

@@ -1,4 +1,4 @@
-"""Clustering: planners, executors and writers die at any step, meet at any step, and wake up too late."""
+"""Clustering planners, executors and writers crash at any step, run beside each other, or resume after takeover."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.killed import (
     writes_of,
 )
 
-DEAD, SURVIVOR, THIRD = 101, 102, 103
+CRASHED, SURVIVOR, THIRD = 101, 102, 103
 TYPES = ("SIMPLE", "LOGS_SIMPLE")
 NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
 SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v,id", "hoodie.layout.optimize.strategy": "hilbert"}
@@ -44,11 +44,11 @@ WRITES = (
 )
 
 
-def plan(storage: Storage, pid: int = DEAD, dead: tuple[int, ...] = (), **options: str) -> object:
+def plan(storage: Storage, pid: int = CRASHED, dead: tuple[int, ...] = (), **options: str) -> object:
     return open_as(storage, pid, dead, **SORTED, **options).services.clustering.schedule(force=True)
 
 
-def run(storage: Storage, pid: int = DEAD, dead: tuple[int, ...] = (), **options: str) -> object:
+def run(storage: Storage, pid: int = CRASHED, dead: tuple[int, ...] = (), **options: str) -> object:
     return open_as(storage, pid, dead, **SORTED, **options).services.clustering.run(force=True)
 
 
@@ -57,7 +57,10 @@ ACTS: dict[str, Callable[..., object]] = {"plan": plan, "run": run}
 
 @cache
 def base(kind: str, planned: bool = False) -> Storage:
-    """A table of BASE in several files of each partition, with logs where there are any; tests work on copies."""
+    """Return a table of BASE with several file groups per partition, and log files on merge on read.
+
+    With `planned`, a clustering is already scheduled. Tests work on copies.
+    """
     storage = MemoryStorage()
     table = create(storage, kind)
     for part in range(2):
@@ -70,14 +73,14 @@ def base(kind: str, planned: bool = False) -> Storage:
 
 @cache
 def trace(kind: str, act: str, planned: bool = False) -> tuple[str, ...]:
-    """The steps of a run that succeeds."""
+    """Return the storage steps of a run that succeeds."""
     storage = FaultyStorage(copy_of(base(kind, planned)))
     ACTS[act](storage)
     return tuple(storage.trace)
 
 
-def recover(storage: Storage, rows: dict[tuple[str, str], int], dead: tuple[int, ...] = (DEAD,)) -> None:
-    """Write as another process, and check that the table is right and nothing is left of the dead."""
+def recover(storage: Storage, rows: dict[tuple[str, str], int], dead: tuple[int, ...] = (CRASHED,)) -> None:
+    """Write as another process, and check that the rows are right and no file of a crashed process remains."""
     assert rows_of(storage) == rows
     open_as(storage, THIRD, dead).upsert(batch(RECOVERY))
     assert rows_of(storage) == {**rows, **RECOVERY}
@@ -90,7 +93,7 @@ def pending(storage: Storage) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_after_a_crash_at_any_step_of_planning_there_is_a_whole_plan_or_none(kind: str) -> None:
+def test_clustering_plan_is_whole_or_absent_after_a_crash_at_any_step(kind: str) -> None:
     outcomes = set()
     for step, mode in points(trace(kind, "plan")):
         storage = copy_of(base(kind))
@@ -98,13 +101,13 @@ def test_after_a_crash_at_any_step_of_planning_there_is_a_whole_plan_or_none(kin
             plan(FaultyStorage(storage, step, mode))
         outcomes.add(len(pending(storage)))
         assert rows_of(storage) == BASE
-        assert isinstance(run(storage, SURVIVOR, (DEAD,)), Committed)
+        assert isinstance(run(storage, SURVIVOR, (CRASHED,)), Committed)
         recover(storage, BASE)
     assert outcomes == {0, 1}
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_after_a_crash_at_any_step_the_next_executor_carries_the_plan_out(kind: str) -> None:
+def test_next_executor_executes_the_plan_after_a_crash_at_any_step(kind: str) -> None:
     outcomes, writes = set(), writes_of(base(kind))
     for step, mode in share_of(points(trace(kind, "run", True)), kind, 6):
         storage = copy_of(base(kind, True))
@@ -113,14 +116,14 @@ def test_after_a_crash_at_any_step_the_next_executor_carries_the_plan_out(kind: 
         done = writes_of(storage) > writes
         outcomes.add(done)
         assert rows_of(storage) == BASE
-        assert isinstance(run(storage, SURVIVOR, (DEAD,)), NothingToDo if done else Committed)
+        assert isinstance(run(storage, SURVIVOR, (CRASHED,)), NothingToDo if done else Committed)
         assert writes_of(storage) == writes + 1
         assert pending(storage) == []
         recover(storage, BASE)
     assert outcomes == {True, False}
 
 
-def test_a_second_crash_leaves_the_plan_to_the_third_executor() -> None:
+def test_third_executor_executes_the_plan_after_two_crashes() -> None:
     for first, (step, mode) in enumerate(share_of(points(trace("SIMPLE", "run", True)), "twice", 10)):
         crashed = copy_of(base("SIMPLE", True))
         with pytest.raises(SimulatedCrash):
@@ -128,17 +131,17 @@ def test_a_second_crash_leaves_the_plan_to_the_third_executor() -> None:
         if not pending(crashed):
             break
         whole = FaultyStorage(copy_of(crashed))
-        run(whole, SURVIVOR, (DEAD,))
+        run(whole, SURVIVOR, (CRASHED,))
         for other, fault in share_of(points(whole.trace), first, 28):
             storage = copy_of(crashed)
             with pytest.raises(SimulatedCrash):
-                run(FaultyStorage(storage, other, fault), SURVIVOR, (DEAD,))
-            run(storage, THIRD, (DEAD, SURVIVOR))
-            recover(storage, BASE, (DEAD, SURVIVOR))
+                run(FaultyStorage(storage, other, fault), SURVIVOR, (CRASHED,))
+            run(storage, THIRD, (CRASHED, SURVIVOR))
+            recover(storage, BASE, (CRASHED, SURVIVOR))
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_committed(act: str) -> None:
+def test_clustering_reports_its_outcome_correctly_after_a_lost_reply_at_any_step(act: str) -> None:
     writes = writes_of(base("SIMPLE"))
     for step, name in share_of(enumerate(trace("SIMPLE", act, act == "run"), start=1), act, 8):
         storage = copy_of(base("SIMPLE", act == "run"))
@@ -149,14 +152,14 @@ def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_com
             succeeded = False
         if act == "run":
             assert (writes_of(storage) > writes) == succeeded, name
-        # The same process goes on: it is alive, so nobody may have to wait for its lease to end.
+        # The same process continues. It still runs, so its own lease must not block it.
         run(storage)
         assert pending(storage) == [], name
         recover(storage, BASE, ())
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_a_clustering_of_unknown_fate_deletes_nothing_and_keeps_others_off(lands: bool) -> None:
+def test_clustering_deletes_nothing_and_keeps_its_claim_when_its_commit_state_is_unknown(lands: bool) -> None:
     storage = copy_of(base("SIMPLE", True))
     unanswered = Unanswered(storage, lands=lands)
     with pytest.raises(CommitStateUnknownError):
@@ -166,12 +169,12 @@ def test_a_clustering_of_unknown_fate_deletes_nothing_and_keeps_others_off(lands
         (requested,) = pending(storage)
         with pytest.raises(RetryableError, match="another executor, whose heartbeat is valid"):
             open_as(storage, SURVIVOR).services.clustering.run(instant=requested)
-    run(storage, SURVIVOR, (DEAD,))
+    run(storage, SURVIVOR, (CRASHED,))
     assert pending(storage) == []
     recover(storage, BASE)
 
 
-def test_a_second_executor_is_refused_while_the_first_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_executor_is_refused_while_the_first_is_active(monkeypatch: pytest.MonkeyPatch) -> None:
     (requested,) = pending(base("SIMPLE", True))
     turns: list[str] = []
 
@@ -180,7 +183,7 @@ def test_a_second_executor_is_refused_while_the_first_lives(monkeypatch: pytest.
             open_as(storage, SURVIVOR, **NO_WAIT).services.clustering.run(instant=requested)
             turns.append("done")
         except RetryableError as error:
-            assert requested in str(error) or f'"pid": {DEAD}' in str(error)
+            assert requested in str(error) or f'"pid": {CRASHED}' in str(error)
             turns.append("refused")
         except UserError as error:
             assert f"{requested} is completed" in str(error)
@@ -198,17 +201,15 @@ def test_a_second_executor_is_refused_while_the_first_lives(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_an_executor_taken_for_dead_that_wakes_up_late_does_not_commit(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_executor_does_not_commit_after_another_took_over(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     writes = writes_of(base(kind))
 
     def rival(storage: Storage) -> None:
-        run(storage, SURVIVOR, (DEAD,))
+        run(storage, SURVIVOR, (CRASHED,))
 
     for number, name in share_of(enumerate(trace(kind, "run", True), start=1), kind, 10):
         if name.startswith("create") and name.endswith("commit"):
-            # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
+            # Between the last lock check and the commit, only the remaining lease time keeps a rival away.
             continue
         storage = copy_of(base(kind, True))
         try:
@@ -222,7 +223,7 @@ def test_an_executor_taken_for_dead_that_wakes_up_late_does_not_commit(
 @pytest.mark.parametrize("updates", ["reject", "give_way"])
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("verb", WRITES)
-def test_a_writer_may_come_at_any_step_of_a_running_plan_and_no_row_is_lost(
+def test_clustering_loses_no_row_when_a_write_runs_at_any_of_its_steps(
     kind: str, verb: str, updates: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[str] = []
@@ -233,7 +234,7 @@ def test_a_writer_may_come_at_any_step_of_a_running_plan_and_no_row_is_lost(
             VERBS[verb].run(open_as(storage, SURVIVOR, **NO_WAIT, **options))
             turns.append("wrote")
         except RetryableError as error:
-            turns.append("locked" if f'"pid": {DEAD}' in str(error) else "refused")
+            turns.append("locked" if f'"pid": {CRASHED}' in str(error) else "refused")
 
     steps = trace(kind, "run", True)
     for number in share_of(range(1, len(steps) + 1), (kind, verb, updates), 34):
@@ -253,7 +254,7 @@ def test_a_writer_may_come_at_any_step_of_a_running_plan_and_no_row_is_lost(
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("verb", WRITES)
-def test_a_write_never_loses_to_a_clustering_that_it_could_not_know_of(
+def test_write_fails_only_before_its_start_when_a_clustering_runs_at_any_of_its_steps(
     kind: str, verb: str, act: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[str] = []
@@ -266,15 +267,15 @@ def test_a_write_never_loses_to_a_clustering_that_it_could_not_know_of(
             turns.append("later")
 
     whole = FaultyStorage(copy_of(base(kind)))
-    VERBS[verb].run(open_as(whole, DEAD))
+    VERBS[verb].run(open_as(whole, CRASHED))
     requested = next(n for n, name in enumerate(whole.trace, start=1) if name.endswith(".requested"))
     for number in share_of(range(1, whole.steps + 1), (kind, verb, act), 30):
         storage = copy_of(base(kind))
         try:
-            VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), CRASHED))
             rows = VERBS[verb].after(BASE)
         except RetryableError as error:
-            # It had not begun: a plan came first, and it may run again when that is done.
+            # The clustering was planned before the write started. The write can be retried afterwards.
             assert number <= requested and turns[-1] != "nothing", (number, whole.trace[number - 1], str(error))
             rows = BASE
         assert rows_of(storage) == rows, whole.trace[number - 1]
@@ -285,31 +286,31 @@ def test_a_write_never_loses_to_a_clustering_that_it_could_not_know_of(
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_plan_that_gives_way_is_gone_whenever_its_executor_dies(kind: str) -> None:
-    def overtaken() -> Storage:
+def test_plan_dropped_for_a_write_does_not_remain_after_a_crash_of_its_executor(kind: str) -> None:
+    def with_conflict() -> Storage:
         storage = copy_of(base(kind, True))
         options = {"hoodie.clustering.updates.strategy": "give_way"}
         VERBS["upsert"].run(open_as(storage, THIRD, **options))
         return storage
 
-    first = overtaken()
+    first = with_conflict()
     rows = VERBS["upsert"].after(BASE)
     whole = FaultyStorage(copy_of(first))
     (requested,) = pending(first)
-    assert isinstance(open_as(whole, DEAD).services.clustering.run(instant=requested), NothingToDo)
+    assert isinstance(open_as(whole, CRASHED).services.clustering.run(instant=requested), NothingToDo)
     assert rows_of(whole.inner) == rows and leftovers(whole.inner) == []
     for step, mode in share_of(points(whole.trace), kind, 8):
         storage = copy_of(first)
         with pytest.raises(SimulatedCrash):
-            open_as(FaultyStorage(storage, step, mode), DEAD).services.clustering.run(instant=requested)
+            open_as(FaultyStorage(storage, step, mode), CRASHED).services.clustering.run(instant=requested)
         assert rows_of(storage) == rows
-        assert isinstance(run(storage, SURVIVOR, (DEAD,)), Committed), "in its place a new one is planned"
+        assert isinstance(run(storage, SURVIVOR, (CRASHED,)), Committed), "a new clustering is planned instead"
         assert requested not in pending(storage)
         recover(storage, rows)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_completed_clustering_is_rolled_back_to_its_plan_and_run_again(kind: str) -> None:
+def test_completed_clustering_is_rolled_back_to_its_plan_and_run_again(kind: str) -> None:
     storage = copy_of(base(kind, True))
     (requested,) = pending(storage)
     run(storage)

@@ -1,4 +1,4 @@
-"""Laws of compaction and log compaction: no row changes, base files become the whole truth, plans repeat."""
+"""Invariants of compaction and log compaction: rows stay the same, no log remains and planning is repeatable."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.support.model import Model, Row, Verb, apply_verb
 from tests.support.naive import counted
 from tests.support.tables import SCHEMA, Shape, check_storage, examples, make_table
 
-#: Meta columns too, but for the file name: a compaction keeps who wrote a row and when.
+#: All columns except the file name. A compaction keeps the commit time and sequence number of each row.
 KEPT = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path", *SCHEMA.names)
 
 
 def filled(shape: Shape, batches: list[list[Row]]) -> Table:
-    """Return a table of an insert, upserts and a delete, one commit each."""
+    """Return a table with one commit for each batch of upserts and one for a delete."""
     table, model = make_table(shape), Model(shape)
     for number, rows in enumerate(batches):
         apply_verb(table, model, Verb(name="upsert", rows=tuple(rows), way=number), unique=True)
@@ -42,7 +42,7 @@ batches = st.lists(st.lists(meeting_rows(), min_size=4, max_size=12), min_size=2
 @pytest.mark.parametrize("logs_only", [False, True])
 @examples(12)
 @given(shape=merged_shapes(), rows=batches)
-def test_no_row_changes_and_nothing_is_left_behind(logs_only: bool, shape: Shape, rows: list[list[Row]]) -> None:
+def test_compaction_keeps_all_rows_and_leaves_no_log_file(logs_only: bool, shape: Shape, rows: list[list[Row]]) -> None:
     table = filled(shape, rows)
     before, had_logs = kept(table), with_logs(table)
     outcome = table.services.log_compaction.run() if logs_only else table.services.compaction.run(force=True)
@@ -59,7 +59,7 @@ def test_no_row_changes_and_nothing_is_left_behind(logs_only: bool, shape: Shape
 
 @examples(12)
 @given(shape=merged_shapes(), rows=batches)
-def test_planning_twice_gives_one_plan_and_a_dry_run_tells_it(shape: Shape, rows: list[list[Row]]) -> None:
+def test_compaction_plan_is_repeatable_and_equals_the_scheduled_plan(shape: Shape, rows: list[list[Row]]) -> None:
     table = filled(shape, rows)
     proposed = table.services.compaction.plan(force=True)
     assert table.services.compaction.plan(force=True) == proposed
@@ -70,4 +70,6 @@ def test_planning_twice_gives_one_plan_and_a_dry_run_tells_it(shape: Shape, rows
         assert data is not None
         stored = decode_compaction_plan(data)
         assert stored.operations == proposed.operations
-        assert not isinstance(table.services.compaction.schedule(force=True), Instant), "its groups are held"
+        assert not isinstance(table.services.compaction.schedule(force=True), Instant), (
+            "a pending plan holds its file groups"
+        )

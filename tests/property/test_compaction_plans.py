@@ -1,4 +1,4 @@
-"""Laws of compaction plans: only what was true by then, all of it, within the bounds, and the same plan twice."""
+"""Invariants of compaction plans: repeatable, within the strategy's bounds, and complete for all completed logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITIONS = ("2026/01/01", "2026/01/05", "2026/01/09")
 
 @st.composite
 def slices(draw: st.DrawFn) -> list[FileSlice]:
-    """Slices of some groups, with and without base file and logs, of all sizes."""
+    """Draw file slices of several file groups, with and without a base file and logs, of different sizes."""
     found = []
     for number in range(draw(st.integers(0, 8))):
         partition, file_id = draw(st.sampled_from(PARTITIONS)), f"group-{number}"
@@ -48,7 +48,7 @@ def slices(draw: st.DrawFn) -> list[FileSlice]:
 
 @st.composite
 def policies(draw: st.DrawFn) -> CompactionPolicy:
-    """Any strategies, one after the other, with any thresholds."""
+    """Draw a policy with one to three strategies and any thresholds."""
     return CompactionPolicy(
         strategy=",".join(draw(st.lists(st.sampled_from(STRATEGIES), min_size=1, max_size=3))),
         target_io_mb=draw(st.integers(0, 500)),
@@ -65,7 +65,7 @@ HELD = st.frozensets(st.tuples(st.sampled_from(PARTITIONS), st.sampled_from([f"g
 
 @given(slices(), HELD, policies(), st.randoms(use_true_random=False))
 @examples(200)
-def test_a_plan_is_the_same_twice_names_whole_slices_and_leaves_held_groups(
+def test_compaction_plan_is_repeatable_and_names_whole_slices_of_free_groups(
     found: list[FileSlice], held: frozenset[tuple[str, str]], policy: CompactionPolicy, random: Random
 ) -> None:
     plan = plan_compaction(found, held, policy, now=NOW)
@@ -84,7 +84,7 @@ def test_a_plan_is_the_same_twice_names_whole_slices_and_leaves_held_groups(
 
 @given(slices(), policies())
 @examples(200)
-def test_bounded_strategies_stay_within_their_bounds_and_thresholds(
+def test_compaction_plan_stays_within_bounds_and_thresholds_of_its_strategies(
     found: list[FileSlice], policy: CompactionPolicy
 ) -> None:
     plan = plan_compaction(found, (), policy, now=NOW)
@@ -92,7 +92,7 @@ def test_bounded_strategies_stay_within_their_bounds_and_thresholds(
         return
     operations = plan.operations
     if {"LogFileSizeBased", "LogFileNumBased", "BoundedIO", "DayBased"} & set(policy.strategies):
-        # The group that reaches the bound is the last one.
+        # Only the last file group of a plan may reach the bound.
         assert sum(operation.metrics["TOTAL_IO_MB"] for operation in operations[:-1]) < policy.target_io_mb
     if "LogFileSizeBased" in policy.strategies:
         assert all(op.metrics["TOTAL_LOG_FILES_SIZE"] >= policy.log_bytes_threshold for op in operations)
@@ -104,7 +104,7 @@ def test_bounded_strategies_stay_within_their_bounds_and_thresholds(
 
 @given(slices(), HELD)
 @examples(100)
-def test_an_unbounded_plan_takes_every_free_slice_with_a_log(
+def test_unbounded_compaction_plan_takes_every_free_slice_with_logs(
     found: list[FileSlice], held: frozenset[tuple[str, str]]
 ) -> None:
     plan = plan_compaction(found, held, CompactionPolicy(strategy="UnBounded"))
@@ -114,7 +114,7 @@ def test_an_unbounded_plan_takes_every_free_slice_with_a_log(
 
 @given(slices(), policies())
 @examples(100)
-def test_groups_that_a_bound_leaves_out_are_in_partitions_told_to_the_next_planner(
+def test_compaction_plan_names_the_partitions_of_groups_beyond_its_bound(
     found: list[FileSlice], policy: CompactionPolicy
 ) -> None:
     plan = plan_compaction(found, (), policy, now=NOW)
@@ -137,7 +137,7 @@ def test_groups_that_a_bound_leaves_out_are_in_partitions_told_to_the_next_plann
     )
 )
 @examples(150)
-def test_a_plan_names_all_logs_that_completed_before_it_and_no_other(
+def test_compaction_plan_names_exactly_the_logs_that_completed_before_it(
     steps: list[tuple[str, int, list[str]]],
 ) -> None:
     table, pending = MergedGroups(), list[Instant]()
@@ -167,7 +167,7 @@ def test_a_plan_names_all_logs_that_completed_before_it_and_no_other(
     st.integers(0, 4000),
 )
 @examples(150)
-def test_due_is_monotone_in_time_and_says_its_numbers(
+def test_compaction_due_is_monotone_in_time_and_reports_its_numbers(
     deltas: list[tuple[int, int]], compaction: int | None, trigger: str, commits: int, seconds: int
 ) -> None:
     def time(second: int) -> str:

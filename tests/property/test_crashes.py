@@ -1,4 +1,4 @@
-"""A writer may die at every line that touches storage; the next one finds a whole table and leaves no trace of it."""
+"""Writers crash at any storage step: the table stays whole, and the next write removes all leftover files."""
 
 from __future__ import annotations
 
@@ -36,36 +36,38 @@ from tests.support.killed import (
     writes_of,
 )
 
-DEAD, SURVIVOR, THIRD = 101, 102, 103
+CRASHED, SURVIVOR, THIRD = 101, 102, 103
 
 
 @cache
 def base(index: str) -> Storage:
-    """The table before the write; tests work on copies."""
+    """Return the table before the write. Tests work on copies."""
     return base_table(MemoryStorage(), index)
 
 
 @cache
 def trace(index: str, verb: str) -> tuple[str, ...]:
-    """The steps of a write that succeeds."""
+    """Return the storage steps of a write that succeeds."""
     storage = FaultyStorage(copy_of(base(index)))
-    VERBS[verb].run(open_as(storage, DEAD))
+    VERBS[verb].run(open_as(storage, CRASHED))
     return tuple(storage.trace)
 
 
-def die(storage: Storage, verb: str, step: int, mode: FaultMode, pid: int = DEAD, dead: tuple[int, ...] = ()) -> None:
+def die(
+    storage: Storage, verb: str, step: int, mode: FaultMode, pid: int = CRASHED, dead: tuple[int, ...] = ()
+) -> None:
     faulty = FaultyStorage(storage, step, mode)
     with pytest.raises(SimulatedCrash):
         VERBS[verb].run(open_as(faulty, pid, dead))
 
 
 def expected(storage: Storage, verb: str, before: Rows, writes: int) -> Rows:
-    """What the table must hold: all of the write if its instant completed, nothing of it otherwise."""
+    """Return the expected rows: with all changes of the write if its instant completed, otherwise with none."""
     return VERBS[verb].after(before) if writes_of(storage) > writes else before
 
 
-def recover(storage: Storage, rows: Rows, dead: tuple[int, ...] = (DEAD,), pid: int = SURVIVOR) -> None:
-    """Write as the next process, and check that the table is right and nothing is left of the dead."""
+def recover(storage: Storage, rows: Rows, dead: tuple[int, ...] = (CRASHED,), pid: int = SURVIVOR) -> None:
+    """Write as the next process, and check that the rows are right and no file of a crashed process remains."""
     assert rows_of(storage) == rows
     open_as(storage, pid, dead).upsert(batch(RECOVERY))
     assert rows_of(storage) == {**rows, **RECOVERY}
@@ -74,7 +76,7 @@ def recover(storage: Storage, rows: Rows, dead: tuple[int, ...] = (DEAD,), pid: 
 
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize("verb", VERBS)
-def test_after_a_crash_at_any_step_a_write_is_whole_or_absent_and_the_next_one_cleans_up(index: str, verb: str) -> None:
+def test_write_is_whole_or_absent_and_the_next_write_cleans_up_after_a_crash(index: str, verb: str) -> None:
     outcomes = set()
     for step, mode in points(trace(index, verb), every=EXHAUSTIVE or (index, verb) == ("SIMPLE", "upsert")):
         storage = copy_of(base(index))
@@ -82,23 +84,23 @@ def test_after_a_crash_at_any_step_a_write_is_whole_or_absent_and_the_next_one_c
         rows = expected(storage, verb, BASE, 2)
         outcomes.add(rows == BASE)
         recover(storage, rows)
-    assert outcomes == {True, False}, "some crashes come before the commit and some after it"
+    assert outcomes == {True, False}, "the crashes must cover steps before and after the commit"
 
 
-def test_a_crash_while_a_table_is_created_leaves_no_table_or_a_whole_one() -> None:
+def test_table_creation_is_whole_or_absent_after_a_crash_at_any_step() -> None:
     whole = FaultyStorage(MemoryStorage())
     create(whole, "SIMPLE")
     for step in range(1, whole.steps + 1):
         for mode in (FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER):
             storage = MemoryStorage()
             with pytest.raises(SimulatedCrash):
-                create(FaultyStorage(storage, step, mode), "SIMPLE", DEAD)
-            create(storage, "SIMPLE", SURVIVOR, [DEAD]).upsert(batch(RECOVERY))
+                create(FaultyStorage(storage, step, mode), "SIMPLE", CRASHED)
+            create(storage, "SIMPLE", SURVIVOR, [CRASHED]).upsert(batch(RECOVERY))
             assert rows_of(storage) == RECOVERY
             assert leftovers(storage) == []
 
 
-def test_a_crash_while_properties_change_leaves_the_old_ones_or_the_new_ones() -> None:
+def test_properties_are_the_old_or_the_new_ones_after_a_crash_of_their_update() -> None:
     seen = set()
     for step in range(1, 6):
         for mode in (FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER):
@@ -114,7 +116,7 @@ def test_a_crash_while_properties_change_leaves_the_old_ones_or_the_new_ones() -
     assert seen == {None, "GLOBAL_SIMPLE"}
 
 
-def test_the_writer_that_cleans_up_after_a_dead_one_may_die_itself() -> None:
+def test_third_writer_cleans_up_after_the_cleanup_of_a_crash_crashed_too() -> None:
     for verb, first in (("upsert", 0.5), ("upsert", 0.8), ("upsert", 0.9), ("insert_overwrite", 0.6)):
         steps = list(points(trace("SIMPLE", verb)))
         step, mode = steps[int(len(steps) * first)]
@@ -122,42 +124,42 @@ def test_the_writer_that_cleans_up_after_a_dead_one_may_die_itself() -> None:
         die(crashed, verb, step, mode)
         rows, writes = expected(crashed, verb, BASE, 2), writes_of(crashed)
         whole = FaultyStorage(copy_of(crashed))
-        open_as(whole, SURVIVOR, [DEAD]).delete(["b0"])
+        open_as(whole, SURVIVOR, [CRASHED]).delete(["b0"])
         for again, (step, mode) in enumerate(points(tuple(whole.trace))):
             if again % 2 and not EXHAUSTIVE:
                 continue
             storage = copy_of(crashed)
             with pytest.raises(SimulatedCrash):
-                open_as(FaultyStorage(storage, step, mode), SURVIVOR, [DEAD]).delete(["b0"])
+                open_as(FaultyStorage(storage, step, mode), SURVIVOR, [CRASHED]).delete(["b0"])
             done = writes_of(storage) > writes
             left = {key: value for key, value in rows.items() if key != ("b", "b0")} if done else rows
-            recover(storage, left, (DEAD, SURVIVOR), THIRD)
+            recover(storage, left, (CRASHED, SURVIVOR), THIRD)
 
 
 @pytest.mark.parametrize("verb", ["upsert", "insert_overwrite"])
-def test_a_lost_reply_at_any_step_makes_no_commit_look_failed_and_no_failure_committed(verb: str) -> None:
+def test_write_reports_its_outcome_correctly_after_a_lost_reply_at_any_step(verb: str) -> None:
     for step in range(1, len(trace("SIMPLE", verb)) + 1):
         storage = copy_of(base("SIMPLE"))
         try:
-            VERBS[verb].run(open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD))
+            VERBS[verb].run(open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), CRASHED))
             succeeded = True
         except RetryableError:
             succeeded = False
         rows = expected(storage, verb, BASE, 2)
         assert (rows != BASE) == succeeded, trace("SIMPLE", verb)[step - 1]
-        # The same process goes on: it is alive, so nobody may have to wait for its lease to end.
-        recover(storage, rows, dead=(), pid=DEAD)
+        # The same process continues. It still runs, so its own lease must not block it.
+        recover(storage, rows, dead=(), pid=CRASHED)
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_a_commit_of_unknown_fate_deletes_nothing_and_is_settled_by_the_timeline(lands: bool) -> None:
+def test_commit_of_unknown_state_deletes_nothing_and_the_timeline_decides(lands: bool) -> None:
     storage = copy_of(base("SIMPLE"))
     unanswered = Unanswered(storage, lands=lands)
     with pytest.raises(CommitStateUnknownError):
-        VERBS["upsert"].run(open_as(unanswered, DEAD))
+        VERBS["upsert"].run(open_as(unanswered, CRASHED))
     assert unanswered.deleted == []
     if not lands:
-        # It may land yet, so while the writer lives and its lease lasts, nobody may roll it back.
+        # The commit may still arrive, so another writer must not roll it back while the heartbeat is valid.
         with pytest.raises(RetryableError, match=r"the write \d+ is active"):
             open_as(storage, SURVIVOR).upsert(batch(RECOVERY))
     rows = VERBS["upsert"].after(BASE) if lands else BASE
@@ -165,30 +167,28 @@ def test_a_commit_of_unknown_fate_deletes_nothing_and_is_settled_by_the_timeline
 
 
 @pytest.mark.parametrize("verb", ["upsert", "bulk_insert", "insert_overwrite_table", "delete_partitions"])
-def test_a_writer_taken_for_dead_that_goes_on_commits_all_or_nothing(
-    verb: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_writer_commits_all_or_nothing_after_its_rollback(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def rival(storage: Storage) -> None:
-        open_as(storage, SURVIVOR, [DEAD]).upsert(batch(RECOVERY))
+        open_as(storage, SURVIVOR, [CRASHED]).upsert(batch(RECOVERY))
 
     for number, name in enumerate(trace("SIMPLE", verb), start=1):
         if name.startswith("create") and name.endswith("commit"):
-            # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
+            # Between the last lock check and the commit, only the remaining lease time keeps a rival away.
             continue
         storage = copy_of(base("SIMPLE"))
         try:
-            VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), CRASHED))
             succeeded = True
         except RetryableError:
             succeeded = False
         orders = [VERBS[verb].after({**BASE, **RECOVERY}), {**VERBS[verb].after(BASE), **RECOVERY}]
         assert rows_of(storage) in (orders if succeeded else [{**BASE, **RECOVERY}]), name
-        open_as(storage, THIRD, [DEAD, SURVIVOR]).upsert(batch({("e", "e1"): 3}))
+        open_as(storage, THIRD, [CRASHED, SURVIVOR]).upsert(batch({("e", "e1"): 3}))
         assert leftovers(storage) == [], name
 
 
 @pytest.mark.parametrize("verb", ["upsert", "insert_overwrite"])
-def test_a_rival_at_any_step_of_a_living_writer_waits_its_turn_and_nothing_is_lost(
+def test_concurrent_write_at_any_step_of_an_active_write_succeeds_or_is_refused_without_loss(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[bool] = []
@@ -199,22 +199,22 @@ def test_a_rival_at_any_step_of_a_living_writer_waits_its_turn_and_nothing_is_lo
             table.upsert(batch(RECOVERY))
             turns.append(True)
         except RetryableError as error:
-            named = re.search(r"\d{17}", str(error)) or f'"pid": {DEAD}' in str(error)
-            assert named, f"{error} does not say who is in the way"
+            named = re.search(r"\d{17}", str(error)) or f'"pid": {CRASHED}' in str(error)
+            assert named, f"the error does not name the blocking write or process: {error}"
             turns.append(False)
 
     for number, name in enumerate(trace("SIMPLE", verb), start=1):
         storage = copy_of(base("SIMPLE"))
-        VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
+        VERBS[verb].run(open_as(Interrupted(storage, number, rival, monkeypatch), CRASHED))
         rows, first = VERBS[verb].after(BASE), VERBS[verb].after({**BASE, **RECOVERY})
         assert rows_of(storage) in ([first, {**rows, **RECOVERY}] if turns[-1] else [rows]), name
         assert leftovers(storage) == [], name
     assert len(turns) == number
-    assert turns[0] and turns[-1], "before the other one has begun, and when it has committed, the way is free"
+    assert turns[0] and turns[-1], "a write before the start or after the commit of the other must succeed"
     assert not all(turns)
 
 
-def test_a_column_that_a_rival_adds_while_a_write_prepares_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_column_added_by_a_concurrent_write_is_kept_while_a_write_prepares(monkeypatch: pytest.MonkeyPatch) -> None:
     wider = batch(RECOVERY).append_column("w", pa.array(["new"] * len(RECOVERY)))
     turns = 0
 
@@ -229,10 +229,10 @@ def test_a_column_that_a_rival_adds_while_a_write_prepares_is_kept(monkeypatch: 
     for number, name in enumerate(trace("SIMPLE", "upsert"), start=1):
         storage = copy_of(base("SIMPLE"))
         before = turns
-        open_as(Interrupted(storage, number, rival, monkeypatch), DEAD, **options).upsert(narrow)
+        open_as(Interrupted(storage, number, rival, monkeypatch), CRASHED, **options).upsert(narrow)
         rows = open_as(storage, SURVIVOR).scan().to_arrow()
         if turns == before:
             break
         assert rows.column_names[-1] == "w", name
         assert sorted(rows.column("w").to_pylist(), key=str) == [None] * 9 + ["new"] * 3, name
-    assert turns > 3, "the rival had its turn at several steps before the instant was made"
+    assert turns > 3, "the other write must succeed at several steps before the instant is created"

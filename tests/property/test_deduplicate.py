@@ -1,4 +1,4 @@
-"""Laws of combining a batch: one row per key, the same one however rows arrived and were split."""
+"""Invariants of `combine`: it keeps one row per key, and its result does not depend on the order or split of rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ rules = st.sampled_from([PLAIN, BY_TS])
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows as they would be staged: in chunks, with the path dictionary-encoded."""
+    """Return rows as a staged file holds them: in chunks, with a dictionary-encoded path."""
     half = len(rows) // 2
     parts = [pa.Table.from_pylist(part, schema=SCHEMA) for part in (rows[:half], rows[half:])]
     joined = pa.concat_tables(parts)
@@ -53,13 +53,13 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def content(rows: pa.Table) -> list[str]:
-    """Rows in an order of their own."""
+    """Return the rows as text in a canonical order."""
     return sorted(map(repr, rows.to_pylist()))
 
 
 @examples(50)
 @given(rows=batches, keys=keys_of, rule=rules, seed=st.integers(0, 99))
-def test_the_winner_does_not_depend_on_arrival(
+def test_combine_result_does_not_depend_on_row_order(
     rows: list[dict[str, Any]], keys: tuple[str, ...], rule: MergeRule, seed: int
 ) -> None:
     shuffled = random.Random(seed).sample(rows, len(rows))
@@ -70,7 +70,7 @@ def test_the_winner_does_not_depend_on_arrival(
 
 @examples(50)
 @given(rows=batches, keys=keys_of, rule=rules, cut=st.integers(0, 20))
-def test_combining_parts_first_changes_nothing(
+def test_combine_result_does_not_change_if_parts_are_combined_first(
     rows: list[dict[str, Any]], keys: tuple[str, ...], rule: MergeRule, cut: int
 ) -> None:
     parts = [part for part in (rows[:cut], rows[cut:]) if part]
@@ -81,7 +81,7 @@ def test_combining_parts_first_changes_nothing(
 
 @examples(50)
 @given(rows=batches, keys=keys_of, rule=rules)
-def test_one_row_per_key_survives_and_it_is_the_greatest(
+def test_combine_keeps_one_row_per_key_with_the_greatest_ordering_value(
     rows: list[dict[str, Any]], keys: tuple[str, ...], rule: MergeRule
 ) -> None:
     kept = combine(table(rows), keys=keys, rule=rule).to_pylist()
@@ -97,6 +97,6 @@ def test_one_row_per_key_survives_and_it_is_the_greatest(
 
 @examples(30)
 @given(rows=batches, keys=keys_of)
-def test_combining_what_is_combined_changes_nothing(rows: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
+def test_combine_is_idempotent(rows: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
     once = combine(table(rows), keys=keys, rule=BY_TS)
     assert combine(once, keys=keys, rule=BY_TS).equals(once)

@@ -1,6 +1,6 @@
-"""Laws of merging: whole columns give what the format's fold, taken literally and entry by entry, gives.
+"""The columnar merge of log entries gives the same result as a reference merge of one entry at a time.
 
-`Literal` below is that fold, in plain Python, key by key (DATA-5.2 and DATA-5.3).
+`ReferenceMerge` is a plain Python implementation of the format's merge rules (DATA-5.2 and DATA-5.3).
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ ORDERED = {
 
 
 def adding(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Merge rows: `n` is added up, the rest is of the newer row."""
+    """Merge rows: return the newer row with the sum of both values of `n`."""
     total = pc.add(pc.fill_null(older.column("n"), 0), pc.fill_null(newer.column("n"), 0))
     return newer.set_column(newer.column_names.index("n"), "n", total)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A table: its rule, its schema, whether blocks may be partial."""
+    """A generated table: its merge rule, its schema and whether its data blocks may hold only some columns."""
 
     rule: MergeRule
     schema: pa.Schema
@@ -73,12 +73,21 @@ class Case:
 
 @dataclass
 class Version:
-    """One entry: what it is, its ordering tuple, its row, the columns it brings (None: all), the block it is of."""
+    """One log entry.
+
+    Attributes:
+        kind: RECORD, DELETE or DELETED_RECORD.
+        row: Its values by column.
+        order: Its ordering values in comparable form.
+        provided: The columns that the entry has values for; None means all.
+        default: Whether it is a delete without ordering value.
+        block: The number of the log block that holds it.
+    """
 
     kind: int
     row: dict[str, Any]
     order: tuple[Any, ...] = ()
-    brings: frozenset[str] | None = None
+    provided: frozenset[str] | None = None
     default: bool = False
     block: int = field(default=0, compare=False)
 
@@ -88,14 +97,14 @@ class Version:
         return str(self.row[KEY])
 
 
-class Literal:
-    """The fold of the format, entry by entry."""
+class ReferenceMerge:
+    """The format's merge rules, applied to one entry at a time."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.rule = case, case.rule
 
     def order_of(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the ordering tuple of a row as Python values that compare as Java's do."""
+        """Return the ordering values of a row as Python values that compare as in Java."""
         values = [row[name] for name in self.rule.ordering]
         if self.rule.by_parts:
             values = [None, None] if values[0] is None else [int(part) for part in values[0].split(".")]
@@ -109,8 +118,8 @@ class Literal:
             return (1, math.isnan(value), 0.0 if math.isnan(value) else value, math.copysign(1, value))
         return (1, value)
 
-    def version(self, kind: int, row: dict[str, Any], brings: frozenset[str] | None = None) -> Version:
-        """Return the entry of a row, told to be a delete if it says so itself."""
+    def version(self, kind: int, row: dict[str, Any], provided: frozenset[str] | None = None) -> Version:
+        """Return the entry of a row. A record becomes a delete if one of its columns marks it as deleted."""
         rule = self.rule
         if kind == RECORD and (
             row.get("_hoodie_is_deleted") is True
@@ -123,10 +132,10 @@ class Literal:
         missing = all(value is None for value in values) or (is_int and values == [0])
         if rule.mode is COMMIT:
             missing = True
-        return Version(kind, row, self.order_of(row), brings, kind != RECORD and missing)
+        return Version(kind, row, self.order_of(row), provided, kind != RECORD and missing)
 
     def merge(self, older: Version, newer: Version) -> Version:
-        """Return what two versions make."""
+        """Merge two versions of one key."""
         both = older.kind == newer.kind == RECORD
         if both and self.rule.merger:
             return self._by_merger(older, newer)
@@ -145,13 +154,13 @@ class Literal:
     def _filled(self, high: Version, low: Version) -> Version:
         row = {}
         for name, value in high.row.items():
-            lacks = high.brings is not None and name not in high.brings
-            given_way = self.yields(name, value) and (low.brings is None or name in low.brings)
-            row[name] = low.row[name] if name not in META and (lacks or given_way) else value
-        return replace(high, row=row, brings=self._union(high, low))
+            lacks = high.provided is not None and name not in high.provided
+            filled = self.is_filled(name, value) and (low.provided is None or name in low.provided)
+            row[name] = low.row[name] if name not in META and (lacks or filled) else value
+        return replace(high, row=row, provided=self._union(high, low))
 
-    def yields(self, name: str, value: Any) -> bool:
-        """Tell whether a value gives way to that of the other version."""
+    def is_filled(self, name: str, value: Any) -> bool:
+        """Return whether the merge rule replaces this value by that of the other version."""
         if self.rule.partial is PartialMode.IGNORE_DEFAULTS:
             return value is None
         kind = self.case.schema.field(name).type
@@ -160,7 +169,7 @@ class Literal:
 
     def _by_merger(self, older: Version, newer: Version) -> Version:
         row = {
-            name: older.row[name] if newer.brings is not None and name not in newer.brings else value
+            name: older.row[name] if newer.provided is not None and name not in newer.provided else value
             for name, value in newer.row.items()
         }
         row["n"] = (older.row["n"] or 0) + (row["n"] or 0)
@@ -169,17 +178,21 @@ class Literal:
 
     @staticmethod
     def _union(one: Version, other: Version) -> frozenset[str] | None:
-        return None if one.brings is None or other.brings is None else one.brings | other.brings
+        return None if one.provided is None or other.provided is None else one.provided | other.provided
 
     def merge_entries(self, versions: list[Version]) -> dict[str, Version]:
-        """Return the state after all entries."""
+        """Merge all entries in order, and return the last version of each key."""
         state: dict[str, Version] = {}
         for version in versions:
             state[version.key] = self.merge(state[version.key], version) if version.key in state else version
         return state
 
     def merge_base(self, base: dict[str, Any], entry: Version) -> tuple[str, dict[str, Any] | None]:
-        """Return what becomes of a base row: ("kept" | "removed" | "replaced", the row it is replaced by)."""
+        """Merge a base row with a log entry.
+
+        Returns:
+            "kept", "removed" or "replaced", and the new row if the base row is replaced.
+        """
         stored, entry = Version(RECORD, base, self.order_of(base)), replace(entry, order=self.order_of(entry.row))
         result = self.merge(stored, entry)
         if result.kind != RECORD:
@@ -192,15 +205,15 @@ class Literal:
 
     def _gained(self, base: dict[str, Any], entry: Version) -> bool:
         return any(
-            self.yields(name, value) and not self.yields(name, entry.row[name])
+            self.is_filled(name, value) and not self.is_filled(name, entry.row[name])
             for name, value in base.items()
-            if name not in META and (entry.brings is None or name in entry.brings)
+            if name not in META and (entry.provided is None or name in entry.provided)
         )
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Any rule over any schema it fits."""
+    """Draw a merge rule and a schema with the columns that it needs."""
     columns: dict[str, pa.DataType] = {
         **dict.fromkeys(META, pa.string()),
         **{name: kind for name, (kind, _) in DATA.items()},
@@ -227,7 +240,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 @st.composite
 def rows(draw: st.DrawFn, case: Case, number: int) -> dict[str, Any]:
-    """A row of any record."""
+    """Draw a row with one of two keys."""
     row: dict[str, Any] = dict.fromkeys(META, f"v{number}")
     row["_hoodie_commit_seqno"] = draw(st.sampled_from([None, MARKER, f"v{number}"]))
     row[KEY] = draw(st.sampled_from("aab"))
@@ -249,27 +262,27 @@ def rows(draw: st.DrawFn, case: Case, number: int) -> dict[str, Any]:
 
 @st.composite
 def histories(draw: st.DrawFn, case: Case, start: int = 0) -> list[Version]:
-    """Entries in order of time, in blocks of data rows, of some columns only, or of deletes."""
-    literal, made = Literal(case), []
+    """Draw log entries in commit order, in blocks of full rows, of rows with some columns, or of deletes."""
+    reference, made = ReferenceMerge(case), []
     for block in range(draw(st.integers(0, 5))):
         kind = draw(st.sampled_from([RECORD, RECORD, DELETE]))
-        brings = None
+        provided = None
         if kind == RECORD and case.partial_blocks and draw(st.booleans()):
             free = [name for name in case.schema.names if name not in META]
-            brings = frozenset((*META, *draw(st.sets(st.sampled_from(free)))))
+            provided = frozenset((*META, *draw(st.sets(st.sampled_from(free)))))
         for _ in range(draw(st.integers(1, 4))):
             row = draw(rows(case, start + len(made)))
             if kind == DELETE:
                 kept = {KEY, *case.rule.ordering}
                 row = {name: value if name in kept else None for name, value in row.items()}
-            elif brings is not None:
-                row = {name: value if name in brings else None for name, value in row.items()}
-            made.append(replace(literal.version(kind, row, brings), block=block))
+            elif provided is not None:
+                row = {name: value if name in provided else None for name, value in row.items()}
+            made.append(replace(reference.version(kind, row, provided), block=block))
     return made
 
 
 def table(entries: list[Version], case: Case, sets: ColumnSets) -> pa.Table:
-    """Make the entries as a reader of logs does, block by block."""
+    """Return the entries as an Arrow table, built block by block as a log reader does."""
     none = record_entries(case.schema.empty_table(), case.rule, table=case.schema)
     parts = [none]
     for block in sorted({version.block for version in entries}):
@@ -281,58 +294,58 @@ def table(entries: list[Version], case: Case, sets: ColumnSets) -> pa.Table:
             keys = columns.column(KEY).combine_chunks()
             parts.append(delete_entries(keys, ordering, default, case.schema, case.rule))
         else:
-            number = sets.number(versions[0].brings)
+            number = sets.number(versions[0].provided)
             parts.append(record_entries(columns, case.rule, number, table=case.schema))
     return pa.concat_tables(parts)
 
 
 def seen(row: dict[str, Any]) -> str:
-    """A row as text, for NaN is not equal to itself."""
+    """Return a row as text. Text compares equal for NaN, which is not equal to itself."""
     return repr(sorted(row.items()))
 
 
 def state_of(entries: pa.Table, sets: ColumnSets) -> dict[str, str]:
-    """Folded entries by key. Deletes without ordering value are alike, whatever they were made of."""
+    """Return the merged entries as text by key. All deletes without ordering value have the same text."""
     state = {}
     for row in entries.to_pylist():
         kind, default, columns = row.pop(KIND), row.pop(DEFAULT), row.pop(COLUMNS)
-        assert row[KEY] not in state, "one entry for each key"
-        state[row[KEY]] = "deleted" if default else f"{kind} {brought(sets.sets[columns])} {seen(row)}"
+        assert row[KEY] not in state, "the merge returned two entries for one key"
+        state[row[KEY]] = "deleted" if default else f"{kind} {column_names(sets.sets[columns])} {seen(row)}"
     return state
 
 
-def literal_state(versions: dict[str, Version], case: Case) -> dict[str, str]:
-    """The same of the literal fold."""
+def reference_state(versions: dict[str, Version], case: Case) -> dict[str, str]:
+    """Return the state of the reference merge in the form of `state_of`."""
     state = {}
     for key, version in versions.items():
         row = pa.Table.from_pylist([version.row], schema=case.schema).to_pylist()[0]
-        state[key] = "deleted" if version.default else f"{version.kind} {brought(version.brings)} {seen(row)}"
+        state[key] = "deleted" if version.default else f"{version.kind} {column_names(version.provided)} {seen(row)}"
     return state
 
 
-def brought(names: frozenset[str] | None) -> list[str] | None:
-    """A set of columns in an order of its own."""
+def column_names(names: frozenset[str] | None) -> list[str] | None:
+    """Return a set of columns as a sorted list; None means all columns."""
     return None if names is None else sorted(names)
 
 
 @examples(300)
 @given(data=st.data())
-def test_columns_fold_as_the_format_folds_entry_by_entry(data: st.DataObject) -> None:
+def test_merge_of_entries_equals_the_reference_merge(data: st.DataObject) -> None:
     case = data.draw(cases())
     history = data.draw(histories(case))
     sets = ColumnSets()
     merged = merge_entries(table(history, case, sets), case.rule, sets)
-    assert state_of(merged, sets) == literal_state(Literal(case).merge_entries(history), case)
+    assert state_of(merged, sets) == reference_state(ReferenceMerge(case).merge_entries(history), case)
 
 
 @examples(300)
 @given(data=st.data())
-def test_base_rows_meet_entries_as_the_format_says(data: st.DataObject) -> None:
+def test_merge_with_base_rows_equals_the_reference_merge(data: st.DataObject) -> None:
     case = data.draw(cases())
     history = data.draw(histories(case))
-    sets, literal = ColumnSets(), Literal(case)
+    sets, reference = ColumnSets(), ReferenceMerge(case)
     merged = merge_entries(table(history, case, sets), case.rule, sets)
-    expected = literal.merge_entries(history)
+    expected = reference.merge_entries(history)
     keys = [key for key in merged.column(KEY).to_pylist() if data.draw(st.booleans())]
     base = [
         {**data.draw(rows(case, 100)), KEY: key, "_hoodie_is_deleted": None, "_hoodie_operation": None} for key in keys
@@ -341,9 +354,9 @@ def test_base_rows_meet_entries_as_the_format_says(data: st.DataObject) -> None:
     stored = pa.Table.from_pylist(base, schema=case.schema)
     if data.draw(st.booleans()):
         stored = stored.set_column(0, META[0], stored.column(0).dictionary_encode())
-    met = merged.filter(pc.is_in(merged.column(KEY), value_set=pa.array(keys, pa.string())))
-    result = merge_base(stored, met, case.rule, sets)
-    outcome = [literal.merge_base(row, expected[row[KEY]]) for row in stored.to_pylist()]
+    matched = merged.filter(pc.is_in(merged.column(KEY), value_set=pa.array(keys, pa.string())))
+    result = merge_base(stored, matched, case.rule, sets)
+    outcome = [reference.merge_base(row, expected[row[KEY]]) for row in stored.to_pylist()]
     assert result.removed.tolist() == [what == "removed" for what, _ in outcome]
     assert result.replaced.tolist() == [what == "replaced" for what, _ in outcome]
     wanted = pa.Table.from_pylist([row for _, row in outcome if row is not None], schema=case.schema)
@@ -358,9 +371,9 @@ def test_base_rows_meet_entries_as_the_format_says(data: st.DataObject) -> None:
 
 @examples(150)
 @given(data=st.data())
-def test_what_is_folded_may_be_folded_again_with_what_comes_later(data: st.DataObject) -> None:
+def test_merged_entries_can_be_merged_with_later_entries(data: st.DataObject) -> None:
     case = data.draw(cases())
-    # A tuple of ordering values with holes may be filled from the other row, which a second fold would compare.
+    # A null in a composite ordering value may be filled from the other row. A second merge would compare that value.
     if len(case.rule.ordering) > 1 and case.rule.partial is PartialMode.IGNORE_DEFAULTS:
         case = replace(case, rule=replace(case.rule, partial=PartialMode.NONE), partial_blocks=False)
     if len(case.rule.ordering) > 1:
@@ -377,7 +390,7 @@ def test_what_is_folded_may_be_folded_again_with_what_comes_later(data: st.DataO
 
 @examples(150)
 @given(data=st.data())
-def test_later_entries_may_be_folded_first_where_the_format_promises_it(data: st.DataObject) -> None:
+def test_later_entries_can_be_merged_first_under_rules_that_allow_it(data: st.DataObject) -> None:
     case = data.draw(cases())
     rule = replace(case.rule, partial=PartialMode.NONE, merger=None, mode=COMMIT if case.rule.mode is COMMIT else EVENT)
     case = replace(case, rule=rule, partial_blocks=False)
@@ -395,7 +408,7 @@ def test_later_entries_may_be_folded_first_where_the_format_promises_it(data: st
 
 @examples(50)
 @given(data=st.data())
-def test_chunks_of_entries_say_nothing(data: st.DataObject) -> None:
+def test_merge_result_does_not_depend_on_chunks_of_the_entries(data: st.DataObject) -> None:
     case = data.draw(cases())
     history = data.draw(histories(case))
     sets = ColumnSets()

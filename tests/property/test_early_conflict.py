@@ -1,4 +1,4 @@
-"""Early conflict detection: who would lose writes no data, and of two that meet one goes on."""
+"""Early conflict detection: a writer that would lose writes no data, and of two conflicting writers one continues."""
 
 from __future__ import annotations
 
@@ -57,30 +57,30 @@ MARKERS = "hoodie.write.markers.type"
 
 @cache
 def base(index: str) -> Storage:
-    """A table of BASE; tests work on copies."""
+    """Return a table of BASE. Tests work on copies."""
     return logged_table(MemoryStorage(), index) if index.startswith("LOGS") else base_table(MemoryStorage(), index)
 
 
 def opened(storage: Storage, pid: int, clock: SteadyClock, **options: str) -> Table:
-    """Open the table as a process, under a clock that nobody waits for."""
+    """Open the table as process `pid` with early conflict detection and a clock that sleeps without waiting."""
     env = Env(storage=storage, processes=Host(pid), clock=clock)
     return Table.open(storage.root, options=CALLS | EARLY | options, env=env)
 
 
 def data_files(trace: list[str]) -> list[str]:
-    """Return the data files that somebody began to write."""
+    """Return the data files that the steps of `trace` opened for writing."""
     begun = [step.partition(" ")[2] for step in trace if step.startswith("open_output ")]
     return [path for path in begun if not path.startswith(".hoodie/")]
 
 
 def committed_files(storage: Storage) -> set[str]:
-    """Return the files that commits name."""
+    """Return the paths of all files that commits name."""
     return {stat.path for _, metadata in open_as(storage, 999).commits() for stat in metadata.stats}
 
 
 @pytest.mark.parametrize("markers", ["TIMELINE_SERVER_BASED", "DIRECT"])
 @pytest.mark.parametrize("index", ["SIMPLE", "BUCKET", "LOGS_BUCKET"])
-def test_wherever_another_writer_has_its_turn_who_loses_writes_no_data(
+def test_early_detection_stops_the_losing_writer_before_it_writes_data(
     index: str, markers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe = FaultyStorage(copy_of(base(index)))
@@ -99,7 +99,7 @@ def test_wherever_another_writer_has_its_turn_who_loses_writes_no_data(
                 opened(watched, OTHER, clock, **ONCE, **{MARKERS: markers}).upsert(batch(THEIRS))
                 turns.append("done")
             except RetryableError as error:
-                turns.append("locked out" if "the table lock" in str(error) else "gave way")
+                turns.append("locked out" if "the table lock" in str(error) else "aborted")
             theirs += watched.trace
 
         ours = Interrupted(storage, number, turn, monkeypatch)
@@ -110,10 +110,10 @@ def test_wherever_another_writer_has_its_turn_who_loses_writes_no_data(
         assert rows_of(storage) == ({**BASE, **CHANGED, **THEIRS} if turns == ["done"] else {**BASE, **CHANGED}), where
         assert leftovers(storage) == [], where
         ends |= set(turns)
-    assert {"done", "gave way"} <= ends
+    assert {"done", "aborted"} <= ends
 
 
-def test_without_it_the_loser_finds_out_when_its_data_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losing_writer_writes_its_data_twice_without_early_detection(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {MODE: EARLY[MODE]}
     probe = FaultyStorage(copy_of(base("SIMPLE")))
     open_as(probe, ONE, **options).upsert(batch(CHANGED))
@@ -132,7 +132,7 @@ GROUP = ("a", "f-0")
 
 
 def writers(*, later_too: bool = False) -> tuple[MemoryStorage, list[str]]:
-    """Return a table with pending writes that live, and their times."""
+    """Return a table with pending writes whose heartbeats are valid, and their requested times."""
     storage = copy_of(base("SIMPLE"))
     loaded = opened(storage, ONE, SteadyClock()).refresh()
     times = []
@@ -146,12 +146,12 @@ def writers(*, later_too: bool = False) -> tuple[MemoryStorage, list[str]]:
 
 @cache
 def policies() -> Policies:
-    """The policies of a writer that looks early."""
+    """Return the policies of a writer with early conflict detection."""
     return parse_options(EARLY)
 
 
-def meet(storage: Storage, requested: str, ends: dict[str, str]) -> None:
-    """Announce a file of GROUP, look, and go on or give way."""
+def detect(storage: Storage, requested: str, ends: dict[str, str]) -> None:
+    """Create a marker for a file of GROUP, look for a conflict, and record in `ends` whether the writer continues."""
     table = opened(storage, ONE, SteadyClock()).refresh()
     (instant,) = [i for i in table.timeline if i.requested == requested]
     request = WriteRequest(operation=Operation.UPSERT, frame=batch(CHANGED))
@@ -163,13 +163,13 @@ def meet(storage: Storage, requested: str, ends: dict[str, str]) -> None:
         prepared=prepared, instant=instant, operation=Operation.UPSERT, markers=names, touched=frozenset({GROUP})
     )
     if early_conflict(ours, policies().transaction) is None:
-        ends[requested] = "goes on"
+        ends[requested] = "continues"
     else:
-        ends[requested] = "gives way"
+        ends[requested] = "aborts"
         markers.withdraw()
 
 
-def test_of_two_that_meet_in_any_order_never_do_both_go_on() -> None:
+def test_early_detection_lets_at_most_one_of_two_writers_continue_in_any_order() -> None:
     seen: dict[tuple[str, str], int] = {}
     worlds: list[dict[str, str]] = []
 
@@ -177,18 +177,18 @@ def test_of_two_that_meet_in_any_order_never_do_both_go_on() -> None:
         storage, (first, second) = writers()
         ends: dict[str, str] = {}
         worlds.append(ends)
-        return storage, [lambda s: meet(s, first, ends), lambda s: meet(s, second, ends)]  # type: ignore[list-item]
+        return storage, [lambda s: detect(s, first, ends), lambda s: detect(s, second, ends)]  # type: ignore[list-item]
 
     for _ in orders(world, preemptions=4 if EXHAUSTIVE else 2):
         ends = tuple(worlds[-1][requested] for requested in sorted(worlds[-1]))
         seen[ends] = seen.get(ends, 0) + 1  # type: ignore[index]
-    assert ("goes on", "goes on") not in seen
-    assert seen["goes on", "gives way"] > 0 and seen["gives way", "goes on"] > 0
-    # Both, only where the later one is interrupted between its look and taking its markers back.
-    assert seen.get(("gives way", "gives way"), 0) < sum(seen.values()) / 4
+    assert ("continues", "continues") not in seen
+    assert seen["continues", "aborts"] > 0 and seen["aborts", "continues"] > 0
+    # Both abort only if the later writer is interrupted between its check and the removal of its markers.
+    assert seen.get(("aborts", "aborts"), 0) < sum(seen.values()) / 4
 
 
-def test_the_earlier_of_two_waits_for_the_later_one_to_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_detection_waits_until_the_later_writer_aborts(monkeypatch: pytest.MonkeyPatch) -> None:
     storage, (first, second) = writers()
     ends: dict[str, str] = {}
     announced = threading.Barrier(2, timeout=20)
@@ -199,47 +199,47 @@ def test_the_earlier_of_two_waits_for_the_later_one_to_give_way(monkeypatch: pyt
         announced.wait()
 
     monkeypatch.setattr(WriteMarkers, "announce", together)
-    gone = threading.Event()
-    monkeypatch.setattr(SteadyClock, "sleep", lambda self, seconds: gone.wait(20))
+    aborted = threading.Event()
+    monkeypatch.setattr(SteadyClock, "sleep", lambda self, seconds: aborted.wait(20))
 
     def later() -> None:
-        meet(storage, second, ends)
-        gone.set()
+        detect(storage, second, ends)
+        aborted.set()
 
     thread = threading.Thread(target=later)
     thread.start()
-    meet(storage, first, ends)
+    detect(storage, first, ends)
     thread.join()
-    assert ends == {first: "goes on", second: "gives way"}
+    assert ends == {first: "continues", second: "aborts"}
 
 
-def test_nobody_gives_way_to_the_dead_to_who_lost_or_to_a_service() -> None:
+def test_early_detection_ignores_expired_removed_and_aborted_writes() -> None:
     def end(change: str) -> str:
         storage, (first, second) = writers()
         ends: dict[str, str] = {}
-        meet(storage, first, ends)
+        detect(storage, first, ends)
         table = opened(storage, ONE, SteadyClock()).refresh()
-        if change == "dead":
+        if change == "expired":
             storage.delete(f".hoodie/.heartbeat/{first}")
-        if change == "gone":
+        if change == "removed":
             table.store.remove_pending(next(i for i in table.timeline if i.requested == first))
-        if change == "lost":
+        if change == "aborted":
             markers = WriteMarkers(table, first, policies().write)
             markers.known = {"": ()}
             markers.give_up()
-        meet(storage, second, ends)
+        detect(storage, second, ends)
         return ends[second]
 
-    assert {change: end(change) for change in ("", "dead", "gone", "lost")} == {
-        "": "gives way",
-        "dead": "goes on",
-        "gone": "goes on",
-        "lost": "goes on",
+    assert {change: end(change) for change in ("", "expired", "removed", "aborted")} == {
+        "": "aborts",
+        "expired": "continues",
+        "removed": "continues",
+        "aborted": "continues",
     }
 
 
 def partial_table() -> Iterator[tuple[Storage, Table]]:
-    """Yield a wide table."""
+    """Yield a store and its merge-on-read table with columns that writers update separately."""
     storage = MemoryStorage()
     table = Table.create(
         storage.root,
@@ -253,7 +253,7 @@ def partial_table() -> Iterator[tuple[Storage, Table]]:
     yield storage, table
 
 
-def test_writers_of_different_columns_do_not_give_way_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_detection_allows_writers_of_different_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     ((storage, _),) = partial_table()
     clock = SteadyClock()
     options = {"lakehouse.write.partial.update": "true"}

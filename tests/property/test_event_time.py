@@ -1,4 +1,7 @@
-"""Versions by event time against a model that knows every event, and what commits tell of those before them."""
+"""Versions and watermarks by event time, compared with a model that knows all events.
+
+A commit of a tracking writer also records a summary of the commits before it. The tests check that summary.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,15 @@ DAY = datetime(2025, 3, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Write:
-    """One write: events, rows of unknown times, whether it tracks, its source, and how many commits it did not see."""
+    """One write.
+
+    Attributes:
+        events: The event times of its rows.
+        untimed: The number of rows without event time.
+        tracks: Whether the writer tracks event times.
+        source: The name of its source.
+        unseen: The number of newest commits that the writer did not see.
+    """
 
     events: tuple[int, ...] = ()
     untimed: int = 0
@@ -57,7 +68,7 @@ histories = st.lists(writes, max_size=9)
 
 
 def committed(history: Sequence[Write]) -> list[tuple[Instant, CommitMetadata]]:
-    """The commits of a history, each made by what it knew; a writer that does not track tells no times."""
+    """Return the commits of a history. A writer that does not track records no event times."""
     found: list[tuple[Instant, CommitMetadata]] = []
     for number, write in enumerate(history):
         seen = found[: max(number - write.unseen, 0)]
@@ -81,54 +92,57 @@ def committed(history: Sequence[Write]) -> list[tuple[Instant, CommitMetadata]]:
     return found
 
 
-def told_times(write: Write) -> tuple[int, ...]:
-    """The event times that are known of a write."""
+def recorded_times(write: Write) -> tuple[int, ...]:
+    """Return the event times that the commit of a write records."""
     return write.events if write.tracks else ()
 
 
 def is_untimed(write: Write) -> bool:
-    """Whether a write brought rows of which nobody knows a time."""
+    """Return whether a write has rows whose event times are not recorded."""
     return not write.tracks and bool(write.events or write.untimed)
 
 
 def longest(history: Sequence[Write], at: int) -> int:
-    """How many writes the version holds: the longest prefix whose last events are not all at `at` or later."""
+    """Return how many writes the version before time `at` holds.
+
+    It is the longest prefix of the history whose last timed write has an event before `at`.
+    """
 
     def ends_before(prefix: Sequence[Write]) -> bool:
-        timed = [write for write in prefix if told_times(write)]
-        return not timed or any(time < at for time in told_times(timed[-1]))
+        timed = [write for write in prefix if recorded_times(write)]
+        return not timed or any(time < at for time in recorded_times(timed[-1]))
 
     return max(n for n in range(len(history) + 1) if ends_before(history[:n]))
 
 
 @examples(300)
 @given(history=histories, at=TIMES)
-def test_the_version_is_that_of_the_model(history: list[Write], at: int) -> None:
+def test_version_by_event_time_equals_the_model(history: list[Write], at: int) -> None:
     commits = committed(history)
     found = find_version([event_commit(*pair) for pair in commits], at)
     held = longest(history, at)
     prefix = history[:held]
     assert found.instant == (commits[held - 1][0] if held else None)
-    clean = all(time < at for write in prefix for time in told_times(write)) and not any(map(is_untimed, prefix))
+    clean = all(time < at for write in prefix for time in recorded_times(write)) and not any(map(is_untimed, prefix))
     assert found.is_clean == clean
-    later = [n for n, write in enumerate(history) if any(time >= at for time in told_times(write))]
+    later = [n for n, write in enumerate(history) if any(time >= at for time in recorded_times(write))]
     assert found.first_later == (commits[later[0]][0] if later else None)
-    outside = [time for write in history[held:] for time in told_times(write)]
-    assert all(time >= at for time in outside), "an event before the time is not in its version"
+    outside = [time for write in history[held:] for time in recorded_times(write)]
+    assert all(time >= at for time in outside), "the version misses an event before its time"
 
 
 @examples(300)
 @given(history=histories)
-def test_what_commits_tell_of_those_before_them_is_all_there_is_to_know(history: list[Write]) -> None:
+def test_commit_summary_equals_all_event_times_and_watermarks_of_the_model(history: list[Write]) -> None:
     commits = committed(history)
     known = known_past(reversed(commits))
-    events = [time for write in history for time in told_times(write)]
+    events = [time for write in history for time in recorded_times(write)]
     assert known.greatest == max(events, default=None)
     assert known.untimed == any(map(is_untimed, history))
     expected: dict[str, datetime] = {}
     for write in history:
-        if told_times(write):
-            seen = time_of(max(told_times(write)) - LATENESS)
+        if recorded_times(write):
+            seen = time_of(max(recorded_times(write)) - LATENESS)
             expected[write.source] = max(seen, expected.get(write.source, seen))
     assert known.watermarks == expected
     assert watermark_of(known.watermarks).value == min(expected.values(), default=None)
@@ -138,17 +152,17 @@ def test_what_commits_tell_of_those_before_them_is_all_there_is_to_know(history:
 
 @examples(300)
 @given(history=st.lists(writes, min_size=5, max_size=9), at=st.integers(5, 14), archived=st.integers(1, 4))
-def test_the_timeline_alone_gives_the_same_answer_where_it_is_said_to(
+def test_active_timeline_gives_the_same_version_when_archived_commits_are_not_needed(
     history: list[Write], at: int, archived: int
 ) -> None:
     commits = committed(history)
-    gone, kept = commits[:archived], commits[archived:]
-    active = [event_commit(*pair) for pair in kept]
-    teller = next(((instant, past) for instant, metadata in kept if (past := decode_past(metadata))), None)
-    if teller is None or any(instant.completion > teller[1].up_to for instant, _ in gone):
+    moved_out, remaining = commits[:archived], commits[archived:]
+    active = [event_commit(*pair) for pair in remaining]
+    summary = next(((instant, past) for instant, metadata in remaining if (past := decode_past(metadata))), None)
+    if summary is None or any(instant.completion > summary[1].up_to for instant, _ in moved_out):
         return
-    if spares_older(active, at, teller[0].completion, teller[1]):
-        assert find_version(active, at, teller[1]) == find_version([event_commit(*pair) for pair in commits], at)
+    if spares_older(active, at, summary[0].completion, summary[1]):
+        assert find_version(active, at, summary[1]) == find_version([event_commit(*pair) for pair in commits], at)
 
 
 TIMED = pa.schema([f if f.name != "at" else pa.field("at", pa.timestamp("us", "UTC")) for f in SCHEMA])
@@ -160,7 +174,7 @@ TIMED = pa.schema([f if f.name != "at" else pa.field("at", pa.timestamp("us", "U
     merge_on_read=st.booleans(),
     archive_after=st.integers(0, 6),
 )
-def test_reads_by_event_time_see_the_rows_of_the_model(
+def test_read_by_event_time_returns_the_rows_of_the_model(
     days: list[list[int]], merge_on_read: bool, archive_after: int
 ) -> None:
     table: Table = make_table(Shape(type="MERGE_ON_READ" if merge_on_read else "COPY_ON_WRITE"), schema=TIMED)

@@ -1,4 +1,4 @@
-"""Ingestion lands every record once and sets every bad one aside once, wherever runs die and whoever else ingests.
+"""Ingestion writes each record once and each bad record to one dead letter, despite crashes and concurrent processes.
 
 LAKEHOUSE_KILLS=20000 pytest tests/property/test_ingest_kills.py     more kills than usual
 """
@@ -26,14 +26,14 @@ from tests.support.killed import Interrupted, batch, leftovers, open_as, share_o
 _WANTED = os.environ.get("LAKEHOUSE_KILLS", "")
 KILLS = int(_WANTED) if _WANTED.isdigit() else 1000
 KILLS_PER_TABLE = 10
-#: More than most runs take.
+#: A crash is planned at one of the first this many storage steps. Most runs have fewer.
 STEPS = 110
 MODES = (FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER, FaultMode.LOSE_REPLY)
 MANY_WRITERS = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
 
 
 def landing_of(random: Random, seed: int) -> Landing:
-    """Draw a table and how it is fed."""
+    """Return a landing zone with a random table type and ingestion settings."""
     return Landing(
         f"ingest-kills-{seed % 4}",
         operation=random.choice(("insert", "insert", "bulk_insert", "upsert")),
@@ -44,18 +44,22 @@ def landing_of(random: Random, seed: int) -> Landing:
 
 
 def die_again_and_again(seed: int) -> tuple[int, Counter[str]]:
-    """Ingest until enough runs have died; return how many did, and at which kinds of steps."""
+    """Ingest until KILLS_PER_TABLE runs have crashed, and check the rows after each run.
+
+    Returns:
+        The number of crashes, and their number by kind of storage step.
+    """
     random = Random(seed)
     landing = landing_of(random, seed)
     kills, day, at = 0, -1, Counter[str]()
     while kills < KILLS_PER_TABLE:
         if day < 0 or random.random() < 0.5:
-            # A file that lands after its interval was ingested would stay out of it, so those of one land at once.
+            # A run of an interval ignores files that arrive after it, so all files of one day arrive together.
             day += 1
             for number in range(random.randint(1, 3)):
                 landing.land(f"f{day}.{number}", random.randint(1, 4), random.choice((0, 0, 1, 2)), day)
         storage = FaultyStorage(landing.store, random.randint(1, STEPS), random.choice(MODES))
-        # A try has the run id of the one before as long as that did not come to its end.
+        # A retry has the run id of the run that it retries.
         with suppress(SimulatedCrash, RetryableError):
             landing.run(storage, day=random.choice((day, max(0, day - 1))), run_id=f"run-{len(landing.dead) // 3}")
         landing.dead.add(landing.last_pid)
@@ -63,10 +67,10 @@ def die_again_and_again(seed: int) -> tuple[int, Counter[str]]:
             kills += 1
             at[storage.trace[storage.fail_at - 1].split()[0]] += 1
         found = landing.rows()
-        assert found <= landing.landed, f"seed {seed}, kill {kills}: twice {found - landing.landed}"
+        assert found <= landing.landed, f"seed {seed}, kill {kills}: written twice: {found - landing.landed}"
     for landed in range(day + 1):
         landing.run(day=landed, run_id="last")
-    assert landing.rows() == landing.landed, f"seed {seed}: lost {landing.landed - landing.rows()}"
+    assert landing.rows() == landing.landed, f"seed {seed}: lost rows: {landing.landed - landing.rows()}"
     assert landing.named_letters() == landing.letters, f"seed {seed}"
     survivor = open_as(landing.store, landing.last_pid, landing.dead)
     survivor.upsert(batch({("p0", "last"): 1}).select(["id", "p", "ts"]))
@@ -74,7 +78,7 @@ def die_again_and_again(seed: int) -> tuple[int, Counter[str]]:
     return kills, at
 
 
-def test_a_thousand_kills_lose_and_double_nothing() -> None:
+def test_ingestion_writes_each_record_once_despite_many_kills() -> None:
     kills, seed, at = 0, 0, Counter[str]()
     while kills < KILLS:
         died, steps = die_again_and_again(seed)
@@ -87,61 +91,61 @@ RivalOf = Callable[[Landing], object]
 
 
 def ingests(landing: Landing) -> object:
-    """Ingest the same, as a second try does while the first one is alive."""
+    """Ingest the same records, as a second try does while the first one is active."""
     return landing.run(pid=OTHER, run_id="other")
 
 
-def ingests_from_the_dead(landing: Landing) -> object:
-    """Ingest the same while the first one is taken for dead."""
+def ingests_after_expiry(landing: Landing) -> object:
+    """Ingest the same records, as a second try does after the lease of the first one expired."""
     return landing.run(pid=OTHER, run_id="other", dead={ONE})
 
 
 def ingests_another_interval(landing: Landing) -> object:
-    """Ingest the day after."""
+    """Ingest the interval of the next day."""
     return landing.run(pid=OTHER, run_id="other", day=1)
 
 
 def refreshes(landing: Landing) -> object:
-    """Ingest all there is once more, by upsert."""
+    """Ingest all records again with a full refresh."""
     return landing.run(pid=OTHER, run_id="other", full_refresh=True)
 
 
 def writes(landing: Landing) -> object:
-    """Write to the same file groups, and know nothing of ingestion."""
+    """Write to the same file groups without ingestion."""
     return open_as(landing.store, OTHER, **landing.options).upsert(plain())
 
 
-def undoes(landing: Landing) -> object:
-    """Undo the newest commit, whose checkpoint the other one goes by."""
+def rolls_back(landing: Landing) -> object:
+    """Roll back the newest commit, whose checkpoint the other run started from."""
     newest = landing.table.commits()[-1][0]
     return open_as(landing.store, OTHER, **landing.options).rollback(newest.requested)
 
 
 def plain() -> pa.Table:
-    """Rows of no landing."""
+    """Return a row that no source delivered."""
     return pa.table({"id": ["plain"], "p": ["p0"], "ts": pa.array([1], pa.int64())})
 
 
-#: Whom a run meets: the rival, whether runs go by interval, the operation.
+#: By name: the process that interrupts a run, whether runs ingest by interval, and the operation.
 MEETINGS: dict[str, tuple[RivalOf, bool, str]] = {
     "a retry": (ingests, False, "insert"),
     "a retry of an interval": (ingests, True, "insert"),
-    "a retry that thinks it dead": (ingests_from_the_dead, False, "insert"),
+    "a retry after expiry": (ingests_after_expiry, False, "insert"),
     "another interval": (ingests_another_interval, True, "insert"),
     "a full refresh": (refreshes, False, "upsert"),
     "a plain writer": (writes, False, "insert"),
-    "who undoes its checkpoint": (undoes, False, "insert"),
+    "a rollback of its checkpoint": (rolls_back, False, "insert"),
 }
 
 
 def meeting(name: str, mode: str, first: bool) -> Landing:
-    """A lake where something is to be ingested; a first run makes the table too."""
+    """Return a landing zone with new records. Unless `first`, an earlier run has created the table."""
     _, by_interval, operation = MEETINGS[name]
     landing = Landing(
         f"meeting-{os.getpid()}",
         operation=operation,
         by_interval=by_interval,
-        # The one that was met does not move meanwhile, so nobody waits for its lock.
+        # The interrupted run cannot release its lock meanwhile, so the other process must not wait for it.
         options={"hoodie.write.lock.wait_time_ms": "0"} | (MANY_WRITERS if mode == "many" else {}),
     )
     if not first:
@@ -155,12 +159,12 @@ def meeting(name: str, mode: str, first: bool) -> Landing:
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
 @pytest.mark.parametrize("mode", ["single", "many"])
 @pytest.mark.parametrize("name", MEETINGS)
-def test_runs_that_meet_at_any_step_land_everything_once(
+def test_ingestion_writes_each_record_once_when_another_process_runs_at_any_step(
     name: str, mode: str, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival_of, by_interval, _ = MEETINGS[name]
-    if first and rival_of in (undoes, writes):
-        pytest.skip("there is no table yet for the rival")
+    if first and rival_of in (rolls_back, writes):
+        pytest.skip("the other process needs a table, which the first run has not created yet")
     landing = meeting(name, mode, first)
     alone = FaultyStorage(landing.store)
     landing.run(alone, pid=ONE)
@@ -174,27 +178,25 @@ def test_runs_that_meet_at_any_step_land_everything_once(
 
     for number in share_of(range(1, alone.steps + 1), (name, mode, first), 10):
         step = alone.trace[number - 1]
-        if rival_of is ingests_from_the_dead and re.search(r"create .*\d+_\d+\.commit", step):
-            # Between the last look at the lock and the commit nothing can hold a rival off but the length of the lease.
+        if rival_of is ingests_after_expiry and re.search(r"create .*\d+_\d+\.commit", step):
+            # Between the last lock check and the commit, only the remaining lease time keeps a rival away.
             continue
         landing = meeting(name, mode, first)
         storage = Interrupted(landing.store, number, partial(rival, landing=landing), monkeypatch)
         with suppress(RetryableError):
             landing.run(storage, pid=ONE)
-        # What was refused is run again, as a scheduler does.
+        # Run refused ingestions again, as a scheduler does.
         for day in range(2) if by_interval else range(1):
             landing.run(pid=OTHER + 1, run_id="again", day=day, dead={ONE, OTHER})
         rows = landing.rows() - Counter(["plain"])
-        assert rows == landing.landed, f"met at {number}, {step}: {rows - landing.landed}"
+        assert rows == landing.landed, f"interrupted at {number}, {step}: {rows - landing.landed}"
         if rival_of is not refreshes:
-            assert landing.named_letters() == landing.letters, f"met at {number}, {step}"
+            assert landing.named_letters() == landing.letters, f"interrupted at {number}, {step}"
     assert True in turns
 
 
-@pytest.mark.parametrize("name", ["a retry", "a retry of an interval", "who undoes its checkpoint"])
-def test_the_meetings_find_runs_that_commit_whatever_they_planned_by(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["a retry", "a retry of an interval", "a rollback of its checkpoint"])
+def test_interrupted_runs_detect_a_commit_without_its_precondition(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "precondition_conflict", lambda *_: None)
-    with pytest.raises(AssertionError, match="met at"):
-        test_runs_that_meet_at_any_step_land_everything_once(name, "many", False, monkeypatch)
+    with pytest.raises(AssertionError, match="interrupted at"):
+        test_ingestion_writes_each_record_once_when_another_process_runs_at_any_step(name, "many", False, monkeypatch)

@@ -1,4 +1,4 @@
-"""A landed file that is written again while a run ingests it: the commit holds the version that it says it holds."""
+"""A source file is rewritten while a run ingests it: the commit holds one whole version, the one that it records."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lakehouse.platform.sources import files
 from tests.support.ingested import Landing
 from tests.support.killed import Interrupted
 
-OLD, NEW = {"x-0", "x-1", "x-2"}, {"anew-0", "anew-1"}
+OLD, NEW = {"x-0", "x-1", "x-2"}, {"new-0", "new-1"}
 
 
 def landing_of(operation: str, by_interval: bool) -> Landing:
-    """A lake with a table, and files to ingest."""
+    """Return a landing zone with a table and with files to ingest."""
     landing = Landing(f"rewritten-{os.getpid()}", operation=operation, by_interval=by_interval)
     landing.land("before", 2, 0, day=5)
     landing.run(day=5, run_id="before")
@@ -30,14 +30,14 @@ def landing_of(operation: str, by_interval: bool) -> Landing:
 
 
 def rewrite(landing: Landing) -> None:
-    """Write `x` again, with other rows."""
+    """Replace the file `x` by one with other rows."""
     lines = [json.dumps({"id": key, "p": "p0", "ts": 2}) for key in sorted(NEW)]
     landing.lake.put("landing/2026-01-01/x.json", "\n".join(lines).encode())
 
 
 @pytest.mark.parametrize("by_interval", [False, True], ids=["checkpoint", "interval"])
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert", "upsert"])
-def test_a_file_written_again_at_any_step_is_there_once(
+def test_ingestion_commits_one_version_of_a_file_rewritten_at_any_step(
     operation: str, by_interval: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     landing = landing_of(operation, by_interval)
@@ -50,26 +50,26 @@ def test_a_file_written_again_at_any_step_is_there_once(
         def rival(_: Storage, landing: Landing = landing) -> None:
             rewrite(landing)
 
-        landing.run(Interrupted(landing.store, number, rival, monkeypatch), run_id="met")
+        landing.run(Interrupted(landing.store, number, rival, monkeypatch), run_id="interrupted")
         rows = landing.rows()
         landed = frozenset(rows.keys() & (OLD | NEW))
-        assert landed in (OLD, NEW), f"rewritten at {number}, {alone.trace[number - 1]}: half of each"
+        assert landed in (OLD, NEW), f"rewritten at {number}, {alone.trace[number - 1]}: rows of both versions"
         versions.add(landed)
         landing.run(run_id="again")
-        # An interval is ingested once; otherwise a file that was written again is a new file.
+        # An interval is ingested once. A run by checkpoint ingests a rewritten file as a new one.
         assert landing.rows().keys() >= NEW or by_interval
         assert set(landing.rows().values()) == {1}, f"rewritten at {number}, {alone.trace[number - 1]}: twice"
         assert landing.rows() >= rows
     assert versions == {frozenset(OLD), frozenset(NEW)}
 
 
-def test_the_steps_find_runs_that_commit_what_they_read_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewrites_detect_a_run_that_does_not_verify_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "refuse_changed", lambda *_: None)
     with pytest.raises(AssertionError, match="twice"):
-        test_a_file_written_again_at_any_step_is_there_once("insert", False, monkeypatch)
+        test_ingestion_commits_one_version_of_a_file_rewritten_at_any_step("insert", False, monkeypatch)
 
 
-def test_a_file_that_never_rests_is_told_after_a_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingestion_fails_after_three_tries_if_a_file_keeps_changing(monkeypatch: pytest.MonkeyPatch) -> None:
     landing = landing_of("insert", False)
     before = landing.rows()
     tries: list[int] = []
@@ -91,14 +91,14 @@ def test_a_file_that_never_rests_is_told_after_a_few_tries(monkeypatch: pytest.M
     assert landing.all_letters() == landing.named_letters()
 
 
-def test_a_file_that_vanished_after_it_was_read_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingestion_commits_a_file_that_was_deleted_after_the_read(monkeypatch: pytest.MonkeyPatch) -> None:
     landing = landing_of("insert", False)
     write_batch = run_module.write_batch
 
-    def tidying(*arguments: object) -> object:
+    def deleting(*arguments: object) -> object:
         landing.lake.delete("landing/2026-01-01/x.json")
         return write_batch(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(run_module, "write_batch", tidying)
+    monkeypatch.setattr(run_module, "write_batch", deleting)
     landing.run()
     assert landing.rows().keys() >= OLD

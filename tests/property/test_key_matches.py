@@ -1,4 +1,4 @@
-"""Matches found part by part are the matches found at once: same rows, same order, same counts."""
+"""Key matches do not depend on how the lookup divides the staged rows: rows, order and counts are the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ATTEMPT = Attempt(partition=0, stage=0, number=0)
 
 
 def entries_of(sizes: list[tuple[int, int]]) -> tuple[StagedEntry, ...]:
-    """Entries of two runs in turn, of two partitions, with so many upserts and deletes."""
+    """Return entries of two alternating runs and two partitions. Each pair of `sizes` is (upserts, deletes)."""
     offsets, entries = {"a": 0, "b": 0}, []
     for number, (upserts, deletes) in enumerate(sizes):
         run = "ab"[number % 2]
@@ -48,14 +48,16 @@ def entries_of(sizes: list[tuple[int, int]]) -> tuple[StagedEntry, ...]:
     st.integers(0, 2**32 - 1),
 )
 @examples(60)
-def test_parts_and_pieces_change_nothing(sizes: list[tuple[int, int]], budget: int, seed: int) -> None:
+def test_key_matches_do_not_depend_on_the_parts_of_the_lookup(
+    sizes: list[tuple[int, int]], budget: int, seed: int
+) -> None:
     entries, rng = entries_of(sizes), np.random.default_rng(seed)
     staged = [(e, e.offset + i) for e in entries for i in range(e.rows)]
     touched = [pair for pair in staged if rng.random() < 0.7]
     base_row = rng.permutation(3 * len(staged))[: len(touched)]
     kind = rng.choice([IN_PLACE, MOVED_OUT, LOST], len(touched))
-    told = context(storage=MemoryStorage(), policy=WritePolicy(memory_budget_bytes=budget))
-    with MatchCollector(told, entries) as found:
+    task_context = context(storage=MemoryStorage(), policy=WritePolicy(memory_budget_bytes=budget))
+    with MatchCollector(task_context, entries) as found:
         for part in entry_parts(entries, budget):
             mine = [
                 n
@@ -83,18 +85,18 @@ def test_parts_and_pieces_change_nothing(sizes: list[tuple[int, int]], budget: i
         assert result.matches_file is None
         return
     assert result.matches_file is not None
-    matches = read_matches(told, result.matches_file)
+    matches = read_matches(task_context, result.matches_file)
     expected = sorted((int(b), e.run, r, int(k)) for b, (e, r), k in zip(base_row, touched, kind, strict=True))
     runs = [matches.runs[n] for n in matches.run]
     assert (
         list(zip(matches.base_row.tolist(), runs, matches.row.tolist(), matches.kind.tolist(), strict=True)) == expected
     )
-    assert sum(len(piece) for piece in stream_matches(told, result.matches_file)) == len(touched)
+    assert sum(len(chunk) for chunk in stream_matches(task_context, result.matches_file)) == len(touched)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), min_size=1, max_size=6), st.integers(1, 5_000))
 @examples(60)
-def test_parts_hold_every_row_once_and_know_its_deletes(sizes: list[tuple[int, int]], budget: int) -> None:
+def test_entry_parts_hold_every_row_once_within_the_budget(sizes: list[tuple[int, int]], budget: int) -> None:
     entries = entries_of(sizes)
     parts = list(entry_parts(entries, budget, 20))
     limit = max(int(budget * 3 // 4 * 3 / 8 / (2 * 20 + 72)), 1)

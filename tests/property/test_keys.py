@@ -1,4 +1,4 @@
-"""Laws of keys: reference implementations in plain Python agree, and what is encoded is read back."""
+"""Record keys, partition paths and buckets equal plain Python references, and encoded values round-trip."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakehouse.model.keys import KeyConfig, KeyGeneratorType
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.lists(st.none() | TEXT, max_size=20)
-# Values without '/' that are no directory of their own kind: fit for a path without escaping.
+# Values that need no escaping in a path: without '/', and not a name with a special meaning.
 PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1).filter(
     lambda text: text not in (".", "..", ".hoodie", "__HIVE_DEFAULT_PARTITION__")
 )
@@ -38,7 +38,7 @@ def java_list_hash(hashes: list[int]) -> int:
 
 
 @given(VALUES, st.integers(0, 3))
-def test_string_hashes_equal_the_reference(values: list[str | None], start: int) -> None:
+def test_string_hashes_equal_the_java_reference(values: list[str | None], start: int) -> None:
     strings = pa.array(values, pa.string()).slice(start)
     assert string_hashes(strings).tolist() == [0 if value is None else java_hash(value) for value in values[start:]]
 
@@ -53,7 +53,7 @@ def test_buckets_of_simple_keys_equal_the_reference(keys: list[str], buckets: in
     st.lists(st.tuples(st.none() | st.text("ab:ż", max_size=3), st.integers()), min_size=1, max_size=10),
     st.integers(1, 500),
 )
-def test_buckets_of_complex_keys_follow_from_the_values(rows: list[tuple[str | None, int]], buckets: int) -> None:
+def test_buckets_of_complex_keys_equal_the_reference(rows: list[tuple[str | None, int]], buckets: int) -> None:
     config = KeyConfig(generator=KeyGeneratorType.COMPLEX, record_key_fields=("a", "b"))
     data = pa.table({"a": pa.array([row[0] for row in rows]), "b": pa.array([str(row[1]) for row in rows])})
     keys = record_keys(data, config)
@@ -63,12 +63,12 @@ def test_buckets_of_complex_keys_follow_from_the_values(rows: list[tuple[str | N
 
 
 @given(st.integers(0, 99_999_999), st.uuids())
-def test_a_bucket_is_read_back_from_its_file_id(bucket: int, uuid: object) -> None:
+def test_bucket_round_trips_through_its_file_id(bucket: int, uuid: object) -> None:
     assert bucket_of(bucket_file_id(bucket, str(uuid))) == bucket
 
 
 @given(TEXT)
-def test_escaping_is_undone_and_leaves_one_path_level(value: str) -> None:
+def test_escaped_value_round_trips_and_is_one_path_level(value: str) -> None:
     assert unescape(escape(value)) == value
     assert "/" not in escape(value)
 
@@ -85,7 +85,7 @@ def partitioned(*, hive_style: bool, url_encode: bool) -> KeyConfig:
 
 
 @given(st.lists(st.tuples(st.none() | PLAIN, st.none() | PLAIN), max_size=10), st.booleans(), st.booleans())
-def test_partition_paths_are_read_back_into_their_values(
+def test_partition_values_round_trip_through_the_partition_path(
     rows: list[tuple[str | None, str | None]], hive_style: bool, url_encode: bool
 ) -> None:
     config = partitioned(hive_style=hive_style, url_encode=url_encode)
@@ -95,7 +95,7 @@ def test_partition_paths_are_read_back_into_their_values(
 
 
 @given(st.lists(st.tuples(st.none() | st.sampled_from(["", "x", ".."]), st.none() | TEXT), min_size=1, max_size=10))
-def test_rows_that_are_not_called_bad_have_keys_and_paths(rows: list[tuple[str | None, str | None]]) -> None:
+def test_rows_outside_the_bad_key_mask_have_keys_and_paths(rows: list[tuple[str | None, str | None]]) -> None:
     config = partitioned(hive_style=False, url_encode=False)
     columns = [pa.array([row[index] for row in rows], pa.string()) for index in range(2)]
     data = pa.table(columns, names=["a", "b"])
@@ -106,7 +106,7 @@ def test_rows_that_are_not_called_bad_have_keys_and_paths(rows: list[tuple[str |
 
 @given(st.lists(st.floats(allow_nan=False), max_size=10))
 @example([1e-3, 1e7, 5e-324, -0.0, 9.999999999999999e-4, 9999999.999999998])
-def test_the_text_of_a_number_tells_the_number(values: list[float]) -> None:
+def test_float_round_trips_through_its_java_text(values: list[float]) -> None:
     texts = value_text(pa.array(values, pa.float64()), name="x").to_pylist()
     assert [float(text.replace("Infinity", "inf")) for text in texts] == values
     for value, text in zip(values, texts, strict=True):
@@ -116,7 +116,7 @@ def test_the_text_of_a_number_tells_the_number(values: list[float]) -> None:
 
 
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
-def test_a_printed_time_is_parsed_back(millis: int) -> None:
+def test_time_round_trips_through_its_rendered_text(millis: int) -> None:
     pattern = compile_pattern("EEE, d MMMM yyyy hh:mm:ss.SSS a")
     found = parse(pattern, render(pattern, millis))
     assert found is not None and found.local_ms == millis

@@ -1,4 +1,4 @@
-"""Real processes, killed by SIGKILL while they work on a local disk: the parent takes over and leaves no trace.
+"""Real processes are killed by SIGKILL while they write to a local disk. The parent takes over and cleans up.
 
 LAKEHOUSE_KILLS=all pytest tests/property/test_kills.py     every step of every operation on every kind of table
 """
@@ -36,27 +36,27 @@ from tests.support.killed import (
 from tests.support.processes import forked
 
 T = TypeVar("T")
-#: Every step of every operation on every kind of table, instead of a few that are spread over each.
+#: Whether to kill at every step of every operation on every kind of table, instead of at a sample of the steps.
 ALL = os.environ.get("LAKEHOUSE_KILLS") == "all"
 SAMPLES = 2
 ALL_TABLES = (*INDEXES, *LOGGED)
-#: Other tests share the machine; on a quiet one it is a fraction of a second.
+#: Upper limit of the recovery time. It takes a fraction of a second unless other tests load the machine.
 RECOVERY_S = 40
-DEAD, SURVIVOR = 101, 102
+CRASHED, SURVIVOR = 101, 102
 
 
 @pytest.mark.parametrize(
     ("operation", "index"),
     [(operation, index) for index in (ALL_TABLES if ALL else TABLES.values()) for operation in operations_of(index)],
 )
-def test_whoever_is_killed_is_known_to_be_dead_and_leaves_nothing(operation: str, index: str, tmp_path: Path) -> None:
+def test_killed_process_is_detected_and_its_files_are_removed(operation: str, index: str, tmp_path: Path) -> None:
     case = case_of(operation, index, tmp_path)
     times = [kill(case, step, mode, tmp_path / f"{step}") for step, mode in moments(case, None if ALL else SAMPLES)]
     assert max(times) < RECOVERY_S, f"recovered within {max(times):.1f} s"
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_writers_that_race_for_one_table_are_told_to_retry_and_lose_nothing(kind: str, tmp_path: Path) -> None:
+def test_concurrent_writers_of_one_table_retry_and_lose_nothing(kind: str, tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     base_table(LocalStorage(place), "SIMPLE")
     writers = 3
@@ -78,26 +78,29 @@ def test_writers_that_race_for_one_table_are_told_to_retry_and_lose_nothing(kind
 
 
 class DiesBefore(FaultyStorage):
-    """A store whose user dies before the first step of some name: how many come before it may differ."""
+    """A store whose process crashes before the first step that matches a pattern.
+
+    The number of that step differs between runs, so it cannot be given as a number.
+    """
 
     def __init__(self, inner: Storage, pattern: str) -> None:
         super().__init__(inner)
         self.pattern = pattern
 
     def step(self, name: str, call: Callable[[], T]) -> T:
-        """Fail at a step of this name."""
+        """Crash if the name of the step matches."""
         if re.fullmatch(self.pattern, name):
             self.fail_at = self.steps + 1
         return super().step(name, call)
 
 
 @pytest.mark.parametrize("before", ["request", "commit"])
-def test_what_a_kill_in_the_middle_of_a_file_leaves_is_deleted_too(before: str, tmp_path: Path) -> None:
+def test_partly_written_temporary_files_of_a_killed_process_are_deleted(before: str, tmp_path: Path) -> None:
     place = tmp_path / "table"
     base_table(LocalStorage(str(place)), "SIMPLE")
     suffix = {"request": "commit.requested", "commit": "_[0-9]+.commit"}[before]
     with pytest.raises(SimulatedCrash):
-        VERBS["upsert"].run(open_as(DiesBefore(LocalStorage(str(place)), f"create .*{suffix}"), DEAD))
+        VERBS["upsert"].run(open_as(DiesBefore(LocalStorage(str(place)), f"create .*{suffix}"), CRASHED))
     (instant,) = [path.name for path in (place / ".hoodie/.heartbeat").iterdir()]
     lock = (place / ".hoodie/lock").read_bytes()
     unfinished = {
@@ -114,6 +117,6 @@ def test_what_a_kill_in_the_middle_of_a_file_leaves_is_deleted_too(before: str, 
             (place / directory).mkdir(parents=True, exist_ok=True)
             (place / directory / temporary_name(name, "1-1")).write_bytes(data)
     assert len([path for path in leftovers(LocalStorage(str(place))) if path.endswith(".tmp")]) >= 4
-    open_as(LocalStorage(str(place)), SURVIVOR, [DEAD]).upsert(batch(RECOVERY))
+    open_as(LocalStorage(str(place)), SURVIVOR, [CRASHED]).upsert(batch(RECOVERY))
     assert leftovers(LocalStorage(str(place))) == []
     assert rows_of(LocalStorage(str(place))) == {**BASE, **RECOVERY}

@@ -1,7 +1,7 @@
-"""With `lakehouse.delete_retention` rows and deletes may arrive in any order: the table is that of a plain dict.
+"""With `lakehouse.delete_retention`, rows and deletes may arrive in any order: the rows equal those of a plain dict.
 
-Of one key there are a few events with distinct ordering values. Each order of arrival, cut into batches in each way, is
-a key of its own, so that one table of as many writes as there are events goes through all of them:
+Each key has a few events with distinct ordering values. Each arrival order of the events, divided into batches in each
+possible way, gets its own key. One table then covers all orders with as many writes as there are events:
 
     key 0   insert@1 | update@4 | delete@3       key 1   insert@1, update@4 | delete@3       key 2   delete@3 | ...
 """
@@ -46,17 +46,17 @@ SHAPES = {
         ("MERGE_ON_READ", "GLOBAL_SIMPLE", 9),
     )
 }
-#: Events of a key: ordering value, and whether it is a delete. The last one may be either.
+#: Two event lists of a key: (ordering value, whether it is a delete). The newest event is a row or a delete.
 EVENTS = ([(1, False), (4, False), (3, True)], [(1, False), (2, True), (3, False), (4, True)])
 
 
 def event(key: str, ts: int, is_delete: bool, partition: str = "a") -> Row:
-    """Return a row that says which event it is."""
+    """Return the row of an event. Its value `v` names the event."""
     return row(key, p=partition, ts=ts, v=f"{key}@{ts}", **{DELETED: True if is_delete else None})
 
 
 def expected(events: Sequence[Row], *, by_key: bool = False) -> list[tuple[str, str, int, str]]:
-    """Return the rows that the events leave in any order of arrival: of each key the newest, if it is no delete."""
+    """Return the rows after all events in any order: the newest event of each key, unless it is a delete."""
     newest: dict[Any, Row] = {}
     for found in sorted(events, key=lambda r: r["ts"]):
         newest[found["id"] if by_key else (found["p"], found["id"])] = found
@@ -69,7 +69,7 @@ def stored(table: Table) -> list[tuple[str, str, int, str]]:
 
 
 def arrivals(events: Sequence[tuple[int, bool]]) -> list[list[list[tuple[int, bool]]]]:
-    """Return every order of the events, cut into batches in every way."""
+    """Return every order of the events, divided into batches in every way."""
     found = []
     for order in itertools.permutations(events):
         for cuts in itertools.product((False, True), repeat=len(order) - 1):
@@ -81,25 +81,25 @@ def arrivals(events: Sequence[tuple[int, bool]]) -> list[list[list[tuple[int, bo
 
 
 def compact(table: Table) -> None:
-    """Make base files of logs, where there can be any."""
+    """Compact a merge-on-read table."""
     if table.config.is_merge_on_read:
         table.services.compaction.run(force=True)
 
 
 def compact_logs(table: Table) -> None:
-    """Make one log of several."""
+    """Compact the log files of a merge-on-read table."""
     if table.config.is_merge_on_read:
         table.services.log_compaction.run(force=True)
 
 
 def cluster(table: Table) -> None:
-    """Make new file groups, where the index allows it."""
+    """Cluster the table if its index allows it."""
     if table.config.raw.get("hoodie.index.type") != "BUCKET":
         table.services.clustering.run(force=True)
 
 
 def clean(table: Table) -> None:
-    """Remove what only the past needs."""
+    """Delete the files that only old versions need."""
     table.with_options({"hoodie.clean.commits.retained": "1"}).services.clean.run(force=True)
 
 
@@ -114,7 +114,7 @@ SERVICES: Mapping[str, Callable[[Table], None]] = {
 
 @pytest.mark.parametrize("service", ["nothing", "compaction", "clustering"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_table_is_the_same_whatever_the_order_of_arrival(name: str, service: str) -> None:
+def test_table_does_not_depend_on_the_arrival_order_of_rows_and_deletes(name: str, service: str) -> None:
     table, history = make_table(SHAPES[name]), [made for events in EVENTS for made in arrivals(events)]
     events: list[Row] = []
     for step in range(max(len(batches) for batches in history)):
@@ -133,7 +133,10 @@ def test_table_is_the_same_whatever_the_order_of_arrival(name: str, service: str
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[str, list[tuple[list[Row], str, str]]]:
-    """Draw a shape and batches of events in any order, each with the verb of its deletes and what is run behind it."""
+    """Draw a table shape and batches of events in any order.
+
+    Each batch comes with the verb of its deletes and the service that runs after it.
+    """
     name = draw(st.sampled_from(sorted(SHAPES)))
     partitions = st.sampled_from(["a", "b"])
     keys = st.sampled_from(["k1", "k2", "k3"])
@@ -151,14 +154,14 @@ def histories(draw: st.DrawFn) -> tuple[str, list[tuple[list[Row], str, str]]]:
 
 @given(histories())
 @examples(30)
-def test_any_history_of_late_events_leaves_what_the_newest_of_each_key_says(
+def test_table_holds_the_newest_event_of_each_key_after_any_history(
     history: tuple[str, list[tuple[list[Row], str, str]]],
 ) -> None:
     name, batches = history
     table, events = make_table(SHAPES[name]), []
     for rows, verb, service in batches:
         events += rows
-        # Ordering values start at 0, which is a value as any other in a column of 64 bits.
+        # Ordering values start at 0, which is no default value in a 64-bit column.
         deletes = [r for r in rows if r[DELETED]] if verb == "delete" and len(table.timeline.writes()) else []
         others = [r for r in rows if r not in deletes]
         if others:
@@ -170,16 +173,16 @@ def test_any_history_of_late_events_leaves_what_the_newest_of_each_key_says(
 
 
 class _Interrupted(FaultyStorage):
-    """Lets a rival act once, before the step of a number."""
+    """A store that calls `rival` once, before the step with a given number."""
 
     def __init__(self, inner: Storage, number: int, rival: Callable[[], None]) -> None:
         super().__init__(inner)
-        self.left, self._rival = number, rival
+        self.remaining, self._rival = number, rival
 
     def step(self, name: str, call: Callable[[], Any]) -> Any:
-        """Count down."""
-        self.left -= 1
-        if self.left == 0:
+        """Count the steps down to the call of the rival."""
+        self.remaining -= 1
+        if self.remaining == 0:
             self._rival()
         return super().step(name, call)
 
@@ -191,65 +194,68 @@ OPTIMISTIC = {
 BLOCKED = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
 
 
-def meet(name: str, number: int, *, late_is_first: bool) -> tuple[bool | None, Table]:
-    """Let a late row and the delete of its key meet: one is written before a step of the other, by its number.
+def write_concurrently(name: str, number: int, *, late_is_first: bool) -> tuple[bool | None, Table]:
+    """Write a late row and the delete of its key concurrently: one runs before the given step of the other.
 
-    Return whether they met, None if the other has no such step, and the table.
+    Returns:
+        Whether the interrupting write succeeded there, or None if the other write has no such step; and the table.
     """
     late, delete = batch([event("k", 5, False), event("l", 5, False)]), batch([event("k", 9, True)])
     first, second = (late, delete) if late_is_first else (delete, late)
     storage, options = MemoryStorage(), OPTIMISTIC | (BLOCKED if "mor-bucket" in name else {})
     table = make_table(SHAPES[name], env=make_env(storage=storage)).with_options(options)
     table.upsert(batch([event("other", 1, False, "b")]))
-    met = []
+    succeeded = []
 
     def rival() -> None:
         with suppress(RetryableError):
             table.upsert(second)
-            met.append(True)
+            succeeded.append(True)
 
     interrupted = _Interrupted(storage, number, rival)
     env = Env(storage=interrupted, clock=table.refresh().env.clock, ids=table.refresh().env.ids)
     Table.open(storage.root, options=options, env=env).upsert(first)
-    if interrupted.left <= 0 and not met:
-        # The rival found the lock taken; it comes again afterwards.
+    if interrupted.remaining <= 0 and not succeeded:
+        # The table lock was held, so the interrupting write is repeated afterwards.
         table.upsert(second)
-    return (None if interrupted.left > 0 else bool(met)), table
+    return (None if interrupted.remaining > 0 else bool(succeeded)), table
 
 
-LEFT = [("l", "a", 5, "l@5"), ("other", "b", 1, "other@1")]
+ROWS_AFTER_DELETE = [("l", "a", 5, "l@5"), ("other", "b", 1, "other@1")]
 BOTH_WAYS = pytest.mark.parametrize("late_is_first", [True, False], ids=["row-interrupted", "delete-interrupted"])
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("name", ["cow-simple-9", "cow-bucket-9", "mor-simple-9", "mor-bucket-8"])
-def test_late_row_and_delete_at_the_same_time_leave_no_row(name: str, late_is_first: bool) -> None:
+def test_late_row_is_dropped_when_its_delete_is_written_concurrently(name: str, late_is_first: bool) -> None:
     times = 0
     for number in itertools.count(1, 4):
-        met, table = meet(name, number, late_is_first=late_is_first)
+        met, table = write_concurrently(name, number, late_is_first=late_is_first)
         if met is None:
             break
         times += met
-        assert stored(table) == LEFT
+        assert stored(table) == ROWS_AFTER_DELETE
         compact(table)
-        assert stored(table) == LEFT
+        assert stored(table) == ROWS_AFTER_DELETE
     assert times >= 3
 
 
 @pytest.mark.parametrize("late_is_first", [True, False], ids=["makes-late", "unmet"])
-def test_planted_commit_that_compares_no_deletes_is_found(late_is_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_commit_that_ignores_concurrent_deletes_is_detected(
+    late_is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     complete = write.complete_commit
 
     def hasty(candidate: PreparedCommit, policy: TransactionPolicy) -> Committed | Conflict:
         return complete(replace(candidate, makes_late=None, unmet=frozenset()), policy)
 
     monkeypatch.setattr(write, "complete_commit", hasty)
-    seen = [meet("cow-bucket-9", number, late_is_first=late_is_first) for number in range(1, 60, 4)]
-    assert any(met and stored(table) != LEFT for met, table in seen)
+    seen = [write_concurrently("cow-bucket-9", number, late_is_first=late_is_first) for number in range(1, 60, 4)]
+    assert any(met and stored(table) != ROWS_AFTER_DELETE for met, table in seen)
 
 
 @pytest.mark.parametrize("mode", [FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER])
-def test_delete_that_dies_at_any_step_counts_if_it_was_committed_and_not_otherwise(mode: FaultMode) -> None:
+def test_delete_counts_only_if_it_was_committed_after_a_crash_at_any_step(mode: FaultMode) -> None:
     def made() -> tuple[MemoryStorage, Table]:
         storage = MemoryStorage()
         env = replace(make_env(storage=storage), processes=Host(1, frozenset({2})))
@@ -268,7 +274,7 @@ def test_delete_that_dies_at_any_step_counts_if_it_was_committed_and_not_otherwi
             pass
         else:
             break
-        # Before the table is written again: the next write undoes what is not committed.
+        # Look before the table is written again, because the next write rolls an uncommitted delete back.
         is_committed = len(table.timeline.writes()) == 2
         outcome = table.upsert(batch([event("k", 5, False)]))
         assert outcome.late_rows_dropped == is_committed

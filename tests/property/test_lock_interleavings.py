@@ -1,6 +1,6 @@
-"""Locks kept in files, at every order of their storage steps: nobody is in beside another, and the lock stays usable.
+"""File-based locks in every order of their storage steps: one holder at a time, and the lock stays usable.
 
-The clock stands still while actors move, so whoever takes the lock has time enough: two inside is never an expiry.
+The clock stands still while actors run, so no lease expires on its own: two holders at once are always a defect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Stopped:
     now: int = START_MS
 
     def now_ms(self) -> int:
-        """Return the time."""
+        """Return the current time."""
         return self.now
 
     def monotonic_s(self) -> float:
@@ -42,13 +42,13 @@ class Stopped:
         return self.now / 1000
 
     def sleep(self, seconds: float) -> None:
-        """Move on."""
+        """Move the time forward without waiting."""
         self.now += int(seconds * 1000)
 
 
 @dataclass
 class World:
-    """One table, the clock of all, and who believes to hold its lock."""
+    """One table with its lock, the common clock, and the processes that hold the lock at the moment."""
 
     provider: str
     storage: Storage = field(default_factory=MemoryStorage)
@@ -57,28 +57,28 @@ class World:
     tokens: list[int] = field(default_factory=list)
 
     def lock(self, storage: Storage, pid: int, dead: Iterable[int] = ()) -> Lock:
-        """Return a lock of one process."""
+        """Return the lock as process `pid` opens it; `dead` are the processes that have ended."""
         env = Env(storage=storage, clock=self.clock, processes=Host(pid, frozenset(dead)))
         return open_lock(env, LockPolicy(provider=self.provider, lease_ms=LEASE_MS))
 
-    def left_by_the_dead(self) -> Lock:
-        """Return the lock of a holder that went to sleep for longer than its lease."""
-        zombie = self.lock(self.storage, 1)
-        token = zombie.try_acquire()
+    def with_expired_lease(self) -> Lock:
+        """Return the lock of a holder that paused for longer than its lease."""
+        stale = self.lock(self.storage, 1)
+        token = stale.try_acquire()
         assert not isinstance(token, Held)
         self.tokens.append(token)
         self.clock.sleep((LEASE_MS + 1000) / 1000)
-        return zombie
+        return stale
 
     def visit(self, pid: int) -> Actor:
-        """Return an actor that asks twice for the lock, and is inside between its check and its release."""
+        """Return an actor that tries twice to acquire the lock, and holds it until after its check."""
 
         def actor(storage: Storage) -> None:
             lock = self.lock(storage, pid)
             for _ in range(2):
                 token = lock.try_acquire()
                 if not isinstance(token, Held):
-                    assert token > max(self.tokens, default=0), "a later holder has a higher token"
+                    assert token > max(self.tokens, default=0), "a later holder needs a greater fencing token"
                     self.tokens.append(token)
                     self.inside.append(pid)
                     assert self.inside == [pid]
@@ -91,7 +91,7 @@ class World:
         return actor
 
     def usable(self) -> None:
-        """Assert that the next one gets the lock at once."""
+        """Assert that the next process acquires the lock at once."""
         lock = self.lock(self.storage, 9)
         token = lock.try_acquire()
         assert not isinstance(token, Held), token
@@ -102,7 +102,7 @@ class World:
 
 
 def explore(world: Callable[[], tuple[World, list[Actor]]], *, preemptions: int | None = None) -> int:
-    """Run every order; return how many there are."""
+    """Run the actors in every order of their steps, and return the number of orders."""
     last: list[World] = []
 
     def fresh() -> tuple[Storage, list[Actor]]:
@@ -119,7 +119,7 @@ def explore(world: Callable[[], tuple[World, list[Actor]]], *, preemptions: int 
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_two_who_find_a_free_lock_are_never_inside_together(provider: str) -> None:
+def test_free_lock_is_acquired_by_one_of_two_processes_in_any_order(provider: str) -> None:
     def world() -> tuple[World, list[Actor]]:
         made = World(provider)
         return made, [made.visit(2), made.visit(3)]
@@ -128,40 +128,40 @@ def test_two_who_find_a_free_lock_are_never_inside_together(provider: str) -> No
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_two_thieves_of_one_dead_holder_are_never_inside_together(provider: str) -> None:
+def test_expired_lock_is_taken_over_by_one_of_two_processes_in_any_order(provider: str) -> None:
     def world() -> tuple[World, list[Actor]]:
         made = World(provider)
-        made.left_by_the_dead()
+        made.with_expired_lease()
         return made, [made.visit(2), made.visit(3)]
 
     assert explore(world, preemptions=3) >= 30
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_zombie_that_wakes_up_anywhere_finds_out_and_disturbs_nobody(provider: str) -> None:
+def test_stale_holder_detects_its_loss_and_disturbs_no_other_holder(provider: str) -> None:
     def world() -> tuple[World, list[Actor]]:
         made = World(provider)
-        zombie = made.left_by_the_dead()
+        stale = made.with_expired_lease()
 
-        def wakes(storage: Storage) -> None:
-            # Its own steps are to be chosen, too.
-            register = zombie._lease if provider == "filesystem" else zombie  # type: ignore[attr-defined]
-            for holder in {id(zombie): zombie, id(register): register}.values():
+        def resumes(storage: Storage) -> None:
+            # The stale holder gets the actor's storage, so that its own steps are interleaved too.
+            register = stale._lease if provider == "filesystem" else stale  # type: ignore[attr-defined]
+            for holder in {id(stale): stale, id(register): register}.values():
                 for name in ("_register", "_sign"):
                     if getattr(holder, name, None) is not None:
                         setattr(holder, name, replace(getattr(holder, name), storage=storage))
                 if hasattr(holder, "_storage"):
                     holder._storage = storage
             with pytest.raises(RetryableError, match="lost"):
-                zombie.check()
-            zombie.release()
+                stale.check()
+            stale.release()
 
-        return made, [made.visit(2), wakes, made.visit(3)]
+        return made, [made.visit(2), resumes, made.visit(3)]
 
     assert explore(world, preemptions=2) >= 30
 
 
-def test_hudi_and_ours_are_never_inside_together() -> None:
+def test_filesystem_lock_is_never_held_by_hudi_and_another_process_together() -> None:
     def world() -> tuple[World, list[Actor]]:
         made = World("filesystem")
         made.tokens.append(0)
@@ -183,7 +183,7 @@ def test_hudi_and_ours_are_never_inside_together() -> None:
 
 
 class DeleteThenCreate:
-    """What must not be done: a thief deletes what a dead holder left and creates its own, in two steps."""
+    """A planted bug: the takeover deletes the expired lock and creates its own lock in two separate steps."""
 
     name, renew_ms = "lock", 0
 
@@ -191,7 +191,7 @@ class DeleteThenCreate:
         self._env, self._owner = env, env.ids.uuid()
 
     def try_acquire(self) -> int | Held:
-        """Create; delete a dead one and create again."""
+        """Create the lock, or delete an expired one and try again."""
         for _ in range(2):
             if self._env.storage.create("lock", lease_record(self._env, self._owner, LEASE_MS), unique=True):
                 return self._env.clock.now_ms()
@@ -202,26 +202,26 @@ class DeleteThenCreate:
             if is_active(self._env, held):
                 return Held(repr(held))
             self._env.storage.delete("lock")
-        return Held("somebody")
+        return Held("another process")
 
     def check(self) -> None:
-        """Look whose it is."""
+        """Raise an error if another process owns the lock."""
         if owner_of(self._env.storage.get("lock")) != self._owner:
             raise RetryableError("lost")
 
     def release(self) -> None:
-        """Delete it, whosever it is."""
+        """Delete the lock without a check of its owner."""
         self._env.storage.delete("lock")
 
 
-def test_a_thief_that_deletes_and_then_creates_is_caught() -> None:
+def test_planted_takeover_in_two_steps_is_detected() -> None:
     class Planted(World):
         def lock(self, storage: Storage, pid: int, dead: Iterable[int] = ()) -> Lock:
             return DeleteThenCreate(Env(storage=storage, clock=self.clock, processes=Host(pid)))  # type: ignore[return-value]
 
     def world() -> tuple[World, list[Actor]]:
         made = Planted("")
-        made.left_by_the_dead()
+        made.with_expired_lease()
         made.tokens[:] = [0]
         return made, [made.visit(2), made.visit(3)]
 
@@ -230,8 +230,8 @@ def test_a_thief_that_deletes_and_then_creates_is_caught() -> None:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_check_fails_whenever_somebody_got_the_lock_before_it_began(provider: str) -> None:
-    """Here time passes at any step: leases end while their holders are at work, renewing, checking and releasing."""
+def test_check_fails_if_another_process_acquired_the_lock_before_it(provider: str) -> None:
+    """The clock moves at any step here: leases expire while their holders work, renew, check and release."""
     passed: list[int] = []
 
     def world() -> tuple[World, list[Actor]]:
@@ -250,7 +250,7 @@ def test_a_check_fails_whenever_somebody_got_the_lock_before_it_began(provider: 
                             verb()
                         except RetryableError:
                             continue
-                        assert newest == token, "a zombie passed"
+                        assert newest == token, "the check of a stale holder passed"
                         passed.append(token)
                 lock.release()
 

@@ -1,4 +1,4 @@
-"""Laws of the curves: a place for each cell, Hilbert's neighbours are neighbours, codes keep the order of values."""
+"""Invariants of space-filling curves: each cell has its own position, Hilbert steps are adjacent, codes keep order."""
 
 from __future__ import annotations
 
@@ -26,59 +26,59 @@ VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {
 
 
 def grid(columns: int, bits: int) -> np.ndarray:
-    """Return all cells of a grid, one a row."""
+    """Return all cells of a grid, one per row."""
     return np.array(list(itertools.product(range(1 << bits), repeat=columns)), np.uint64)
 
 
-def dealt_out(cell: Sequence[int], bits: int) -> int:
-    """Return the bits of the numbers in turn, the naive way."""
+def interleaved(cell: Sequence[int], bits: int) -> int:
+    """Return the interleaved bits of the coordinates, computed from their binary text."""
     text = "".join(f"{number:0{bits}b}"[bit] for bit in range(bits) for number in cell)
     return int(text, 2)
 
 
 @pytest.mark.parametrize(("columns", "bits"), GRIDS)
-def test_the_z_order_deals_out_bits(columns: int, bits: int) -> None:
+def test_z_order_interleaves_the_bits_of_coordinates(columns: int, bits: int) -> None:
     cells = grid(columns, bits)
-    places = z_order(list(cells.T), bits)
-    assert places.tolist() == [dealt_out(cell, bits) for cell in cells.tolist()]
+    positions = z_order(list(cells.T), bits)
+    assert positions.tolist() == [interleaved(cell, bits) for cell in cells.tolist()]
 
 
 @pytest.mark.parametrize(("columns", "bits"), GRIDS)
-def test_hilberts_curve_visits_each_cell_once_and_goes_from_neighbour_to_neighbour(columns: int, bits: int) -> None:
+def test_hilbert_curve_visits_each_cell_once_in_steps_between_adjacent_cells(columns: int, bits: int) -> None:
     cells = grid(columns, bits)
-    places = hilbert(list(cells.T), bits)
-    assert sorted(places.tolist()) == list(range(len(cells)))
-    walked = cells[np.argsort(places)].astype(np.int64)
-    assert (np.abs(np.diff(walked, axis=0)).sum(axis=1) == 1).all()
+    positions = hilbert(list(cells.T), bits)
+    assert sorted(positions.tolist()) == list(range(len(cells)))
+    path = cells[np.argsort(positions)].astype(np.int64)
+    assert (np.abs(np.diff(path, axis=0)).sum(axis=1) == 1).all()
 
 
 @given(cells=st.lists(st.tuples(*[st.integers(0, (1 << 12) - 1)] * 5), min_size=1, max_size=30))
 @examples(30)
-def test_as_many_bits_as_fit_make_different_places_of_different_cells(cells: list[tuple[int, ...]]) -> None:
+def test_curve_positions_are_distinct_for_distinct_cells_at_full_precision(cells: list[tuple[int, ...]]) -> None:
     codes = list(np.array(cells, np.uint64).T)
     for curve in (z_order, hilbert):
         assert len(set(curve(codes, bits_of(5)).tolist())) == len(set(cells))
-    assert z_order(codes, bits_of(5)).tolist() == [dealt_out(cell, 12) for cell in cells]
+    assert z_order(codes, bits_of(5)).tolist() == [interleaved(cell, 12) for cell in cells]
 
 
 @pytest.mark.parametrize("kind", VALUES)
 @examples(20)
 @given(data=st.data(), bits=st.integers(1, 5))
-def test_codes_count_the_bounds_that_are_not_greater(kind: str, data: st.DataObject, bits: int) -> None:
+def test_code_is_the_number_of_bounds_up_to_the_value(kind: str, data: st.DataObject, bits: int) -> None:
     arrow, strategy = VALUES[kind]
     sample = data.draw(st.lists(st.none() | strategy, max_size=60))
     values = data.draw(st.lists(st.none() | strategy, max_size=20))
     bounds = bounds_of(pa.array(sample, arrow), bits)
     assert len(bounds) < 1 << bits
-    known = bounds.to_pylist()
-    assert known == sorted(set(known))  # type: ignore[type-var]
-    pieces = pa.chunked_array([pa.array(values[:7], arrow), pa.array(values[7:], arrow)])
+    limits = bounds.to_pylist()
+    assert limits == sorted(set(limits))  # type: ignore[type-var]
+    chunked = pa.chunked_array([pa.array(values[:7], arrow), pa.array(values[7:], arrow)])
     plain = [int(value) if kind == "flags" and value is not None else value for value in values]
-    expected = [0 if value is None else sum(bound <= value for bound in known) for value in plain]  # type: ignore[operator]
-    assert codes_of(pieces, bounds).tolist() == expected
+    expected = [0 if value is None else sum(bound <= value for bound in limits) for value in plain]  # type: ignore[operator]
+    assert codes_of(chunked, bounds).tolist() == expected
 
 
-def test_bounds_divide_skewed_values_into_equal_parts() -> None:
+def test_bounds_divide_skewed_values_into_parts_of_similar_size() -> None:
     values = pa.array((np.arange(10_000) ** 3).astype(np.int64))
     codes = codes_of(values, bounds_of(values, 4))
     counts = np.bincount(codes.astype(np.int64))
