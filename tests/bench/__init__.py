@@ -1,5 +1,5 @@
-"""Ratios measured side by side: ours and another way to the same rows run in turn, and medians of the pairs count.
+"""Benchmarks: the platform and an alternative run in turn on the same rows, and the median of the ratios is reported.
 
-`python -m tests.bench [name ...] [--rows N]` prints a table per bench. Nothing here is a timed test: seconds depend on
-the machine, ratios much less.
+`python -m tests.bench [name ...] [--rows N]` prints a table for each benchmark. No test asserts these times: seconds
+depend on the machine, ratios much less.
 """

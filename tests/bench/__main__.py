@@ -1,4 +1,4 @@
-"""Run benches by name and print their tables."""
+"""Run benchmarks by name and print their tables."""
 
 from __future__ import annotations
 
@@ -27,23 +27,29 @@ BENCHES = (
     "fsync",
     "isolation",
     "decisions",
-    "night",
+    "service_batches",
     "sync",
     "publication",
 )
 
 
 def main() -> None:
-    """Parse the command line and run what it names, all benches by default."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Ratios, measured side by side.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"benches to run: {', '.join(BENCHES)} (default: all)")
+    """Parse the command line and run the named benchmarks; the default is all of them."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description="Compare the platform with alternatives; print ratios of times."
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help=f"benchmarks to run: {', '.join(BENCHES)} (default: all)"
+    )
     parser.add_argument("--rows", type=int, default=4_000_000, help="rows of the table (default: 4,000,000)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each side that count (default: 3)")
-    parser.add_argument("--home", type=Path, help="where inputs and tables lie; kept (default: a temporary directory)")
+    parser.add_argument("--rounds", type=int, default=3, help="measured runs of each side (default: 3)")
+    parser.add_argument(
+        "--home", type=Path, help="directory of inputs and tables; it is kept (default: a temporary directory)"
+    )
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(BENCHES)
     if unknown:
-        parser.error(f"no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+        parser.error(f"unknown benchmark: {', '.join(sorted(unknown))}; available: {', '.join(BENCHES)}")
     with tempfile.TemporaryDirectory(prefix="lakehouse-bench-") as temporary:
         home = arguments.home or Path(temporary)
         setting = Setting(home=home.absolute(), rows=arguments.rows, rounds=arguments.rounds)

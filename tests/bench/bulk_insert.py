@@ -1,4 +1,7 @@
-"""bulk_insert against Spark's own parquet writer, same input and codec; ours adds meta columns and bloom filters."""
+"""bulk_insert against Spark's Parquet writer with the same input and codec.
+
+bulk_insert also writes meta columns and bloom filters.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ TARGET = 1.3
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure partitioned and flat tables."""
+    """Measure a partitioned and an unpartitioned table."""
     return [_measure(setting, partitioned) for partitioned in (True, False)]
 
 

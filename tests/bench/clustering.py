@@ -1,7 +1,7 @@
-"""Clustering against its floors: bare Arrow that reads, sorts and writes; our own rewriting; queries before and after.
+"""Clustering against a baseline in Arrow, copies of row groups against rewriting, and queries before and after.
 
-All work in one thread on one group of eight files, so a ratio says what the work costs and not how it is spread. The
-floor knows no budget, writes no filter of keys, makes no commit.
+All sides work in one thread on one group of eight files, so that the ratio does not depend on parallelism. The baseline
+reads, sorts and writes with Arrow. It has no memory budget, writes no bloom filter and makes no commit.
 """
 
 from __future__ import annotations
@@ -42,50 +42,51 @@ _QUERIES = (
     "fare BETWEEN 40 AND 40.5",
     "rider_id BETWEEN 90000 AND 140000 AND fare BETWEEN 10 AND 20",
 )
-#: With one that no layout by these columns helps.
+#: The queries and one on a column that is not in the layout.
 _MIXED = (*_QUERIES, "tip BETWEEN 3 AND 3.1")
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure each layout against the floor, copying against rewriting, and queries after against before."""
+    """Measure each layout against the baseline, copies against rewriting, and queries after against before."""
     work = _Work(setting)
-    floor = Side(name="floor", run=lambda _: work.floor())
+    baseline = Side(name="baseline", run=lambda _: work.baseline())
     ours = [Side(name=name, before=work.before(name), run=work.cluster(name)) for name in _LAYOUTS]
-    samples = interleave([floor, *ours], setting.rounds)
+    samples = interleave([baseline, *ours], setting.rounds)
     found = [
-        compare(f"clustering, {name}", samples, name, "floor", SORT_TARGET) for name in ("sort", "z-order", "hilbert")
+        compare(f"clustering, {name}", samples, name, "baseline", SORT_TARGET)
+        for name in ("sort", "z-order", "hilbert")
     ]
     found.append(compare("clustering, row groups copied", samples, "copying", "rewriting", COPY_TARGET))
     return [*found, *_queries(setting, work)]
 
 
 def _queries(setting: Setting, work: _Work) -> list[Comparison]:
-    """Measure range queries on as many files as they came in, and laid out along each curve in as many."""
-    came = work.spread(OUTPUTS)
-    size = sum(file.size_bytes for file in came.scan().plan().plan.files)
-    tables = {"as it came": came}
+    """Measure range queries on unordered files and on the same number of files in the order of each curve."""
+    unordered = work.spread(OUTPUTS)
+    size = sum(file.size_bytes for file in unordered.scan().plan().plan.files)
+    tables = {"unordered": unordered}
     for name in ("z-order", "hilbert"):
         options = {**_ANY_SIZE, **_LAYOUTS[name], _TARGET: str(size // OUTPUTS)}
-        tables[name] = work.copy(f"queried-{name}", options, of=came)
+        tables[name] = work.copy(f"queried-{name}", options, of=unordered)
         assert isinstance(tables[name].services.clustering.run(force=True), Committed)
     opened = {
         name: [len(table.scan(where=where).plan().plan.files) for where in _QUERIES] for name, table in tables.items()
     }
     for name, table in tables.items():
         print(f"    {name}: {len(table.scan().plan().plan.files)} files, the queries open {opened[name]}", flush=True)
-        shares = [now / before for now, before in zip(opened[name], opened["as it came"], strict=True)]
-        print("      of the files opened before: " + ", ".join(f"{share:.0%}" for share in shares), flush=True)
+        shares = [now / before for now, before in zip(opened[name], opened["unordered"], strict=True)]
+        print("      share of the files of unordered: " + ", ".join(f"{share:.0%}" for share in shares), flush=True)
     rows = {name: [table.scan(where=where).count() for where in _MIXED] for name, table in tables.items()}
     assert len({tuple(counts) for counts in rows.values()}) == 1, rows
-    sides = [Side(name=name, run=lambda _, table=table: _ask(table)) for name, table in tables.items()]  # type: ignore[misc]
+    sides = [Side(name=name, run=lambda _, table=table: _run_queries(table)) for name, table in tables.items()]  # type: ignore[misc]
     samples = interleave(sides, setting.rounds)
     return [
-        compare(f"{len(_MIXED)} mixed queries, {name}", samples, name, "as it came", QUERY_TARGET)
+        compare(f"{len(_MIXED)} mixed queries, {name}", samples, name, "unordered", QUERY_TARGET)
         for name in ("z-order", "hilbert")
     ]
 
 
-def _ask(table: Table) -> None:
+def _run_queries(table: Table) -> None:
     for where in _MIXED:
         table.scan(where=where).to_arrow()
 
@@ -93,51 +94,51 @@ def _ask(table: Table) -> None:
 @dataclass(slots=True)
 class _Work:
     setting: Setting
-    made: Table = field(init=False)
-    now: Table = field(init=False)
+    unclustered: Table = field(init=False)
+    current: Table = field(init=False)
 
     def __post_init__(self) -> None:
-        self.made = create(self.setting.fresh("clustered"), partitioned=False)
+        self.unclustered = create(self.setting.fresh("clustered"), partitioned=False)
         for part in range(FILES):
             rows = orders(np.arange(part, self.setting.rows, FILES))
-            self.made.bulk_insert(rows, options={"hoodie.parquet.max.file.size": str(1 << 40)})
-        self.now = self.made
+            self.unclustered.bulk_insert(rows, options={"hoodie.parquet.max.file.size": str(1 << 40)})
+        self.current = self.unclustered
 
     def spread(self, files: int) -> Table:
-        """Return the same rows in another number of files, each with rows of everywhere."""
+        """Return a table of the same rows in this number of files; each file has rows of the whole key range."""
         table = create(self.setting.fresh("spread"), partitioned=False)
         for part in range(files):
             table.bulk_insert(orders(np.arange(part, self.setting.rows, files)))
         return table
 
     def copy(self, name: str, options: Mapping[str, str], *, of: Table | None = None) -> Table:
-        """Return a copy of a table, of that as it came if none is named."""
+        """Return a copy of the table `of`; the default is the table before clustering."""
         target = self.setting.fresh(name)
-        shutil.copytree((of or self.made).location.removeprefix("file://"), target)
+        shutil.copytree((of or self.unclustered).location.removeprefix("file://"), target)
         return Table.open(target, options=options)
 
     def before(self, name: str) -> Callable[[int], None]:
-        """Return what prepares a side."""
+        """Return the function that prepares a side."""
 
         def prepare(_: int) -> None:
-            self.now = self.copy("clustered-now", {**_ANY_SIZE, **_LAYOUTS[name]})
+            self.current = self.copy("clustered-now", {**_ANY_SIZE, **_LAYOUTS[name]})
             row_group_copy.MIN_GROUP_BYTES = 1 << 60 if name == "rewriting" else 1 << 20
 
         return prepare
 
     def cluster(self, name: str) -> Callable[[int], None]:
-        """Return what runs a side."""
+        """Return the function that runs a side."""
 
         def cluster(_: int) -> None:
-            outcome = self.now.services.clustering.run(force=True)
+            outcome = self.current.services.clustering.run(force=True)
             assert isinstance(outcome, Committed), (name, outcome)
 
         return cluster
 
-    def floor(self) -> None:
+    def baseline(self) -> None:
         """Read all files, sort and write, in one thread."""
-        root = Path(self.made.location.removeprefix("file://"))
-        files = [str(root / file.path) for file in self.made.scan().plan().plan.files]
+        root = Path(self.unclustered.location.removeprefix("file://"))
+        files = [str(root / file.path) for file in self.unclustered.scan().plan().plan.files]
         rows = pa.concat_tables([pq.read_table(path, use_threads=False) for path in files])
         order = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in _COLUMNS])
-        pq.write_table(rows.take(order), self.setting.fresh("floor") + ".parquet", compression=CODEC)
+        pq.write_table(rows.take(order), self.setting.fresh("baseline") + ".parquet", compression=CODEC)

@@ -1,7 +1,7 @@
-"""What a commit costs beside its data: overhead, time under the lock, and the rate of many committers at once.
+"""The cost of a commit besides its data: overhead, time under the table lock, and commit rate of concurrent writers.
 
-Rows go to a merge-on-read table with the bucket index, one row per commit, each committer in a partition of its own.
-One committer and twenty make the same number of commits, so that both meet the same timeline.
+Each commit writes one row to a merge-on-read table with the bucket index; each committer has its own partition. One
+committer and twenty make the same number of commits, so that the timelines have the same length.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _MODE = {
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure one committer step by step, then one and twenty of them as fast as they can."""
+    """Measure overhead and lock time of one committer, then the commit rates of one and of twenty committers."""
     overhead, held = _one(_create(setting, "commits-one"))
     alone = _rate(_create(setting, "commits-alone"), 1)
     together = _rate(_create(setting, "commits-together"), COMMITTERS)
     lines = [("what", "median", "target", "")]
     lines.append(_line("commit overhead, ms", overhead, OVERHEAD_MS, overhead <= OVERHEAD_MS, "<="))
-    lines.append(_line("under the lock, both times, ms", held, LOCK_MS, held <= LOCK_MS, "<="))
+    lines.append(_line("time under the lock, request and completion, ms", held, LOCK_MS, held <= LOCK_MS, "<="))
     share = together / alone
     name = f"commits per second: {alone:.0f} of one, {together:.0f} of {COMMITTERS}; share"
     lines.append(_line(name, share, RATE_SHARE, share >= RATE_SHARE, ">="))
@@ -74,7 +74,7 @@ def _row(committer: int, number: int) -> pa.Table:
 
 
 def _one(location: str) -> tuple[float, float]:
-    """Return the medians of overhead and of time under the lock, per commit, in milliseconds."""
+    """Return the medians of the overhead and of the lock time of a commit, in milliseconds."""
     table = Table.open(location, options=_MODE)
     table.upsert(_row(0, 0))
     working, held = [0.0], [0.0]
@@ -91,9 +91,9 @@ def _one(location: str) -> tuple[float, float]:
 
     @contextmanager
     def lock(*args: object) -> Iterator[TableLock]:
-        with table_lock(*args) as taken:  # type: ignore[arg-type]
+        with table_lock(*args) as acquired:  # type: ignore[arg-type]
             started = time.perf_counter()
-            yield taken
+            yield acquired
             held[0] += time.perf_counter() - started
 
     overheads, holds = [], []
@@ -113,7 +113,7 @@ def _one(location: str) -> tuple[float, float]:
 
 
 def _commit(location: str, committer: int, commits: int, go: float) -> float:
-    """Commit rows from the moment `go` on; return when it was done."""
+    """Commit rows from the time `go` on, in epoch seconds; return the time of the end."""
     table = Table.open(location, options=_MODE)
     time.sleep(max(go - time.time(), 0))
     for number in range(commits):
@@ -122,7 +122,7 @@ def _commit(location: str, committer: int, commits: int, go: float) -> float:
 
 
 def _rate(location: str, committers: int) -> float:
-    """Return the commits per second of so many processes, which share `COMMITTERS * COMMITS` commits."""
+    """Return the commits per second of `committers` processes that together make `COMMITTERS * COMMITS` commits."""
     each = COMMITTERS * COMMITS // committers
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])

@@ -1,7 +1,7 @@
-"""Compaction against the floor: the same slices merged and written with bare Arrow in two processes.
+"""Compaction against a baseline that merges and writes the same file slices with Arrow in two processes.
 
-The floor reads base and logs, finds the keys with one index_in, filters and writes with the codec, row groups and
-encodings of our files. It knows no budget, writes no filter of keys, makes no commit.
+The baseline reads base and log files, matches keys with one index_in, filters, and writes with the same codec, row
+groups and encodings. It has no memory budget, writes no bloom filter and makes no commit.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ def run(setting: Setting) -> list[Comparison]:
     """Measure compaction on Spark and in threads of this process."""
     on_spark, in_threads = loaded(setting, "compact-spark", {}), loaded(setting, "compact-threads", {})
     with ProcessPoolExecutor(CORES, mp_context=multiprocessing.get_context("spawn")) as pool:
-        floor = _Floor(setting, pool)
+        baseline = _Baseline(setting, pool)
         sides = [
-            Side(name="Spark", before=lambda n: floor.update(on_spark, n), run=lambda _: _compact(on_spark, True)),
-            Side(name="floor", run=lambda _: floor.run()),
+            Side(name="Spark", before=lambda n: baseline.update(on_spark, n), run=lambda _: _compact(on_spark, True)),
+            Side(name="baseline", run=lambda _: baseline.run()),
             Side(
-                name="threads", before=lambda n: floor.update(in_threads, n), run=lambda _: _compact(in_threads, False)
+                name="threads",
+                before=lambda n: baseline.update(in_threads, n),
+                run=lambda _: _compact(in_threads, False),
             ),
         ]
         samples = interleave(sides, setting.rounds)
-        rows = sum(pq.read_metadata(path).num_rows for path in floor.written)
+        rows = sum(pq.read_metadata(path).num_rows for path in baseline.written)
     assert on_spark.scan(columns=[KEY]).count() == in_threads.scan(columns=[KEY]).count() == rows == setting.rows
     what = f"compaction of {SHARE:.0%} in logs"
-    return [compare(f"{what}, {ours}", samples, ours, "floor", TARGET) for ours in ("Spark", "threads")]
+    return [compare(f"{what}, {ours}", samples, ours, "baseline", TARGET) for ours in ("Spark", "threads")]
 
 
 def _compact(table: Table, with_spark: bool) -> None:
@@ -56,7 +58,7 @@ def _compact(table: Table, with_spark: bool) -> None:
 
 
 @dataclass(slots=True)
-class _Floor:
+class _Baseline:
     setting: Setting
     pool: ProcessPoolExecutor
     root: Path = Path()
@@ -64,14 +66,14 @@ class _Floor:
     written: list[str] = field(default_factory=list)
 
     def update(self, table: Table, number: int) -> None:
-        """Bring a table the logs of the round, and take its slices as those to merge."""
+        """Upsert the updates of the round into a table, and merge its slices in the next run."""
         table.upsert(read(update_set(self.setting, SHARE, number)))
         self.root = Path(table.location.removeprefix("file://"))
         self.slices = load_slices(table.refresh())
 
     def run(self) -> None:
         """Merge the slices in two processes."""
-        target = Path(self.setting.fresh("compact-floor"))
+        target = Path(self.setting.fresh("compact-baseline"))
         target.mkdir()
         work = [
             (str(self.root / s.base.path), [str(self.root / log.path) for log in s.logs], str(target / f"{n}.parquet"))

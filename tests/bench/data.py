@@ -1,4 +1,4 @@
-"""Orders of a ride-hailing service: 12 columns of the usual kinds, keys without order, 20 partitions."""
+"""Test data: orders of a ride-hailing service with 12 columns of common types, random keys and 20 partitions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 
 
 def orders(numbers: np.ndarray, version: int = 0) -> pa.Table:
-    """Return the orders of these numbers; what may change of an order depends on `version`, key and zone do not."""
+    """Return the orders of these numbers; some columns depend on `version`, but key and zone do not."""
     mixed = _mix(numbers.astype(np.uint64))
     state = _mix(mixed + np.uint64(version))
     zones = pa.array([f"zone-{zone:02d}" for zone in range(ZONES)])
@@ -55,7 +55,7 @@ def orders(numbers: np.ndarray, version: int = 0) -> pa.Table:
 
 
 def write_orders(directory: Path, numbers: np.ndarray, *, files: int, version: int = 0) -> str:
-    """Write orders as so many parquet files, unless they are there, and return the directory."""
+    """Write orders to `files` Parquet files unless they exist; return the directory."""
     done = directory / "_SUCCESS"
     if not done.exists():
         directory.mkdir(parents=True, exist_ok=True)
@@ -68,19 +68,19 @@ def write_orders(directory: Path, numbers: np.ndarray, *, files: int, version: i
 
 
 def updates(rows: int, share: float, seed: int) -> np.ndarray:
-    """Return the numbers of a share of the stored rows, evenly spread."""
+    """Return the numbers of a random share of the stored rows."""
     return np.random.default_rng(seed).choice(rows, int(rows * share), replace=False)
 
 
 def changes(rows: int, share: float, seed: int) -> np.ndarray:
-    """Return the numbers of a change set: a share of the stored rows, evenly spread, and a tenth as many new."""
+    """Return the numbers of a change set: a random share of the stored rows, and a tenth as many new rows."""
     chosen = updates(rows, share, seed)
     new = np.arange(len(chosen) // 10) + rows * (1 + seed)
     return np.concatenate([chosen, new])
 
 
 def _mix(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers spread over 64 bits, one to one (splitmix64)."""
+    """Return a 64-bit hash of each number without collisions (splitmix64)."""
     with np.errstate(over="ignore"):
         mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,7 +1,7 @@
-"""A decision pass over many small tables of one catalog: seconds, and storage requests per table.
+"""A decision pass of the scheduler over many small tables of one catalog: seconds, and storage requests per table.
 
-One table in ten has services that are due; the others were served and have nothing to do. The pass is measured on an
-empty memory of decisions and on a full one, since each pass forgets what is older than the newest fifty.
+One table in ten has services that are due; the others have nothing to do. The first pass starts without recorded
+decisions. Later passes also delete old decisions, because the catalog keeps the newest fifty.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DUE_EVERY = 10
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Print what passes take; the number of rows is that of none of the tables, which are small."""
+    """Print the time and the requests of each pass; the tables are small and do not depend on `--rows`."""
     home = Path(setting.fresh("decisions"))
     home.mkdir(parents=True)
     with Catalog(Database(f"sqlite:///{home}/catalog.db"), SystemClock()) as catalog:
@@ -54,7 +54,7 @@ def run(setting: Setting) -> list[Comparison]:
 
 
 def register_copies(catalog: Catalog, home: Path, count: int, *, due_every: int = _DUE_EVERY) -> None:
-    """Enter tables as `bench.t<number>`: copies of one with nothing to do, every `due_every`th of one with backlog."""
+    """Register tables as `bench.t<number>`: copies of an idle table, each `due_every`th of a due one."""
     idle, busy = small_table(home / "idle", 3), small_table(home / "busy", 8)
     for number in range(count):
         source = busy if number % due_every == 0 else idle
@@ -64,7 +64,7 @@ def register_copies(catalog: Catalog, home: Path, count: int, *, due_every: int 
 
 
 def small_table(target: Path, writes: int) -> Path:
-    """Make a merge-on-read table of 20 partitions by so many upserts of all its rows."""
+    """Create a merge-on-read table of 20 partitions by `writes` upserts of all its rows."""
     table = Table.create(
         str(target),
         name="small",
@@ -80,7 +80,7 @@ def small_table(target: Path, writes: int) -> Path:
 
 @contextmanager
 def counted() -> Iterator[list[CountingStorage]]:
-    """Count the requests of all tables that are opened meanwhile."""
+    """Count the storage requests of all tables that are opened in the block."""
     stores: list[CountingStorage] = []
 
     def counting(location: str, *options: dict[str, str]) -> Storage:

@@ -1,6 +1,6 @@
-"""What fsync of data, directories and commits costs on a local disk: the same writes with and without it, in turn.
+"""The cost of fsync of data, directories and commits on a local disk: the same writes with and without fsync, in turn.
 
-By default files are synced only if that costs less than a tenth; this prints what decides it on this disk.
+The default of fsync depends on this cost: it must be less than a tenth.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure a load, an upsert of a tenth, and commits of one row."""
+    """Measure a bulk insert, an upsert of a tenth of the rows, and commits of one row."""
     seconds: dict[tuple[str, bool], list[float]] = {}
     for number in range(setting.rounds + 1):
         for fsync in (True, False) if number % 2 else (False, True):

@@ -1,4 +1,4 @@
-"""Copy-on-write upsert and bulk_insert against Apache Hudi on Spark, warm, in the configurations that suit it best."""
+"""Copy-on-write upsert and bulk_insert against Apache Hudi on a warm Spark session, in Hudi's best configurations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARIANTS: dict[str, dict[str, str]] = {
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure Hudi's variants against our simple index, and against our bucket index too."""
+    """Measure the variants of Hudi against our simple index, and the bucket index against our bucket index."""
     hudi = start()
     if hudi is None:
         return []
@@ -37,17 +37,17 @@ def run(setting: Setting) -> list[Comparison]:
 
 
 def start() -> Hudi | None:
-    """Return a process that runs Apache Hudi, or None, with a word about it, if Hudi is not here."""
+    """Return a process that runs Apache Hudi; print a message and return None if Hudi is not installed."""
     jars = sorted((ROOT / ".jars").glob("hudi-spark3.5-bundle*.jar"))
     python = ROOT / ".venv-hudi/bin/python"
     if jars and python.exists():
         return Hudi(python, jars[-1])
-    print("  skipped: Apache Hudi is not here; `make interop` fetches it")
+    print("  skipped: Apache Hudi is not installed; run `make interop` to install it")
     return None
 
 
 class Hudi:
-    """The process that runs Apache Hudi; alive and warm for the whole bench."""
+    """The process that runs Apache Hudi; it stays warm for the whole benchmark."""
 
     def __init__(self, python: Path, jar: Path) -> None:
         environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")}
@@ -69,8 +69,8 @@ class Hudi:
         self._process.stdin.close()
         self._process.wait(timeout=60)
 
-    def ask(self, operation: str, path: str, source: str = "", **options: str) -> dict[str, Any]:
-        """Have one request answered; `options` override what every request has."""
+    def request(self, operation: str, path: str, source: str = "", **options: str) -> dict[str, Any]:
+        """Send one request and return the answer; `options` override the common options."""
         assert self._process.stdin is not None and self._process.stdout is not None
         request = {"operation": operation, "path": path, "source": source, "options": options}
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -92,7 +92,7 @@ def _load(setting: Setting, hudi: Hudi) -> list[Comparison]:
             ),
             Side(
                 name="Hudi",
-                run=lambda _: hudi.ask("bulk_insert", setting.fresh("bulk-hudi"), setting.input(), **options),
+                run=lambda _: hudi.request("bulk_insert", setting.fresh("bulk-hudi"), setting.input(), **options),
             ),
         ],
         setting.rounds,
@@ -116,11 +116,11 @@ def _upsert(setting: Setting, hudi: Hudi, share: float) -> list[Comparison]:
     paths = {}
     for number, (name, options) in enumerate(VARIANTS.items()):
         paths[name] = setting.fresh(f"hudi-{number}")
-        hudi.ask("bulk_insert", paths[name], setting.input(), **options)
+        hudi.request("bulk_insert", paths[name], setting.input(), **options)
         sides.append(
             Side(
                 name=name,
-                run=lambda n, path=paths[name], options=options: hudi.ask(
+                run=lambda n, path=paths[name], options=options: hudi.request(
                     "upsert", path, change_set(setting, share, n), **options
                 ),
             )
@@ -128,7 +128,7 @@ def _upsert(setting: Setting, hudi: Hudi, share: float) -> list[Comparison]:
     samples = interleave(sides, setting.rounds)
     applied = sum(len(changes(setting.rows, share, n + 1)) for n in range(setting.rounds + 1))
     counts = {name: table.scan(columns=[KEY]).count() for name, table in tables.items()}
-    counts |= {name: hudi.ask("count", path)["rows"] for name, path in paths.items()}
+    counts |= {name: hudi.request("count", path)["rows"] for name, path in paths.items()}
     assert len(set(counts.values())) == 1 and applied, counts
     what = f"upsert of {share:.0%}"
     pairs = [("simple index", name) for name in VARIANTS] + [("bucket index", "Hudi, bucket index")]

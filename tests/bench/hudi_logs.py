@@ -1,4 +1,4 @@
-"""Merge-on-read upsert against Apache Hudi's, whose logs hold Avro or parquet, warm, by simple and bucket index."""
+"""Merge-on-read upsert against Apache Hudi with Avro and Parquet log blocks, for the simple and the bucket index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INDEXES = {"simple index": {"hoodie.index.type": "SIMPLE"}, "bucket index": BUC
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure each of our indexes against the same one of Hudi, with both kinds of log blocks."""
+    """Measure each index against the same index of Hudi, with both kinds of log blocks."""
     hudi = start()
     if hudi is None:
         return []
@@ -37,17 +37,17 @@ def run(setting: Setting) -> list[Comparison]:
                 name = f"Hudi, {index}, {blocks} logs"
                 chosen = {**_COMMON, **options, "hoodie.logfile.data.block.format": blocks}
                 paths[name] = setting.fresh(f"logs-hudi-{blocks}")
-                hudi.ask("bulk_insert", paths[name], setting.input(), **chosen)
+                hudi.request("bulk_insert", paths[name], setting.input(), **chosen)
                 sides.append(
                     Side(
                         name=name,
-                        run=lambda number, path=paths[name], chosen=chosen: hudi.ask(
+                        run=lambda number, path=paths[name], chosen=chosen: hudi.request(
                             "upsert", path, update_set(setting, SHARE, number), **chosen
                         ),
                     )
                 )
             samples = interleave(sides, setting.rounds)
-            counts = {name: hudi.ask("count", path)["rows"] for name, path in paths.items()}
+            counts = {name: hudi.request("count", path)["rows"] for name, path in paths.items()}
             counts[ours] = table.scan(columns=["fare"]).count()
             assert set(counts.values()) == {setting.rows}, counts
             comparisons += [compare(f"upsert of {SHARE:.0%}", samples, ours, name, TARGET) for name in paths]

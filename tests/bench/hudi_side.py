@@ -1,6 +1,6 @@
-"""Apache Hudi on its own Spark, in its own environment: reads one JSON request a line, answers one line each.
+"""Run Apache Hudi on Spark in a separate environment: read JSON requests, one per line, and print one answer for each.
 
-Runs under .venv-hudi, which holds pyspark and nothing else, so it imports neither the package nor Arrow.
+The process runs in .venv-hudi. That environment has only pyspark, so this module imports neither lakehouse nor Arrow.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What a writer notices of table services: latency of its commits with services at work beside it, and without.
+"""The effect of table services on a writer: latency of its commits with and without concurrent services.
 
-One writer upserts a batch at a time, with pauses, as a stream would; in another process compaction, clean and archive
-are due all the time. Both sides make the same commits on tables of the same shape, in turn.
+One writer upserts batches with pauses, like a stream. In another process compaction, clean and archive are always due.
+Both sides make the same commits on tables of the same shape, in turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SERVICES = {
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure both sides `rounds` times in turn; print medians and their ratio."""
+    """Measure both sides `rounds` times in turn; print medians and the median of the ratios."""
     pairs = []
     for number in range(setting.rounds):
         alone, _ = _side(setting.fresh(f"isolation-off-{number}"), services=False)
@@ -50,7 +50,7 @@ def run(setting: Setting) -> list[Comparison]:
 
 
 def _side(location: str, *, services: bool) -> tuple[float, int]:
-    """Return the median seconds of a commit, and how many actions of services the timeline saw."""
+    """Return the median seconds of a commit, and the number of service actions on the timeline."""
     table = Table.create(location, name="isolation", record_key=["id"], table_type="MERGE_ON_READ", options=_INDEX)
     table.bulk_insert(_rows(np.arange(ROWS), 0))
     context = multiprocessing.get_context("spawn")
@@ -81,7 +81,7 @@ def _commit(location: str, number: int) -> float:
 
 
 def _serve(location: str, stop: Event) -> None:
-    """Run whatever is due, again and again, until told to stop."""
+    """Run the due services repeatedly until `stop` is set."""
     while not stop.is_set():
         services = Table.open(location, options=_SERVICES).services
         for service in (services.compaction.run, services.clean.run, services.archive.run):

@@ -1,7 +1,7 @@
-"""Sides run in turn, A B A B ...; the ratio is taken pair by pair, because the machine's speed drifts.
+"""Measure alternatives in turn, A B A B ..., and compare them by the ratios of adjacent runs.
 
-Beside the time that passed stands the ratio of processor time, of this process and all its children: it hardly
-changes when others use the machine at the same time.
+Ratios of adjacent runs are stable although the machine's speed drifts. The ratio of CPU time, of this process and all
+its children, hardly changes when other processes use the machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psutil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One way to do the work. `run` gets the number of the round and is timed; `before` is not."""
+    """One of the compared alternatives. `run` and `before` get the number of the round; only `run` is measured."""
 
     name: str
     run: Callable[[int], object]
@@ -26,7 +26,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One line of a table: ours against another side."""
+    """A line of a report: our side against another side."""
 
     what: str
     other: str
@@ -40,14 +40,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What one run took: time that passed, and time of processors."""
+    """The elapsed time and the CPU time of one run, in seconds."""
 
     wall_s: float
     cpu_s: float
 
 
 def interleave(sides: Sequence[Side], rounds: int, warmup: int = 1) -> dict[str, list[Sample]]:
-    """Run the sides in turn and return what each round took that counts."""
+    """Run the sides in turn; return the samples of each side, without the warm-up rounds."""
     samples: dict[str, list[Sample]] = {side.name: [] for side in sides}
     for number in range(warmup + rounds):
         for side in sides:
@@ -64,7 +64,7 @@ def interleave(sides: Sequence[Side], rounds: int, warmup: int = 1) -> dict[str,
 
 
 def cpu_seconds() -> float:
-    """Return the processor time of this process and its children, so far."""
+    """Return the CPU time of this process and its children until now, in seconds."""
     total = 0.0
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
@@ -78,7 +78,7 @@ def cpu_seconds() -> float:
 def compare(
     what: str, samples: dict[str, list[Sample]], ours: str, other: str, target: float | None = None
 ) -> Comparison:
-    """Return ours against another side: medians, and the median of the ratios of each round."""
+    """Compare our side with another side: the median times, and the median of the ratios of the rounds."""
     pairs = list(zip(samples[ours], samples[other], strict=True))
     ratios = [a.wall_s / b.wall_s for a, b in pairs]
     return Comparison(
@@ -94,7 +94,7 @@ def compare(
 
 
 def show(comparisons: Sequence[Comparison]) -> None:
-    """Print the comparisons as a table of ratios, seconds beside."""
+    """Print the comparisons as a table with ratios and seconds."""
     lines = [("what", "against", "ratio", "(min - max)", "target", "cpu ratio", "ours s", "other s")]
     for c in comparisons:
         target = "" if c.target is None else f"<= {c.target:.2f}" + ("" if c.ratio <= c.target else "  MISSED")
@@ -105,7 +105,7 @@ def show(comparisons: Sequence[Comparison]) -> None:
 
 
 def show_lines(lines: Sequence[Sequence[str]]) -> None:
-    """Print rows of text in columns; the first row is the head."""
+    """Print rows of text in columns; the first row is the header."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     print()
     for number, line in enumerate(lines):

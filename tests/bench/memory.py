@@ -1,6 +1,7 @@
-"""Peak memory of Python workers in writes whose batch is ten times the budget of a task.
+"""Peak memory of Python workers in writes of batches that have ten times the memory budget of a task.
 
-Counted are anonymous pages of a worker, less those of an idle one: mapped files belong to the system's cache.
+The measure is the anonymous memory of a worker minus that of an idle worker. Mapped files do not count, because they
+belong to the page cache.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tests.bench.data import orders, write_orders
 from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import CORES, Setting, create, read, spark
 
-# The second is near the default; it is measured where memory is shared most ways.
+#: Budgets with the measured layouts: partitioned or not. The second budget is near the default; it is measured with
+#: partitions, which share the budget.
 BUDGETS_MB = {64: (True, False), 256: (True,)}
 TIMES = 10
 _POLL_S = 0.02
@@ -29,14 +31,17 @@ _MB = 1024 * 1024
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Bulk_insert ten times the budget, and upsert as much, half of it updates; exit with an error above the budget."""
+    """Bulk insert and upsert ten times the budget; exit with an error if a worker exceeds the budget.
+
+    Half of the upserted rows are updates.
+    """
     lines = [("what", "rows", "in memory MB", "budget MB", "peak above idle MB", "")]
     for budget_mb, layouts in BUDGETS_MB.items():
         for partitioned in layouts:
             lines += _measure(setting, budget_mb, partitioned)
     show_lines(lines)
     if any(line[-1] for line in lines):
-        raise SystemExit("a worker took more memory than its budget")
+        raise SystemExit("a worker used more memory than its budget")
     return []
 
 
@@ -65,7 +70,7 @@ def _measure(setting: Setting, budget_mb: int, partitioned: bool) -> list[tuple[
 
 @dataclass(slots=True)
 class WorkerMemory:
-    """Watches the Python workers of the session while the block runs."""
+    """Measures the peak memory of the session's Python workers while the block runs."""
 
     peak_mb: float = 0.0
     _idle_mb: float = 0.0
@@ -93,11 +98,11 @@ class WorkerMemory:
 
 @cache
 def _idle_worker_mb() -> float:
-    """Return the memory of a worker that has loaded everything and held no rows yet."""
+    """Return the memory of a worker that has imported all modules but has not processed rows, in MB."""
 
     def measure(_: Attempt, __: int) -> float:
 
-        # Arrow looks for pandas when it sees its first numpy array.
+        # Arrow imports pandas when it converts its first numpy array.
         np.asarray(orders(np.arange(10)).column("seats"))
         return _anonymous_mb(psutil.Process().pid)
 

@@ -1,4 +1,4 @@
-"""Peak memory of Python workers that compact one slice of ten times the budget, with few and with many rows in logs."""
+"""Peak memory of Python workers that compact a slice of ten times the budget, with few and with many rows in logs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MB = 1024 * 1024
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Append to the logs of one file group, read it, compact it; watch the workers meanwhile."""
+    """Append to the logs of one file group, read it and compact it; measure the memory of the workers."""
     bytes_per_row = orders(np.arange(10_000)).nbytes / 10_000
     rows = int(TIMES * BUDGET_MB * _MB / bytes_per_row)
-    # One file of all these keys has a filter of more than the budget, and nobody asks it with the bucket index.
+    # A bloom filter of all keys in one file would exceed the budget, and the bucket index does not use bloom filters.
     options = {
         **BUCKETS,
         "lakehouse.write.memory.budget": str(BUDGET_MB * _MB),

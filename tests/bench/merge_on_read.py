@@ -1,6 +1,6 @@
-"""Merge-on-read upsert against our own copy-on-write upsert of the same rows; what logs take; one row into a bucket.
+"""Merge-on-read upsert against copy-on-write upsert, the size of log files, and the upsert of one row into a bucket.
 
-Both tables hold the same rows in the same partitions and take the same change sets of stored keys, one per round.
+Both tables have the same rows in the same partitions. Each round upserts the same change set of stored keys to both.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _WARM_UPS = 2
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure both indexes, then one row into tables of three sizes."""
+    """Measure both indexes, then the upsert of one row into tables of three sizes."""
     comparisons = [_upsert(setting, name, options) for name, options in INDEXES.items()]
     _one_row(setting)
     return comparisons
 
 
 def update_set(setting: Setting, share: float, number: int) -> str:
-    """Return the directory of new versions of a share of the stored rows, others in each round."""
+    """Return the directory with new versions of a share of the stored rows; each round has other rows."""
     directory = setting.home / f"updates-{setting.rows}-{share}-{number}"
     return write_orders(directory, updates(setting.rows, share, number + 1), files=2, version=number + 1)
 
 
 def loaded(setting: Setting, name: str, options: dict[str, str], *, merge_on_read: bool = True) -> Table:
-    """Return a table of ours with all rows in base files."""
+    """Return a table with all rows in base files."""
     table = create(setting.fresh(name), options=options, merge_on_read=merge_on_read)
     table.bulk_insert(read(setting.input()))
     return table
@@ -60,7 +60,7 @@ def _upsert(setting: Setting, index: str, options: dict[str, str]) -> Comparison
     _, last = tables[ours].commits()[-1]
     batch = sum(file.stat().st_size for file in Path(update_set(setting, SHARE, setting.rounds)).glob("*.parquet"))
     ratio = sum(stat.size_bytes for stat in last.stats) / batch
-    print(f"    {index}: the logs take {ratio:.2f}x the bytes of the batch (target <= {BYTES_TARGET})", flush=True)
+    print(f"    {index}: log files have {ratio:.2f}x the bytes of the batch (target <= {BYTES_TARGET})", flush=True)
     first, second = (table.scan(columns=[KEY, "fare", "note"]).to_arrow().sort_by(KEY) for table in tables.values())
     assert first.equals(second) and first.num_rows == setting.rows, (first.num_rows, second.num_rows)
     return compare(f"upsert of {SHARE:.0%}, {index}", samples, ours, other, UPSERT_TARGET)

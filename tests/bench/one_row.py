@@ -1,6 +1,6 @@
-"""A one-row upsert under the bucket index: warm, its time must not depend on the size of the table.
+"""Upsert of one row with the bucket index: after warm-up its time must not depend on the size of the table.
 
-Rows per bucket file stay the same, so buckets grow with the table.
+All tables have the same number of rows per bucket, so larger tables have more buckets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WARM_UPS = 2
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure tables of a fortieth, a quarter and all of the rows, through Spark and through Arrow, in turn."""
+    """Measure tables with a fortieth, a quarter and all of the rows, on Spark and with Arrow, in turn."""
     tables = {setting.rows // share: _table(setting, setting.rows // share) for share in SHARES}
     seconds: dict[tuple[int, str], list[float]] = {}
     for number in range(_WARM_UPS + max(setting.rounds, 5)):

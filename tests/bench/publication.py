@@ -1,4 +1,4 @@
-"""Publication of one signalled day as a pointer: time from the signal until a Hive Metastore shows the partition."""
+"""Publication of a day as a pointer: the time from its signal until the Hive Metastore has the partition."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _EVENT_TIME = {"hoodie.payload.event.time.field": "at"}
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Print the seconds from signal to visible partition for some days of one table."""
+    """Print the seconds from signal to visible partition for several days of one table."""
     java = shutil.which("java")
-    assert java is not None, "the metastore runs on java"
+    assert java is not None, "java is not on the PATH; the metastore needs it"
     home = Path(setting.fresh("publication"))
     lines = [("day", "seconds from signal to visible", "target")]
     with metastore_at(home / "metastore", java) as uri, closing(HiveMetastore(uri)) as metastore:
@@ -39,9 +39,9 @@ def run(setting: Setting) -> list[Comparison]:
             began = time.perf_counter()
             publication.signal(job, day)
             done = publication.run(job)
-            took = time.perf_counter() - began
+            seconds = time.perf_counter() - began
             assert f"dt={day}" in metastore.partition_names("bench", "orders"), done
-            lines.append((day, f"{took:.2f}", f"{TARGET_S:.0f}"))
+            lines.append((day, f"{seconds:.2f}", f"{TARGET_S:.0f}"))
     show_lines(lines)
     return []
 

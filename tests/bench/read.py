@@ -1,6 +1,6 @@
-"""Snapshot reads with a tenth of the rows in logs, against the same table compacted; base files alone, against Spark.
+"""Snapshot queries with a tenth of the rows in logs against the compacted table; read-optimized ones against Spark.
 
-Every side reads all columns. Through Spark the rows go to the noop sink; in this process they are counted.
+Every side reads all columns. On Spark the rows go to the noop sink; in this process they are counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHECKED = [KEY, "fare", "note"]
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Measure snapshot reads through Spark and in this process, and read-optimized ones."""
+    """Measure snapshot queries on Spark and in this process, and read-optimized queries."""
     logged = loaded(setting, "read-logged", {})
     logged.upsert(read(update_set(setting, SHARE, 0)))
     plain = setting.fresh("read-plain")

@@ -1,4 +1,4 @@
-"""Storage requests per commit and per read, as an object store would bill them."""
+"""Storage requests of each commit and each read, as an object store would bill them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.bench.measure import Comparison, show_lines
 from tests.bench.setting import CODEC, Setting
 
 _MAX_ROWS = 200_000
-#: LIST may be asked once per touched partition, and so often besides.
+#: The allowed number of LIST requests besides one for each touched partition.
 LIST_CONSTANT = 10
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Print what each verb costs on a table of 20 partitions; files are small, so one GET is a file."""
+    """Print the requests of each operation on a table of 20 partitions; files are small, so each takes one GET."""
     rows = min(setting.rows, _MAX_ROWS)
     storage = CountingStorage(open_storage(setting.fresh("requests")))
     lines = [("what", "touched partitions", "files written", *VERBS)]

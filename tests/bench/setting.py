@@ -1,4 +1,4 @@
-"""What all benches share: where files lie, how many rows, one Spark session, and tables of ours."""
+"""Common parts of all benchmarks: their parameters, the Spark session, and tables."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ CORES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where and how large: `home` takes inputs and tables, `rounds` is how often each side runs."""
+    """Parameters of a benchmark: the directory of inputs and tables, the rows, and the measured runs of each side."""
 
     home: Path
     rows: int
     rounds: int
 
     def input(self) -> str:
-        """Return the directory of the parquet files that hold all rows."""
+        """Return the directory of the Parquet files with all rows."""
         return write_orders(self.home / f"input-{self.rows}", np.arange(self.rows), files=8)
 
     def fresh(self, name: str) -> str:
-        """Return the path of a directory that does not exist."""
+        """Return the path of a directory and delete it if it exists."""
         path = self.home / name
         shutil.rmtree(path, ignore_errors=True)
         return str(path)
@@ -40,7 +40,7 @@ class Setting:
 
 @cache
 def spark() -> SparkSession:
-    """Return the one session: two cores, one JVM, Python workers of this interpreter."""
+    """Return the Spark session: two cores, one JVM, and Python workers of this interpreter."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
     session = (
@@ -63,7 +63,7 @@ def spark() -> SparkSession:
 def create(
     path: str, *, partitioned: bool = True, options: dict[str, str] | None = None, merge_on_read: bool = False
 ) -> Table:
-    """Return a new empty table of orders, with the codec that every side uses."""
+    """Return a new empty table of orders with the codec of all sides."""
     return Table.create(
         path,
         name="orders",
@@ -76,5 +76,5 @@ def create(
 
 
 def read(path: str) -> DataFrame:
-    """Return parquet files as a DataFrame."""
+    """Return the rows of Parquet files as a DataFrame."""
     return spark().read.parquet(path)

@@ -1,4 +1,4 @@
-"""Metastore sync of 5,000 partitions into a Hive Metastore of this machine: first run, and runs without changes."""
+"""Metastore sync of 5,000 partitions with a local Hive Metastore: the first run, and runs without changes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _COLUMNS = 20
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Print what syncs take; the number of rows is that of none of the tables, which hold one row per partition."""
+    """Print the time of each sync; the tables have one row per partition and do not depend on `--rows`."""
     java = shutil.which("java")
-    assert java is not None, "the metastore runs on java"
+    assert java is not None, "java is not on the PATH; the metastore needs it"
     home = Path(setting.fresh("sync"))
     lines = [("table", "tables in the metastore", "run", "changed", "seconds", "target")]
     with metastore_at(home / "metastore", java) as uri, closing(HiveMetastore(uri)) as metastore:
@@ -41,10 +41,10 @@ def run(setting: Setting) -> list[Comparison]:
     return []
 
 
-def wide_table(place: Path, kind: str) -> Table:
+def wide_table(location: Path, kind: str) -> Table:
     """Return a table of 5,000 partitions and 20 columns."""
     table = Table.create(
-        str(place),
+        str(location),
         name=kind.lower(),
         record_key=["id"],
         partition_by=["day", "hour"],

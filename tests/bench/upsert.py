@@ -1,7 +1,7 @@
-"""Copy-on-write upsert against a Spark rewrite (anti-join and union) and against deltalake's merge.
+"""Copy-on-write upsert against a rewrite with Spark (anti-join and union) and against the merge of deltalake.
 
-All sides start from the same rows in the same partitions and apply the same change sets, one per round; every side
-reads its change set from the same parquet files.
+All sides start with the same rows in the same partitions. Each round applies the same change set to all sides, read
+from the same Parquet files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def change_set(setting: Setting, share: float, number: int) -> str:
 
 
 def loaded(setting: Setting, name: str, options: dict[str, str] | None = None) -> Table:
-    """Return a table of ours with all rows."""
+    """Return a table with all rows."""
     table = create(setting.fresh(name), options=options)
     table.bulk_insert(read(setting.input()))
     return table
@@ -45,7 +45,7 @@ def loaded(setting: Setting, name: str, options: dict[str, str] | None = None) -
 
 @dataclass(slots=True)
 class _Rewrite:
-    """A directory of plain parquet files; each upsert writes the next one."""
+    """A directory of plain Parquet files; each upsert writes a new directory."""
 
     setting: Setting
     current: str = field(init=False)

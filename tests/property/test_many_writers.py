@@ -1,4 +1,4 @@
-"""Writers that meet: wherever one has its turn inside of the other, they end as if one came after the other."""
+"""Concurrent writers: if a write runs inside another one at any step, the result is that of some serial order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ ONE, OTHER = 201, 202
 MODE = "hoodie.write.concurrency.mode"
 OPTIMISTIC = {MODE: "optimistic_concurrency_control"}
 NON_BLOCKING = {MODE: "non_blocking_concurrency_control"}
-#: The same keys, and others in the same partitions: updates of one group, new keys twice, deletes of what one updates.
+#: Writes of the second writer: upserts of the same keys, upserts of other keys in the same partitions, deletes of keys
+#: that the first writer updates, and an overwrite of partitions.
 RIVALS: dict[str, tuple[Callable[[Table], object], Callable[[Rows], Rows]]] = {
     "same keys": (
         lambda table: table.upsert(batch({("a", "a1"): 3, ("a", "a9"): 3, ("c", "c1"): 3})),
@@ -65,28 +66,28 @@ RIVALS: dict[str, tuple[Callable[[Table], object], Callable[[Rows], Rows]]] = {
 
 @cache
 def base(index: str) -> Storage:
-    """A table of BASE; tests work on copies."""
+    """Return a table with the rows of BASE; tests work on copies."""
     return logged_table(MemoryStorage(), index) if index in LOGGED else base_table(MemoryStorage(), index)
 
 
 @cache
 def trace(index: str, verb: str) -> tuple[str, ...]:
-    """The steps of an optimistic write that nobody disturbs."""
+    """Return the storage steps of an optimistic write without a concurrent writer."""
     storage = FaultyStorage(copy_of(base(index)))
     VERBS[verb].run(open_as(storage, ONE, **OPTIMISTIC))
     return tuple(storage.trace)
 
 
-def order_of(storage: Storage, known: set[str]) -> list[int]:
-    """Return whose writes completed, by the process that its extra metadata names, in the order of completion."""
+def order_of(storage: Storage, earlier: set[str]) -> list[int]:
+    """Return the processes of the new commits in the order of completion, from the extra metadata of each commit."""
     table = open_as(storage, 999)
-    return [int(m.extra["by"]) for i, m in table.commits() if i.requested not in known and "by" in m.extra]
+    return [int(m.extra["by"]) for i, m in table.commits() if i.requested not in earlier and "by" in m.extra]
 
 
 @pytest.mark.parametrize("rival", RIVALS)
 @pytest.mark.parametrize("verb", ["upsert", "delete", "insert_overwrite"])
 @pytest.mark.parametrize("index", [*INDEXES, *LOGGED])
-def test_optimistic_writers_that_meet_at_any_step_end_as_if_one_after_the_other(
+def test_optimistic_writes_are_serializable_when_they_interleave_at_any_step(
     index: str, verb: str, rival: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = trace(index, verb)
@@ -95,21 +96,21 @@ def test_optimistic_writers_that_meet_at_any_step_end_as_if_one_after_the_other(
     orders = set()
     for number in share_of(range(1, len(steps) + 1), (index, verb, rival), 16):
         storage = copy_of(base(index))
-        turns: list[str] = []
+        rival_outcomes: list[str] = []
 
-        def turn(store: Storage, turns: list[str] = turns) -> None:
-            # Who holds the lock while the other has its turn is waited for in vain: that is told, and nothing is lost.
+        def rival_write(store: Storage, rival_outcomes: list[str] = rival_outcomes) -> None:
+            # The first writer may hold the table lock. Then the second writer fails with a retryable error.
             try:
                 run(open_as(store, OTHER, **OPTIMISTIC, **{"hoodie.write.lock.wait_time_ms": "0"}))
-                turns.append("done")
+                rival_outcomes.append("done")
             except RetryableError as error:
                 assert "the table lock" in str(error), error
-                turns.append("locked out")
+                rival_outcomes.append("locked out")
 
-        ours.run(open_as(Interrupted(storage, number, turn, monkeypatch), ONE, **OPTIMISTIC))
+        ours.run(open_as(Interrupted(storage, number, rival_write, monkeypatch), ONE, **OPTIMISTIC))
         first_ours, first_theirs = after(ours.after(BASE)), ours.after(after(BASE))
-        where = (steps[number - 1], turns)
-        if turns == ["done"]:
+        where = (steps[number - 1], rival_outcomes)
+        if rival_outcomes == ["done"]:
             found = rows_of(storage)
             assert found in (first_ours, first_theirs), where
             orders.add("theirs first" if found == first_theirs else "ours first")
@@ -120,7 +121,7 @@ def test_optimistic_writers_that_meet_at_any_step_end_as_if_one_after_the_other(
 
 
 def wide(storage: Storage, index: str = "BUCKET", *, options: dict[str, str] | None = None) -> Table:
-    """A merge-on-read table of two columns beside its key, with two rows."""
+    """Return a merge-on-read table with two columns besides its key, and two rows."""
     table = Table.create(
         storage.root,
         name="wide",
@@ -137,25 +138,25 @@ PARTIAL = {"lakehouse.write.partial.update": "true"}
 
 
 def cells(storage: Storage) -> dict[str, dict[str, object]]:
-    """The rows by key."""
+    """Return the values of each row by its key, without meta columns."""
     rows = open_as(storage, 999).scan().to_arrow().to_pylist()
     return {r["id"]: {k: v for k, v in r.items() if k != "id" and not k.startswith("_hoodie")} for r in rows}
 
 
 @pytest.mark.parametrize("mode", [OPTIMISTIC, NON_BLOCKING], ids=["optimistic", "non-blocking"])
-def test_two_writers_of_different_columns_lose_no_cell_and_add_columns_in_the_order_of_their_commits(
+def test_partial_updates_of_different_columns_keep_all_values_and_add_columns_in_commit_order(
     mode: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = MemoryStorage()
     wide(storage)
 
-    def turn(store: Storage) -> None:
+    def rival_write(store: Storage) -> None:
         open_as(store, OTHER, **mode, **PARTIAL).upsert(pa.table({"id": ["a", "c"], "y": [2, 2], "w": ["w", "w"]}))
 
     probe = FaultyStorage(copy_of(storage))
     open_as(probe, ONE, **mode, **PARTIAL).upsert(pa.table({"id": ["a", "c"], "x": [1, 1], "z": [1.5, 1.5]}))
     first_data = next(n for n, step in enumerate(probe.trace, 1) if step.startswith("open_output"))
-    store = Interrupted(storage, first_data, turn, monkeypatch)
+    store = Interrupted(storage, first_data, rival_write, monkeypatch)
     open_as(store, ONE, **mode, **PARTIAL).upsert(pa.table({"id": ["a", "c"], "x": [1, 1], "z": [1.5, 1.5]}))
     assert cells(storage) == {
         "a": {"x": 1, "y": 2, "w": "w", "z": 1.5},
@@ -169,9 +170,11 @@ def test_two_writers_of_different_columns_lose_no_cell_and_add_columns_in_the_or
 
 
 @pytest.mark.parametrize("index", ["BUCKET", "SIMPLE"])
-def test_different_columns_of_rows_that_are_written_whole_conflict(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_updates_of_different_columns_conflict_when_full_rows_are_written(
+    index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = MemoryStorage()
-    # A column that marks deletes: readers find it in whole rows only.
+    # A table with a delete flag column stores full rows, because readers look for the flag only in full rows.
     flagged = pa.table({"id": ["a", "b"], "x": [0, 0], "y": [0, 0], "_hoodie_is_deleted": [False, False]})
     Table.create(
         storage.root,
@@ -182,7 +185,7 @@ def test_different_columns_of_rows_that_are_written_whole_conflict(index: str, m
         env=Env(storage=storage, processes=Host(1)),
     ).upsert(flagged)
 
-    def turn(store: Storage) -> None:
+    def rival_write(store: Storage) -> None:
         open_as(store, OTHER, **OPTIMISTIC, **PARTIAL).upsert(pa.table({"id": ["a"], "y": [2]}))
 
     def write(store: Storage) -> None:
@@ -191,17 +194,17 @@ def test_different_columns_of_rows_that_are_written_whole_conflict(index: str, m
     probe = FaultyStorage(copy_of(storage))
     write(probe)
     first_data = next(n for n, step in enumerate(probe.trace, 1) if step.startswith("open_output"))
-    write(Interrupted(storage, first_data, turn, monkeypatch))
+    write(Interrupted(storage, first_data, rival_write, monkeypatch))
     assert cells(storage) == {"a": {"x": 1, "y": 2}, "b": {"x": 0, "y": 0}}
 
 
-def test_the_same_column_of_the_same_group_conflicts_and_the_loser_comes_second(
+def test_partial_updates_of_the_same_column_conflict_and_a_retry_commits_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     storage = MemoryStorage()
     wide(storage)
 
-    def turn(store: Storage) -> None:
+    def rival_write(store: Storage) -> None:
         open_as(store, OTHER, **OPTIMISTIC, **PARTIAL).upsert(pa.table({"id": ["a"], "x": [2]}))
 
     def lose(retries: str) -> None:
@@ -209,7 +212,7 @@ def test_the_same_column_of_the_same_group_conflicts_and_the_loser_comes_second(
         options = {**OPTIMISTIC, **PARTIAL, "hoodie.write.num.retries.on.conflict.failures": retries}
         open_as(probe, ONE, **options).upsert(pa.table({"id": ["a"], "x": [1]}))
         first_data = next(n for n, step in enumerate(probe.trace, 1) if step.startswith("open_output"))
-        store = Interrupted(storage, first_data, turn, monkeypatch)
+        store = Interrupted(storage, first_data, rival_write, monkeypatch)
         open_as(store, ONE, **options).upsert(pa.table({"id": ["a"], "x": [1]}))
 
     with pytest.raises(ConflictError, match=r"another writer won.*column 'x'") as refused:
@@ -222,7 +225,7 @@ def test_the_same_column_of_the_same_group_conflicts_and_the_loser_comes_second(
     assert leftovers(storage) == []
 
 
-def test_a_batch_that_can_be_read_only_once_is_tried_again_from_what_was_staged(
+def test_write_of_a_record_batch_reader_retries_from_staged_rows_after_a_conflict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     storage = copy_of(base("SIMPLE"))
@@ -232,30 +235,30 @@ def test_a_batch_that_can_be_read_only_once_is_tried_again_from_what_was_staged(
     open_as(probe, ONE, **OPTIMISTIC).upsert(rows)
     locks = [n for n, step in enumerate(probe.trace, 1) if step == "get_tagged .hoodie/holder.json"]
     signs = max(n for n, step in enumerate(probe.trace, 1) if step == "replace_if .hoodie/lock")
-    # The first look at the lock under which it commits: nobody has it yet.
+    # The first read of the lock before the commit: no process holds the lock yet.
     commit = max(n for n in locks if n < signs)
 
-    def turn(store: Storage) -> None:
-        # The schema changes too, so the staged rows lack a column.
+    def rival_write(store: Storage) -> None:
+        # The other writer adds a column, so the staged rows lack it.
         other = batch({("a", "a1"): 1, ("a", "a2"): 3}).append_column("new", pa.array(["n", "n"]))
         open_as(store, OTHER, **OPTIMISTIC).upsert(other)
 
     options = {**OPTIMISTIC, "hoodie.write.set.null.for.missing.columns": "true"}
-    open_as(Interrupted(storage, commit, turn, monkeypatch), ONE, **options).upsert(reader)
+    open_as(Interrupted(storage, commit, rival_write, monkeypatch), ONE, **options).upsert(reader)
     assert rows_of(storage) == {**BASE, ("a", "a1"): 2, ("a", "a2"): 3}
     assert leftovers(storage) == []
 
 
 @pytest.mark.parametrize("index", [*INDEXES, *LOGGED])
-def test_threads_that_upsert_the_same_keys_end_as_their_commits_say(index: str) -> None:
+def test_concurrent_threads_that_upsert_the_same_keys_give_the_rows_of_their_commits(index: str) -> None:
     storage = copy_of(base(index))
     failures: list[LakehouseError] = []
 
     def work(pid: int) -> None:
         table = open_as(storage, 300 + pid, **OPTIMISTIC, **{"hoodie.write.num.retries.on.conflict.failures": "50"})
-        for turn in range(3):
-            value = 10 * (turn + 1) + pid
-            rows = batch({("a", "a1"): value, ("a", f"new{turn}"): value, ("b", f"b{pid}"): value})
+        for round_ in range(3):
+            value = 10 * (round_ + 1) + pid
+            rows = batch({("a", "a1"): value, ("a", f"new{round_}"): value, ("b", f"b{pid}"): value})
             try:
                 table.upsert(rows, commit_metadata={"value": str(value)})
             except LakehouseError as error:
@@ -291,7 +294,9 @@ def test_threads_that_upsert_the_same_keys_end_as_their_commits_say(index: str) 
         ("LOGS_SIMPLE", NON_BLOCKING, "merge-on-read with SIMPLE"),
     ],
 )
-def test_a_mode_that_cannot_be_safe_is_refused(index: str, options: dict[str, str], message: str) -> None:
+def test_write_refuses_options_that_are_unsafe_for_its_concurrency_mode(
+    index: str, options: dict[str, str], message: str
+) -> None:
     storage = copy_of(base(index))
     before = leftovers(storage)
     with pytest.raises(UserError, match=message):
@@ -299,18 +304,19 @@ def test_a_mode_that_cannot_be_safe_is_refused(index: str, options: dict[str, st
     assert leftovers(storage) == before
 
 
-def test_writers_that_never_wait_replace_no_base_files() -> None:
+def test_non_blocking_mode_refuses_insert_overwrite() -> None:
     storage = copy_of(base("LOGS_BUCKET"))
     with pytest.raises(UserError, match=r"INSERT_OVERWRITE.*OPTIMISTIC_CONCURRENCY_CONTROL"):
         open_as(storage, ONE, **NON_BLOCKING).insert_overwrite(batch({("a", "a1"): 3}))
     assert rows_of(storage) == BASE
 
 
-def test_what_a_writer_that_never_waits_brings_after_an_overwrite_is_seen() -> None:
+def test_non_blocking_upsert_is_visible_after_its_bucket_was_replaced() -> None:
     storage = copy_of(base("LOGS_BUCKET"))
     rows = dict(BASE)
     for value in (3, 4, 5):
-        # A new bucket by its number alone, then an overwrite that hides this group, then the bucket begins anew.
+        # The file id of a new bucket depends only on its number. The delete replaces this file group, and the next
+        # round creates the bucket again.
         open_as(storage, ONE, **NON_BLOCKING).upsert(batch({("e", "e1"): value, ("e", "e2"): value}))
         assert rows_of(storage) == {**rows, ("e", "e1"): value, ("e", "e2"): value}
         open_as(storage, ONE, **OPTIMISTIC).delete_partitions(["e"])

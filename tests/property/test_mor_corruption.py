@@ -1,4 +1,7 @@
-"""Broken bytes anywhere in a merge-on-read table: right rows, those the format gives for broken blocks, or an error."""
+"""A merge-on-read table with damaged bytes gives the right rows, the rows without some log blocks, or an error.
+
+The format allows a reader to skip a log block that is corrupt.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,15 @@ from tests.support.model import Read, read
 from tests.support.naive import NaiveReader, counted
 from tests.support.tables import DELETED, Shape, batch, examples, make_env, make_table, row
 
-#: Whether pages of parquet files say their checksum. While they do not, nobody can see that a bit of a value changed.
+#: Whether pages of Parquet files have checksums. Without them a reader cannot detect a flipped bit of a value.
 PAGES_HAVE_CHECKSUMS = False
+#: Files that are not damaged.
 LEFT_OUT = ("hoodie.properties", ".hoodie_partition_metadata")
 
 
 @cache
 def whole() -> Storage:
-    """A table of twenty rows, six of them updated, two deleted, one updated twice; tests work on copies."""
+    """Return a table of twenty rows: six are updated, two deleted and one is updated twice. Tests work on copies."""
     storage = MemoryStorage()
     table = make_table(Shape(type="MERGE_ON_READ", rows_per_file=1_000), env=make_env(storage=storage))
     table.bulk_insert(batch(row(f"k{n}", v=f"v{n}", amount=n * 1.5, ts=n) for n in range(20)))
@@ -48,7 +52,7 @@ def opened(storage: Storage) -> Table:
 
 @cache
 def files() -> list[str]:
-    """The files whose bytes are broken, those of each kind about as often."""
+    """Return the files to damage; data files occur more often, so that each kind is drawn about equally often."""
     paths = [file.path for file in whole().list("") if file.path.rpartition("/")[2] not in LEFT_OUT]
     data = [path for path in paths if not path.startswith(".hoodie/")]
     return [*paths, *data * 3]
@@ -56,7 +60,7 @@ def files() -> list[str]:
 
 @cache
 def without_some_blocks(path: str) -> list[Counter[Read]]:
-    """The rows of the table when any of the blocks of one log file are missing."""
+    """Return the rows of the table for each subset of the blocks of one log file."""
     data = whole().get(path)
     spans = _spans(data)
     kept = chain.from_iterable(combinations(spans, number) for number in range(len(spans) + 1))
@@ -71,14 +75,14 @@ def without_some_blocks(path: str) -> list[Counter[Read]]:
 def _spans(data: bytes) -> list[tuple[int, int]]:
     starts = [0]
     for block in scan_blocks(io.BytesIO(data))[:-1]:
-        # A block ends with the count of its footers and its size.
+        # A block ends with the number of its footers and its size, 12 bytes in total.
         starts.append(block.offset + block.length + 12)
     return list(zip(starts, [*starts[1:], len(data)], strict=True))
 
 
 @cache
 def unprotected(path: str) -> list[range]:
-    """The bytes whose values no length and no checksum tells anything of: keys to delete, and what is parquet."""
+    """Return the ranges of bytes that no length and no checksum protects: keys of delete blocks, and Parquet data."""
     data = whole().get(path)
     if path.endswith(".parquet"):
         return [range(len(data))]
@@ -96,7 +100,7 @@ def _unprotected_of(data: bytes, block: LogBlock) -> range:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A bit of a file that is flipped, or without bit all from there on cut off."""
+    """A flipped bit of a file; if `bit` is None, the file is truncated at this position."""
 
     path: str
     at: int
@@ -111,13 +115,13 @@ class Damage:
 
     @property
     def is_noticeable(self) -> bool:
-        """Whether the format lets a reader see it."""
+        """Whether a reader can detect the damage by a length or a checksum."""
         return self.bit is None or not any(self.at in span for span in unprotected(self.path))
 
 
 @st.composite
 def damages(draw: st.DrawFn) -> Damage:
-    """Return a random damage."""
+    """Draw a file, a position, and a bit or a truncation."""
     path = draw(st.sampled_from(files()))
     at = draw(st.integers(0, max(len(whole().get(path)) - 1, 0)))
     return Damage(path, at, draw(st.one_of(st.none(), st.integers(0, 7), st.integers(0, 7), st.integers(0, 7))))
@@ -125,7 +129,7 @@ def damages(draw: st.DrawFn) -> Damage:
 
 @examples(200)
 @given(damage=damages())
-def test_broken_bytes_give_the_right_rows_those_of_whole_blocks_or_an_error(damage: Damage) -> None:
+def test_scan_of_a_damaged_file_gives_the_rows_of_valid_blocks_or_an_error(damage: Damage) -> None:
     storage = copy_of(whole())
     storage.put(damage.path, damage.content())
     try:
@@ -139,7 +143,7 @@ def test_broken_bytes_give_the_right_rows_those_of_whole_blocks_or_an_error(dama
         assert counted(rows.to_pylist(), COLUMNS) in allowed
 
 
-def test_missing_blocks_make_a_difference_that_the_test_above_can_see() -> None:
+def test_each_missing_log_block_changes_the_rows_of_the_table() -> None:
     logs = [path for path in dict.fromkeys(files()) if ".log." in path]
     assert len(logs) == 2
     for path in logs:

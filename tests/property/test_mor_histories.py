@@ -1,4 +1,4 @@
-"""Random histories of merge-on-read tables, services among the verbs: every way of reading, after every step."""
+"""Random histories of writes and services on merge-on-read tables; each step compares every kind of query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.tables import examples, make_table
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
 @examples(10)
 @given(data=st.data())
-def test_a_table_with_logs_is_what_its_history_says(index: str, data: st.DataObject) -> None:
+def test_merge_on_read_table_equals_the_model_after_each_step(index: str, data: st.DataObject) -> None:
     shape: Shape = data.draw(merged_shapes(index=index))
     run = MergedRun(make_table(shape), shape)
     history: list[Verb] = data.draw(merged_histories())
@@ -28,7 +28,7 @@ def test_a_table_with_logs_is_what_its_history_says(index: str, data: st.DataObj
 
 @examples(10)
 @given(shape=merged_shapes(index="BUCKET"), history=merged_histories())
-def test_rows_of_one_key_in_a_bucket_meet_the_logs_once(shape: Shape, history: list[Verb]) -> None:
+def test_bucket_table_equals_the_model_when_one_key_has_several_rows(shape: Shape, history: list[Verb]) -> None:
     run = MergedRun(make_table(shape), shape, unique=False)
     for verb in history:
         run.step(verb)

@@ -1,7 +1,7 @@
-"""No sequence of writes, services, publications and withdrawals changes what a published partition shows.
+"""Published partitions keep their rows during any sequence of writes, services, publications and withdrawals.
 
-The model knows all commits; a partition appears as the state after the last commit that carries an event before its
-end, and stays so until it is published again.
+The model records the state after each commit. A published partition shows the state after the last commit that has an
+event before the end of the partition. It keeps that state until it is published again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,11 @@ _WITH_EXPIRY = (
 
 @dataclass
 class Model:
-    """All states of the table with the earliest event of their commits, and what is to be seen."""
+    """The expected contents.
+
+    `states` has, for each commit, its earliest event in epoch milliseconds and the rows after it. `versions` has the
+    newest event and value of each key. `seen` has the expected rows of each published partition.
+    """
 
     states: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     versions: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -69,7 +73,7 @@ class Model:
     number: int = 0
 
     def write(self, job: PublishJob, changes: list[tuple[str, int]]) -> None:
-        """Upsert rows at hours relative to the newest one; the newest event of a key wins."""
+        """Upsert rows whose events are at an offset in hours from now; the newest event of a key wins."""
         self.number += 1
         self.hours += 6
         moments = {key: START + timedelta(hours=self.hours + min(shift, 0)) for key, shift in changes}
@@ -84,25 +88,25 @@ class Model:
         self.states.append((earliest, state))
 
     def at(self, end_ms: int) -> dict[str, int]:
-        """Return the state after the last commit that carries an event before this time."""
+        """Return the state after the last commit that has an event before this time, in epoch milliseconds."""
         return next(state for earliest, state in reversed(self.states) if earliest < end_ms)
 
 
 @examples(40)
 @given(steps)
-def test_what_is_published_stays_on_copy_on_write(drawn: list[tuple[str, Any]]) -> None:
+def test_published_partitions_keep_their_rows_on_copy_on_write(drawn: list[tuple[str, Any]]) -> None:
     _play(make_job({"retain": "0s"}, options=SERVICED), drawn)
 
 
 @examples(40)
 @given(steps)
-def test_what_is_published_stays_on_merge_on_read(drawn: list[tuple[str, Any]]) -> None:
+def test_published_partitions_keep_their_rows_on_merge_on_read(drawn: list[tuple[str, Any]]) -> None:
     _play(make_job({"retain": "0s"}, options=SERVICED, table_type="MERGE_ON_READ"), drawn)
 
 
 @examples(30)
 @given(st.lists(st.tuples(st.sampled_from(_WITH_EXPIRY), st.integers(0, 40)), min_size=8, max_size=20))
-def test_what_is_published_of_a_partition_stays_though_it_expires(drawn: list[tuple[str, int]]) -> None:
+def test_published_partitions_keep_their_rows_when_ttl_expires_them(drawn: list[tuple[str, int]]) -> None:
     job = make_job(
         {"partitions": "table", "ready": "signal", "retain": "0s"},
         options={**SERVICED, "lakehouse.ttl.max.partitions": "1"},
@@ -121,7 +125,7 @@ def test_what_is_published_of_a_partition_stays_though_it_expires(drawn: list[tu
                 days.pop(f"day={partition}")
         elif what == "publish" and days:
             signal(job, [sorted(days)[shift % len(days)]])
-            # A signal at the same moment as the publication before it is that one.
+            # Separate the times: a signal with the time of an earlier publication counts as handled by it.
             job.table.refresh().env.clock.sleep(1)
             seen |= {name: dict(days[name]) for name in run(job, engine=LocalEngine()).published}
         elif what == "copy" and seen:
@@ -168,7 +172,7 @@ def _again(job: PublishJob, model: Model, number: int) -> tuple[str, ...]:
     try:
         done = run(job, PublishRequest(names=(name,), force=True), engine=LocalEngine())
     except UserError as error:
-        # The version of that event time is gone; what is shown stays.
+        # Clean or rollback removed the version of that event time; the partition keeps its rows.
         assert "cleaned or rolled back before it was published" in str(error)
         model.seen[name] = shown(job)[name]
         return ()
@@ -191,8 +195,8 @@ def _check(job: PublishJob, model: Model, published: tuple[str, ...]) -> None:
     assert found == model.seen, f"after {published}"
 
 
-def test_a_sequence_that_meets_every_service() -> None:
-    """What the strategies may miss: a pointer lives on while all services pass, then becomes a copy."""
+def test_pointer_keeps_its_rows_through_all_services_and_becomes_a_copy() -> None:
+    """Cover a sequence that random histories rarely reach."""
     job = make_job({"retain": "0s"}, options=SERVICED)
     model = Model()
     for _ in range(4):

@@ -1,4 +1,7 @@
-"""Any order in which editors and folders of ttl rules take their steps loses no edit, and all readers agree."""
+"""Concurrent edits and folds of TTL rules: any interleaving keeps each edit, and all readers see the same rules.
+
+A fold writes the rules of all edits of the log into the base file.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +49,14 @@ def folding(actor: int, times: int = 1) -> Actor:
 
 
 def edits(storage: Storage) -> list[dict[str, object]]:
-    """The log, one object after the other; a number that is missing would end it for every reader."""
+    """Return the edits of the log in order; check that their numbers have no gap, which would end the log."""
     files = [file.path for file in storage.list(".hoodie/.lakehouse/ttl/log")]
     assert files == [edit_path(number) for number in range(1, len(files) + 1)]
     return [json.loads(storage.get(path)) for path in files]
 
 
-def told(storage: Storage) -> tuple[TtlRule, ...]:
-    """The rules by the log alone: a dict that every edit changes in turn."""
+def rules_of_log(storage: Storage) -> tuple[TtlRule, ...]:
+    """Return the rules that result if all edits of the log are applied to a dict in order."""
     rules: dict[str, TtlRule] = {}
     for edit in edits(storage):
         rules.pop(str(edit.get("remove")), None)
@@ -64,9 +67,9 @@ def told(storage: Storage) -> tuple[TtlRule, ...]:
 
 
 def agreed(storage: Storage) -> tuple[TtlRule, ...]:
-    """What a reader sees, before and after a fold, and with the base alone."""
+    """Return the rules; check that the log, the base file and reads before and after a fold give the same rules."""
     before = read_rules(env_of(storage))
-    assert before == told(storage)
+    assert before == rules_of_log(storage)
     fold_rules(env_of(storage, 99))
     assert read_rules(env_of(storage)) == before
     if edits(storage):
@@ -78,7 +81,7 @@ def named(*names: str) -> list[TtlRule]:
     return [ttl_rule(name, max_partitions=1) for name in names]
 
 
-def test_two_editors_and_a_folder_in_every_order() -> None:
+def test_two_edits_and_a_fold_keep_both_rules_in_every_order() -> None:
     last: list[Storage] = []
 
     def world() -> tuple[Storage, Sequence[Actor]]:
@@ -93,7 +96,7 @@ def test_two_editors_and_a_folder_in_every_order() -> None:
     assert count > 100
 
 
-def test_an_editor_that_overwrites_is_seen() -> None:
+def test_exploration_finds_a_lost_edit_when_create_overwrites() -> None:
     class Overwriting(MemoryStorage):
         def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
             self.put(path, data)
@@ -122,7 +125,7 @@ def histories(draw: st.DrawFn) -> tuple[list[list[str]], list[int], int]:
 
 @given(histories())
 @examples(60)
-def test_any_interleaving_of_editors_and_folders_ends_in_the_same_fold(
+def test_readers_agree_after_any_interleaving_of_edits_and_folds(
     history: tuple[list[list[str]], list[int], int],
 ) -> None:
     scripts, choices, fold_after = history
@@ -148,11 +151,11 @@ def test_any_interleaving_of_editors_and_folders_ends_in_the_same_fold(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(policy_log, "_FOLD_AFTER", fold_after)
         play(storage, [actor(number, script) for number, script in enumerate(scripts)], choices, any_numbers=True)
-    assert sorted(made) == list(range(1, len(edits(storage)) + 1)), "each edit has a number of its own"
+    assert sorted(made) == list(range(1, len(edits(storage)) + 1)), "edit numbers must be unique and without gaps"
     agreed(storage)
 
 
-def test_a_crash_at_any_step_leaves_the_edit_made_or_not_and_never_a_hole() -> None:
+def test_edit_is_atomic_and_leaves_no_gap_after_a_crash_at_any_step() -> None:
     for step in range(1, 40):
         for mode in (FaultMode.CRASH_BEFORE, FaultMode.CRASH_AFTER):
             storage = MemoryStorage()
@@ -169,10 +172,10 @@ def test_a_crash_at_any_step_leaves_the_edit_made_or_not_and_never_a_hole() -> N
             assert {"a", "b"} <= rules and (not ended or "c" in rules)
         if ended:
             return
-    raise AssertionError("the edit takes more steps than were tried")
+    raise AssertionError("the edit takes more storage steps than the test covers")
 
 
-def test_a_lost_reply_is_settled_or_said() -> None:
+def test_edit_with_a_lost_reply_raises_a_retryable_or_unknown_state_error() -> None:
     storage = MemoryStorage()
     trace = FaultyStorage(storage)
     set_rule(env_of(trace), ttl_rule("a", max_partitions=1))
@@ -184,7 +187,7 @@ def test_a_lost_reply_is_settled_or_said() -> None:
     assert [rule.id for rule in read_rules(env_of(other))] == ["a"]
 
 
-def test_a_fold_that_loses_leaves_the_base_of_the_winner() -> None:
+def test_fold_keeps_the_base_file_of_a_concurrent_fold() -> None:
     storage = MemoryStorage()
     set_rule(env_of(storage), ttl_rule("a", max_partitions=1))
     taken, _ = play(storage, [folding(1), folding(2)], [0, 0, 0, 1, 1, 1, 1, 0])
@@ -193,7 +196,7 @@ def test_a_fold_that_loses_leaves_the_base_of_the_winner() -> None:
     assert not fold_rules(env_of(storage, 7)), "nothing to fold"
 
 
-def test_a_base_makes_reading_short() -> None:
+def test_base_file_limits_the_requests_of_a_read() -> None:
     storage = MemoryStorage()
     for number in range(70):
         set_rule(env_of(storage, number), ttl_rule(f"r{number % 5}", max_partitions=number + 1))
@@ -202,24 +205,24 @@ def test_a_base_makes_reading_short() -> None:
     assert len(reads.trace) <= 40
 
 
-def test_removing_what_is_not_there_names_what_is() -> None:
+def test_remove_rule_suggests_existing_rules_for_an_unknown_id() -> None:
     env = env_of(MemoryStorage())
     set_rule(env, ttl_rule("region=eu", max_partitions=1))
     with pytest.raises(UserError, match=r"rules: region=eu. Did you mean 'region=eu'"):
         remove_rule(env, "region=e")
-    with pytest.raises(UserError, match="the table's options"):
+    with pytest.raises(UserError, match="the options of the table define"):
         set_rule(env, ttl_rule("*", rule_id="table"))
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"id": "x"}', b'{"id": "x", "at_ms": 1, "set": {"id": "a", "max": 1}}'])
-def test_an_edit_that_cannot_be_read_stops_everybody(data: bytes) -> None:
+def test_read_rules_refuses_a_damaged_edit(data: bytes) -> None:
     storage = MemoryStorage()
     storage.create(edit_path(1), data)
     with pytest.raises(CorruptTableError, match=r"000000000001\.json"):
         read_rules(env_of(storage))
 
 
-def test_threads_that_edit_on_disk_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_threads_on_local_disk_lose_no_edit(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
 
     def edit(actor: int) -> None:

@@ -1,7 +1,7 @@
-"""Publishing processes that are killed: what is there is whole at any moment, and the next run ends what was begun.
+"""Killed publication processes: partitions are complete at any time, and the next run completes the publication.
 
-The metastore is a real one. Each round another day is ready, `lakehouse publish run` is killed at a moment drawn from
-the time that it takes, and run again. Deaths at every single step are in tests/unit/test_publish_runs.
+The test uses a real metastore. Each round makes another day ready, kills `lakehouse publish run` at a random time of
+the run, and runs it again. tests/unit/platform/publish/test_runs.py has crashes at every single step.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ services:
 
 
 def publish(spec: str, log: str, *flags: str) -> None:
-    """Publish what is ready; for a process of its own."""
-    told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(told, 1)
-    os.dup2(told, 2)
+    """Publish the ready partitions; the function of a separate process."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
     os._exit(main(["publish", "run", "--table", spec, *flags]))
 
 
 class Shop:
-    """A table whose days are published, and what each partition must hold."""
+    """A table with publication by day, and the expected rows of each partition."""
 
     def __init__(self, home: Path, uri: str) -> None:
         self.spec, self.log = home / "orders.yaml", home / "log"
@@ -57,7 +57,7 @@ class Shop:
         self.next_day()
 
     def next_day(self) -> None:
-        """Write a day; the one before it is ready then, with all that was written up to it."""
+        """Write a day; this makes the previous day ready, with all rows that were written before."""
         if self.days:
             self.expected[f"dt={self.days[-1]}"] = dict(self.rows)
         number = len(self.days) + 1
@@ -83,7 +83,7 @@ class Shop:
         return shown(open_publication(str(self.spec), {}))
 
 
-def test_what_killed_processes_publish_is_whole_or_absent_and_the_next_one_ends_it(
+def test_killed_publication_shows_complete_partitions_and_the_next_run_completes_it(
     tmp_path: Path, hive_uri: str
 ) -> None:
     shop = Shop(tmp_path, hive_uri)
@@ -104,7 +104,7 @@ def test_what_killed_processes_publish_is_whole_or_absent_and_the_next_one_ends_
             os.kill(child.pid or 0, signal.SIGKILL)
         child.join(60)
         killed += child.exitcode == -signal.SIGKILL
-        # Of whoever was killed there is all of a day or nothing, and the other days are as they were.
+        # The killed run published the whole day or nothing; the other days are unchanged.
         found = shop.shown()
         assert found in (before, shop.expected), shop.log.read_text()[-3000:]
         shop.end(*flags)

@@ -1,4 +1,4 @@
-"""Rollback, savepoint and restore: they die at any step, meet writers and each other at any step, and are finished."""
+"""Rollback, savepoint and restore: crashes and concurrent writers at any storage step, and completion afterwards."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from tests.support.killed import (
     share_of,
 )
 
-LOST, DEAD, SURVIVOR, THIRD = 100, 101, 102, 103
+LOST, CRASHED, SURVIVOR, THIRD = 100, 101, 102, 103
 NO_WAIT = {"hoodie.write.lock.wait_time_ms": "0"}
-#: What is written after the first commit; on tables with logs there is a compaction before the last but one.
+#: The writes after the first commit. On tables with logs a compaction runs after the first one of them.
 WRITES = ("delete", "upsert", "insert_overwrite")
 TABLES = ("SIMPLE", "LOGS_SIMPLE", "LOGS_BUCKET")
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A table, its completed instants in order, and the rows after each of them; the last one is a pending write."""
+    """A table, its completed instants in order, and the rows after each of them; the newest write is pending."""
 
     storage: Storage
     instants: tuple[str, ...]
@@ -53,7 +53,7 @@ class History:
 
 @cache
 def history(index: str) -> History:
-    """A table with several commits; the third has a savepoint on it; a write died, and on logs a plan is pending."""
+    """Return a table with several commits and a crashed write; with logs, a compaction plan is pending."""
     storage = MemoryStorage()
     table = create(storage, index, pid=LOST)
     table.bulk_insert(batch(BASE))
@@ -74,25 +74,25 @@ def history(index: str) -> History:
 
 
 def _last_data_file(storage: Storage) -> int:
-    """Return the step of an upsert after which all of its files are there, and no commit."""
+    """Return the step of an upsert at which its last data file is closed and no commit exists."""
     tried = FaultyStorage(copy_of(storage))
     VERBS["upsert"].run(open_as(tried, LOST))
     return max(n for n, name in enumerate(tried.trace, start=1) if name.startswith("close") and name[-4:] != ".tmp")
 
 
-def restore(storage: Storage, index: str, pid: int = DEAD, **options: str) -> object:
-    """Go back to the second commit, as a process to which those before it are dead."""
+def restore(storage: Storage, index: str, pid: int = CRASHED, **options: str) -> object:
+    """Restore to the second commit, as a process for which all processes with smaller ids have ended."""
     return open_as(storage, pid, range(LOST, pid), **options).restore(history(index).instants[1])
 
 
 def timeline_of(storage: Storage) -> list[tuple[str, str]]:
-    """Return actions and states, in order."""
+    """Return the actions and states of the instants of the timeline, in order."""
     return [(str(instant.action), instant.state.name) for instant in open_as(storage, THIRD).timeline]
 
 
 @cache
 def trace(index: str) -> tuple[str, ...]:
-    """The steps of a restore that succeeds."""
+    """Return the storage steps of a successful restore."""
     storage = FaultyStorage(copy_of(history(index).storage))
     restore(storage, index, SURVIVOR)
     return tuple(storage.trace)
@@ -104,7 +104,7 @@ def is_restoring(storage: Storage) -> bool:
 
 
 def refused(storage: Storage, index: str) -> None:
-    """Check that writers and services are told of the restore that is not finished, and how to finish it."""
+    """Check that writers and services are refused with a message that says how to finish the pending restore."""
     target = history(index).instants[1]
     table = open_as(storage, THIRD, range(LOST, THIRD))
     verbs: list[Callable[[], object]] = [lambda: table.upsert(batch(RECOVERY)), table.rollback_failed, table.savepoint]
@@ -117,9 +117,9 @@ def refused(storage: Storage, index: str) -> None:
 
 
 def settled(storage: Storage, rows: Rows) -> None:
-    """Check that the table holds these rows and nothing else, and goes on."""
+    """Check that the table has these rows and no leftover files, and that it can be written."""
     assert rows_of(storage) == rows
-    # Where nothing was left to do, nobody asked for the lock of the dead.
+    # A restore without work does not acquire the table lock, so the lock of a crashed process may remain.
     assert set(leftovers(storage)) <= {".hoodie/lock"}
     open_as(storage, THIRD, range(LOST, THIRD)).upsert(batch(RECOVERY))
     assert rows_of(storage) == {**rows, **RECOVERY}
@@ -127,15 +127,15 @@ def settled(storage: Storage, rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("index", TABLES)
-def test_after_a_crash_at_any_step_a_restore_is_finished_by_the_next_one(index: str) -> None:
+def test_next_restore_completes_the_restore_after_a_crash_at_any_step(index: str) -> None:
     whole = copy_of(history(index).storage)
-    restore(whole, index, DEAD)
+    restore(whole, index, CRASHED)
     phases = set()
     for step, mode in share_of(points(trace(index)), index, 10):
         storage = copy_of(history(index).storage)
         with pytest.raises(SimulatedCrash):
             restore(FaultyStorage(storage, step, mode), index)
-        assert rows_of(storage) in history(index).states, "readers see some state of the past at any moment"
+        assert rows_of(storage) in history(index).states, "readers must see the state of some commit"
         phases.add(is_restoring(storage))
         if is_restoring(storage):
             refused(storage, index)
@@ -146,7 +146,7 @@ def test_after_a_crash_at_any_step_a_restore_is_finished_by_the_next_one(index: 
 
 
 @pytest.mark.parametrize("index", TABLES)
-def test_a_second_crash_leaves_the_restore_to_the_third_process(index: str) -> None:
+def test_third_process_completes_the_restore_after_two_crashes(index: str) -> None:
     for first, (step, mode) in enumerate(share_of(points(trace(index)), index, 34)):
         crashed = copy_of(history(index).storage)
         with pytest.raises(SimulatedCrash):
@@ -162,7 +162,7 @@ def test_a_second_crash_leaves_the_restore_to_the_third_process(index: str) -> N
 
 
 @pytest.mark.parametrize("index", TABLES)
-def test_a_lost_reply_at_any_step_of_a_restore_is_settled_by_the_next_one(index: str) -> None:
+def test_next_restore_completes_the_restore_after_a_lost_reply_at_any_step(index: str) -> None:
     for step, name in share_of(enumerate(trace(index), start=1), index, 18):
         storage = copy_of(history(index).storage)
         try:
@@ -174,16 +174,16 @@ def test_a_lost_reply_at_any_step_of_a_restore_is_settled_by_the_next_one(index:
 
 
 @pytest.mark.parametrize("index", TABLES)
-def test_two_restores_that_meet_at_any_step_end_as_one(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = set()
+def test_concurrent_restores_have_the_effect_of_one(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rival_outcomes = set()
 
     def rival(storage: Storage) -> None:
         try:
             restore(storage, index, SURVIVOR, **NO_WAIT)
-            turns.add("done")
+            rival_outcomes.add("done")
         except RetryableError as error:
             assert "lock" in str(error)
-            turns.add("locked out")
+            rival_outcomes.add("locked out")
 
     for number, name in share_of(enumerate(trace(index), start=1), index, 18):
         storage = copy_of(history(index).storage)
@@ -193,41 +193,41 @@ def test_two_restores_that_meet_at_any_step_end_as_one(index: str, monkeypatch: 
             assert "meanwhile" in str(error) or "is not finished" in str(error), name
         restore(storage, index, SURVIVOR)
         settled(storage, history(index).states[1])
-    assert turns == {"done", "locked out"}
+    assert rival_outcomes == {"done", "locked out"}
 
 
 @pytest.mark.parametrize("index", TABLES)
-def test_a_writer_that_meets_a_restore_at_any_step_is_refused_or_undone_or_comes_after(
+def test_writer_during_a_restore_is_refused_or_undone_or_commits_after_it(
     index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, turns = history(index).states[1], []
+    before, rival_outcomes = history(index).states[1], []
 
     def rival(storage: Storage) -> None:
         try:
-            open_as(storage, THIRD, [LOST, DEAD], **NO_WAIT).upsert(batch(RECOVERY))
-            turns.append("written")
+            open_as(storage, THIRD, [LOST, CRASHED], **NO_WAIT).upsert(batch(RECOVERY))
+            rival_outcomes.append("written")
         except RetryableError:
-            turns.append("refused")
+            rival_outcomes.append("refused")
 
     for number, name in share_of(enumerate(trace(index), start=1), index, 14):
         storage = copy_of(history(index).storage)
         restore(Interrupted(storage, number, rival, monkeypatch), index, SURVIVOR)
-        assert rows_of(storage) in ([before, before | RECOVERY] if turns[-1] == "written" else [before]), name
+        assert rows_of(storage) in ([before, before | RECOVERY] if rival_outcomes[-1] == "written" else [before]), name
         settled(storage, rows_of(storage))
-    assert {"written", "refused"} == set(turns)
+    assert {"written", "refused"} == set(rival_outcomes)
 
 
 @pytest.mark.parametrize("index", TABLES)
 @pytest.mark.parametrize("policy", ["EAGER", "LAZY"])
-def test_a_living_writer_that_a_restore_overtakes_at_any_step_leaves_all_or_nothing(
+def test_active_write_is_atomic_when_a_restore_runs_at_any_of_its_steps(
     index: str, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     several = {"hoodie.clean.failed.writes.policy": policy}
     before, target = history(index).states[1], history(index).instants[1]
     clean = copy_of(history(index).storage)
-    open_as(clean, DEAD, [LOST]).rollback_failed()
+    open_as(clean, CRASHED, [LOST]).rollback_failed()
     steps = FaultyStorage(copy_of(clean))
-    open_as(steps, DEAD, **several).upsert(batch(RECOVERY))
+    open_as(steps, CRASHED, **several).upsert(batch(RECOVERY))
     outcomes = set()
 
     def rival(storage: Storage) -> None:
@@ -243,7 +243,7 @@ def test_a_living_writer_that_a_restore_overtakes_at_any_step_leaves_all_or_noth
     for number, name in share_of(enumerate(steps.trace, start=1), index + policy, 10):
         storage = copy_of(clean)
         try:
-            open_as(Interrupted(storage, number, rival, monkeypatch), DEAD, **several).upsert(batch(RECOVERY))
+            open_as(Interrupted(storage, number, rival, monkeypatch), CRASHED, **several).upsert(batch(RECOVERY))
             outcomes.add("written")
         except RetryableError:
             outcomes.add("refused")
@@ -259,9 +259,9 @@ def test_a_living_writer_that_a_restore_overtakes_at_any_step_leaves_all_or_noth
 
 @cache
 def newest(index: str) -> Storage:
-    """A table whose newest write is completed, with nothing pending; if something was planned, it is a compaction."""
+    """Return a table without pending instants; with logs, its newest commit is the planned compaction."""
     storage = copy_of(history(index).storage)
-    table = open_as(storage, DEAD, [LOST])
+    table = open_as(storage, CRASHED, [LOST])
     table.rollback_failed()
     if index in LOGGED:
         table.services.compaction.run()
@@ -269,7 +269,7 @@ def newest(index: str) -> Storage:
 
 
 @pytest.mark.parametrize("index", [*INDEXES, *LOGGED])
-def test_after_a_crash_at_any_step_a_rollback_is_finished_by_the_next_one(index: str) -> None:
+def test_next_process_completes_the_rollback_after_a_crash_at_any_step(index: str) -> None:
     table = open_as(newest(index), THIRD)
     (*_, last) = (instant.requested for instant, _ in table.commits())
     after = rows_of(newest(index))
@@ -280,11 +280,11 @@ def test_after_a_crash_at_any_step_a_rollback_is_finished_by_the_next_one(index:
         for by_writer in (False, True):
             storage = copy_of(newest(index))
             with pytest.raises(SimulatedCrash):
-                open_as(FaultyStorage(storage, step, mode), DEAD).rollback(last)
+                open_as(FaultyStorage(storage, step, mode), CRASHED).rollback(last)
             assert rows_of(storage) in (before, after)
             rows = before
             if by_writer:
-                # Whoever writes next takes the rollback up if it began, and else knows nothing of it.
+                # The next writer completes the rollback if it is on the timeline; otherwise no rollback happens.
                 rows = rows_of(storage)
                 open_as(storage, SURVIVOR, range(LOST, SURVIVOR)).upsert(batch(RECOVERY))
                 rows = rows | RECOVERY
@@ -299,13 +299,13 @@ def test_after_a_crash_at_any_step_a_rollback_is_finished_by_the_next_one(index:
 
 @pytest.mark.parametrize("index", ["LOGS_SIMPLE", "LOGS_BUCKET"])
 @pytest.mark.parametrize("service", ["compaction", "log compaction"])
-def test_an_executor_whose_plan_is_rolled_back_under_it_commits_no_file_that_is_gone(
+def test_executor_commits_no_deleted_file_when_its_plan_is_rolled_back_at_any_step(
     index: str, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = logged_table(MemoryStorage(), index, service)
     (plan,) = [instant.requested for instant in open_as(planned, THIRD).timeline.where(pending=True)]
     steps, outcomes = FaultyStorage(copy_of(planned)), set()
-    SERVICES[service](open_as(steps, DEAD))
+    SERVICES[service](open_as(steps, CRASHED))
 
     def rival(storage: Storage) -> None:
         with suppress(RetryableError):
@@ -314,14 +314,14 @@ def test_an_executor_whose_plan_is_rolled_back_under_it_commits_no_file_that_is_
     for number, name in share_of(enumerate(steps.trace, start=1), index + service, 6):
         storage = copy_of(planned)
         try:
-            SERVICES[service](open_as(Interrupted(storage, number, rival, monkeypatch), DEAD))
+            SERVICES[service](open_as(Interrupted(storage, number, rival, monkeypatch), CRASHED))
             outcomes.add("done")
         except RetryableError:
             outcomes.add("refused")
         assert rows_of(storage) == BASE, name
-        SERVICES[service](open_as(storage, SURVIVOR, [DEAD]))
+        SERVICES[service](open_as(storage, SURVIVOR, [CRASHED]))
         while open_as(storage, THIRD).timeline.where(pending=True):
-            SERVICES[service](open_as(storage, SURVIVOR, [DEAD]))
+            SERVICES[service](open_as(storage, SURVIVOR, [CRASHED]))
         settled(storage, BASE)
     assert outcomes == {"done", "refused"}
 
@@ -335,16 +335,16 @@ def _unsavepoint(table: Table, index: str) -> object:
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "LOGS_SIMPLE"])
-def test_after_a_crash_at_any_step_a_savepoint_is_made_and_deleted_by_the_next_try(index: str) -> None:
+def test_next_attempt_creates_or_deletes_the_savepoint_after_a_crash_at_any_step(index: str) -> None:
     kept = copy_of(history(index).storage)
-    _savepoint(open_as(kept, DEAD), index)
+    _savepoint(open_as(kept, CRASHED), index)
     for verb, start in ((_savepoint, history(index).storage), (_unsavepoint, kept)):
         whole = FaultyStorage(copy_of(start))
-        verb(open_as(whole, DEAD), index)
+        verb(open_as(whole, CRASHED), index)
         for step, mode in points(whole.trace):
             storage = copy_of(start)
             with pytest.raises(SimulatedCrash):
-                verb(open_as(FaultyStorage(storage, step, mode), DEAD), index)
+                verb(open_as(FaultyStorage(storage, step, mode), CRASHED), index)
             table = open_as(storage, SURVIVOR, range(LOST, SURVIVOR))
             if verb is _savepoint or table.timeline.where(action=Action.SAVEPOINT):
                 verb(table, index)

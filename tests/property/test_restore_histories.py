@@ -1,4 +1,4 @@
-"""Random histories of all verbs and services, then back to a random instant: the table is what it was then."""
+"""Random histories of writes and services, then a restore: the table equals its state at the restored instant."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.model import Run, Shape, Verb, histories, read, rows, shapes
 from tests.support.tables import base_files, batch, check_storage, examples, log_files, make_table
 
 
-def lived(data: st.DataObject, kind: str, index: str) -> Run:
-    """Return a table of this kind after a random history, and what it was after each commit."""
+def table_with_history(data: st.DataObject, kind: str, index: str) -> Run:
+    """Return a table of this kind after a random history, with a model of its state after each commit."""
     if kind == "MERGE_ON_READ":
         shape: Shape = data.draw(merged_shapes(index=index))
         run: Run = MergedRun(make_table(shape), shape)
@@ -33,13 +33,13 @@ def lived(data: st.DataObject, kind: str, index: str) -> Run:
 
 
 def plans(run: Run) -> list[str]:
-    """Return the instants of pending plans."""
+    """Return the instants of pending compaction and log compaction plans."""
     pending = run.table.timeline.where(action={Action.COMPACTION, Action.LOGCOMPACTION}, pending=True)
     return [instant.requested for instant in pending]
 
 
-def then(run: Run, target: Instant) -> None:
-    """Check that the table is what it was at `target`, and that it goes on."""
+def check_restored(run: Run, target: Instant) -> None:
+    """Check that the table equals its state at `target`, and that services still run on it."""
     expected = run.model.at(upto=target.completion)
     assert read(run.table) == expected
     kept = plans(run)
@@ -57,8 +57,8 @@ def then(run: Run, target: Instant) -> None:
 @pytest.mark.parametrize("index", ["SIMPLE", "BUCKET"])
 @examples(12)
 @given(data=st.data())
-def test_a_restored_table_is_what_it_was(kind: str, index: str, data: st.DataObject) -> None:
-    run = lived(data, kind, index)
+def test_restored_table_equals_its_state_at_the_target(kind: str, index: str, data: st.DataObject) -> None:
+    run = table_with_history(data, kind, index)
     if not run.commits:
         return
     first: Instant = data.draw(st.sampled_from(run.commits))
@@ -70,8 +70,8 @@ def test_a_restored_table_is_what_it_was(kind: str, index: str, data: st.DataObj
     if isinstance(outcome, Restored):
         gone = {plan.target for plan in outcome.rollbacks}
         assert [i for i, _ in run.table.commits()] == [i for i in before if i.requested not in gone]
-    then(run, first)
-    # Once more, from what is left, after a write that is undone as well.
+    check_restored(run, first)
+    # Restore again to a remaining commit. A new write before it has to be undone as well.
     row = data.draw(rows(deletes=False))
     run.table.upsert(batch([row]))
     second: Instant = data.draw(st.sampled_from([i for i in run.commits if i.completion <= first.completion]))
@@ -81,14 +81,14 @@ def test_a_restored_table_is_what_it_was(kind: str, index: str, data: st.DataObj
     if kept:
         run.table.delete_savepoint(first.requested)
     run.table.restore(second.requested)
-    then(run, second)
+    check_restored(run, second)
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @examples(12)
 @given(data=st.data())
-def test_rolled_back_one_by_one_the_table_is_what_it_was_after_each(kind: str, data: st.DataObject) -> None:
-    run = lived(data, kind, "SIMPLE")
+def test_each_rollback_of_the_newest_commit_gives_the_state_before_it(kind: str, data: st.DataObject) -> None:
+    run = table_with_history(data, kind, "SIMPLE")
     done = [instant for instant, _ in run.table.commits()]
     for plan in plans(run):
         forget(run, plan)
@@ -97,13 +97,13 @@ def test_rolled_back_one_by_one_the_table_is_what_it_was_after_each(kind: str, d
         run.table.rollback(last.requested)
         assert read(run.table) == run.model.at(upto=done[-1].completion if done else "0")
         for plan in plans(run):
-            # A compaction goes back to its plan, which holds what writes before it wrote.
+            # The rollback of a compaction makes its plan pending again. The plan names files of the earlier writes.
             forget(run, plan)
     assert base_files(run.table.refresh().env.storage) == [] == log_files(run.table.refresh().env.storage)
 
 
 def forget(run: Run, plan: str) -> None:
-    """Take a plan off the timeline that nobody is at."""
+    """Remove a plan without an executor from the timeline."""
     loaded = run.table.refresh()
     instant = loaded.timeline.find(plan)
     assert instant is not None and not instant.is_completed

@@ -1,4 +1,4 @@
-"""Random histories in which batches come with types, fields and columns of different days."""
+"""Random histories of batches with different versions of the schema: types, fields of structs and columns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from lakehouse.core.table.table import Table
 from tests.support.tables import examples, make_env
 
-#: Per column the types it may grow through, and a value as each of them has it. Promotions that a rewrite could round
-#: are left to examples: what they give depends on when a file was rewritten.
+#: For each column its types in the order of promotion, and a function that makes a value of the type at a level.
+#: Promotions in which a rewrite could round values are tested by examples, because their result depends on the time of
+#: the rewrite.
 LADDERS: dict[str, tuple[tuple[pa.DataType, ...], Callable[[int, int], Any]]] = {
     "n": ((pa.int32(), pa.int64(), pa.string()), lambda value, level: str(value) if level == 2 else value),
     "f": ((pa.float32(), pa.float64()), lambda value, level: value / 2),
@@ -40,13 +41,13 @@ LADDERS: dict[str, tuple[tuple[pa.DataType, ...], Callable[[int, int], Any]]] = 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Values by key, and the level at which each column comes; a column without level is not in the batch."""
+    """Values by key, and the level of the type of each column; a column without a level is not in the batch."""
 
     values: dict[str, int | None]
     levels: dict[str, int]
 
     def table(self) -> pa.Table:
-        """Return the batch as it arrives."""
+        """Return the batch as an Arrow table."""
         columns: dict[str, pa.Array] = {"id": pa.array(list(self.values))}
         for name, level in self.levels.items():
             kinds, make = LADDERS[name]
@@ -75,7 +76,7 @@ options = st.fixed_dictionaries(
 
 
 def shown(name: str, value: tuple[int, int] | None, level: int) -> Any:
-    """A value that arrived at one level, as a table shows it whose column has come to `level`."""
+    """Return the expected value of a column whose type is at `level`; `value` has a number and its level at write."""
     if value is None:
         return None
     number, arrived = value
@@ -87,7 +88,7 @@ def shown(name: str, value: tuple[int, int] | None, level: int) -> Any:
 
 @examples(25)
 @given(history=st.lists(batches, min_size=1, max_size=5), chosen=options)
-def test_every_row_is_read_in_the_types_its_table_has_come_to(history: list[Batch], chosen: dict[str, str]) -> None:
+def test_scan_returns_all_rows_in_the_current_types_of_the_table(history: list[Batch], chosen: dict[str, str]) -> None:
     env = make_env()
     table = Table.create(env.storage.root, name="t", record_key=["id"], options=chosen, env=env)
     rows: dict[str, dict[str, tuple[int, int] | None]] = {}

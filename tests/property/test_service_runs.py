@@ -1,7 +1,7 @@
-"""Runs of a service that are killed, suspended, doubled or cut off from the catalog: each plan is executed once.
+"""Service runs that are killed, suspended, started twice or without a catalog: each plan is executed exactly once.
 
-Each round makes a table due, starts its compaction in a process of its own, and does one thing to it at a moment drawn
-from the time that a run takes. Then the run is tried again under its own id, as Airflow does, until a try ends well.
+Each round makes a table due, starts its compaction in a separate process, and causes one fault at a random time of the
+run. Then the run is retried under the same id, as Airflow does, until a try succeeds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROUNDS = 20 * int(os.environ.get("LAKEHOUSE_EXAMPLES", "1"))
 RETRYABLE = 75
 LEASE_MS = 1000
 KEYS = 12
-#: Every commit makes the table due, and who gives no sign of life for 0.3 s is taken for dead.
+#: Each commit makes the table due. A heartbeat expires after three intervals, that is 0.3 s.
 OPTIONS = {
     "hoodie.compact.inline.max.delta.commits": "1",
     "hoodie.client.heartbeat.interval_in_ms": "100",
@@ -49,7 +49,7 @@ OPTIONS = {
 
 
 def compact(url: str, run_id: str, report: str, busy_s: float) -> None:
-    """Run the compaction of the table, as `lakehouse compaction run` does; for a process of its own."""
+    """Run the compaction of the table as `lakehouse compaction run` does; the function of a separate process."""
     os.environ["LAKEHOUSE_CATALOG"] = url
     Path(report).parent.mkdir(parents=True, exist_ok=True)
     log = os.open(f"{report}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -65,7 +65,7 @@ def compact(url: str, run_id: str, report: str, busy_s: float) -> None:
 
 @dataclass
 class Lake:
-    """A merge-on-read table of a catalog, what its rows must be, and the compactions that were seen on it."""
+    """A merge-on-read table of a catalog, with its expected rows and the compactions that were checked."""
 
     home: Path
     url: str
@@ -83,7 +83,7 @@ class Lake:
         with self.catalog() as catalog:
             catalog.register_table("sales.t", made.location)
         for _ in range(3):
-            # The first one also starts the server of processes.
+            # The first run also starts the fork server, so only later runs give the usual duration.
             self.due()
             began = time.monotonic()
             assert self.end(self.start("measure")) == 0
@@ -99,14 +99,14 @@ class Lake:
 
     def write(self, table: Table) -> None:
         self.rounds += 1
-        # Rows that are there get logs.
+        # Updates of stored rows are written to log files.
         changed = {f"{n}": self.rounds for n in random.sample(range(KEYS), 4 if self.rows else KEYS)}
         ids = list(changed)
         table.upsert(pa.table({"id": ids, "p": [str(int(i) % 2) for i in ids], "v": list(changed.values())}))
         self.rows |= changed
 
     def due(self) -> str:
-        """Change some rows, so that the table is due; return the id of the run that is to come."""
+        """Change some rows so that the table is due; return the id of the next run."""
         self.write(self.table)
         return f"services.compaction/{self.rounds}/run.0"
 
@@ -123,7 +123,7 @@ class Lake:
         return child.exitcode
 
     def logs(self) -> list[str]:
-        """Return the last lines of what the runs of this round logged."""
+        """Return the last log lines of the runs of this round."""
         return [
             line
             for path in self.home.rglob(f"services.compaction/{self.rounds}/**/*.log")
@@ -134,12 +134,12 @@ class Lake:
         return random.uniform(0.0, self.takes_s)
 
     def retry(self, run_id: str, tries: int = 40) -> dict[str, Any]:
-        """Try a run again until it ends well, as Airflow does; return its report."""
+        """Retry a run until it succeeds, as Airflow does; return its report."""
         for _ in range(tries):
             if self.end(self.start(run_id)) == 0:
                 return self.report(run_id)
             time.sleep(0.1)
-        raise AssertionError("no try ended well")
+        raise AssertionError("no try succeeded")
 
     def report(self, run_id: str) -> dict[str, Any]:
         return dict(json.loads((self.home / f"{run_id}.json").read_text()))
@@ -152,7 +152,7 @@ class Lake:
             return catalog.history.run(run_id, catalog.entry("sales.t").id, "compaction")
 
     def check(self, run_id: str, report: dict[str, Any] | None = None) -> None:
-        """Check that there is one compaction more, that it is this run's, and that nothing else changed."""
+        """Check that exactly one new compaction exists, that this run recorded it, and that the rows are unchanged."""
         (made,) = set(self.compactions()) - self.seen
         self.seen.add(made)
         assert not list(self.table.timeline.where(pending=True))
@@ -163,14 +163,14 @@ class Lake:
         assert (run.state, run.instant) == (RunState.COMMITTED, made), run
         assert run.ended_ms is not None and run.error is None
         assert report is None or report["instant"] == made, report
-        # A lease that could not be released, because the catalog did not answer, expires.
+        # If the catalog did not answer, the run could not release its lease, and the lease expires.
         with self.catalog() as catalog:
             assert until(lambda: catalog.leases.holder("sales.t/compaction") is None)
 
     def finish(self) -> None:
-        """Check that another run has its turn, and that no file is left over."""
+        """Check that another run succeeds and that no leftover file exists."""
         for unfinished in (self.home / "t").rglob(f"*{TEMPORARY_SUFFIX}"):
-            # What somebody died over while writing to the timeline goes when it is older than a lock may be.
+            # Cleanup deletes temporary files of crashed writers only when they are older than any lock.
             os.utime(unfinished, (0, 0))
         last = self.due()
         self.check(last, self.retry(last, tries=1))
@@ -178,7 +178,7 @@ class Lake:
 
 
 def send(child: ForkServerProcess, number: int) -> None:
-    """Send a signal to a run, which may be over."""
+    """Send a signal to a run; the run may have ended."""
     with suppress(ProcessLookupError):
         os.kill(child.pid or 0, number)
 
@@ -201,7 +201,7 @@ def database() -> Iterator[Server]:
 
 @pytest.fixture
 def shared(tmp_path: Path, database: Server) -> Iterator[Lake]:
-    """The same with a catalog on a server."""
+    """Return a `Lake` with a catalog on a database server."""
     made = Lake(tmp_path, database.url, busy_s=1)
     try:
         yield made
@@ -212,7 +212,7 @@ def shared(tmp_path: Path, database: Server) -> Iterator[Lake]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "cleared"])
-def test_a_run_that_is_ended_while_it_runs_is_finished_by_its_retry(lake: Lake, number: signal.Signals) -> None:
+def test_retry_completes_a_run_that_a_signal_ended(lake: Lake, number: signal.Signals) -> None:
     for _ in range(ROUNDS):
         run_id = lake.due()
         child = lake.start(run_id)
@@ -221,15 +221,15 @@ def test_a_run_that_is_ended_while_it_runs_is_finished_by_its_retry(lake: Lake, 
         lake.check(run_id, lake.report(run_id) if lake.end(child) == 0 else lake.retry(run_id))
 
 
-def test_a_suspended_run_that_its_retry_overtook_changes_nothing(shared: Lake) -> None:
+def test_suspended_run_changes_nothing_after_its_retry(shared: Lake) -> None:
     lake = shared
-    # Most of this is waiting for who is suspended.
+    # Fewer rounds, because most of the time is spent on waiting for the suspended run.
     for _ in range(ROUNDS // 4):
         run_id = lake.due()
         child = lake.start(run_id)
         time.sleep(lake.moment())
         send(child, signal.SIGSTOP)
-        # Whoever is suspended within a transaction, or under the table's lock, is waited for in vain.
+        # The suspended run may hold a transaction or the table lock. Then the second run cannot end before it resumes.
         second = lake.start(run_id)
         second.join(random.uniform(0.2, 0.8) + lake.takes_s)
         send(child, signal.SIGCONT)
@@ -238,15 +238,15 @@ def test_a_suspended_run_that_its_retry_overtook_changes_nothing(shared: Lake) -
         lake.check(run_id, lake.retry(run_id))
 
 
-def test_a_suspended_run_that_another_run_overtook_is_told_so(shared: Lake) -> None:
-    """The plan is the other run's, or it was the first one's before: each says what is true of it."""
-    # Likewise, and for leases that run out.
+def test_suspended_run_and_another_run_report_which_one_executed_the_plan(shared: Lake) -> None:
+    """Exactly one of the two runs reports the instant of the compaction."""
+    # Fewer rounds, because the test waits for the suspended run and for leases that expire.
     for _ in range(ROUNDS // 4):
         names = [f"{shared.due()}/{n}" for n in (1, 2)]
         child = shared.start(names[0])
         time.sleep(shared.moment())
         send(child, signal.SIGSTOP)
-        # Until the lease of the first one is over, the other one leaves the table to it.
+        # The second run starts before or after the lease of the first one expires.
         time.sleep(random.choice([0.0, 1.1]))
         second = shared.start(names[1])
         second.join(random.uniform(0.2, 0.8) + shared.takes_s)
@@ -258,7 +258,7 @@ def test_a_suspended_run_that_another_run_overtook_is_told_so(shared: Lake) -> N
         shared.check(winner, shared.report(winner))
 
 
-def test_a_run_that_is_started_twice_at_once_runs_once(lake: Lake) -> None:
+def test_run_that_is_started_twice_executes_its_plan_once(lake: Lake) -> None:
     for _ in range(ROUNDS):
         run_id = lake.due()
         children = [lake.start(run_id), lake.start(run_id)]
@@ -267,7 +267,7 @@ def test_a_run_that_is_started_twice_at_once_runs_once(lake: Lake) -> None:
         lake.check(run_id, lake.retry(run_id))
 
 
-def test_of_two_schedulers_that_start_runs_at_once_one_executes_the_plan(lake: Lake) -> None:
+def test_concurrent_runs_of_two_schedulers_execute_the_plan_once(lake: Lake) -> None:
     for _ in range(ROUNDS):
         names = [f"{lake.due()}/{n}" for n in (1, 2)]
         children = [lake.start(names[0])]
@@ -281,7 +281,7 @@ def test_of_two_schedulers_that_start_runs_at_once_one_executes_the_plan(lake: L
         lake.check(winner)
 
 
-def test_a_catalog_whose_server_restarts_ends_no_run_untruly(shared: Lake, database: Server) -> None:
+def test_run_records_its_true_outcome_when_the_catalog_server_restarts(shared: Lake, database: Server) -> None:
     for _ in range(ROUNDS):
         run_id = shared.due()
         child = shared.start(run_id)
@@ -292,7 +292,7 @@ def test_a_catalog_whose_server_restarts_ends_no_run_untruly(shared: Lake, datab
         shared.check(run_id, shared.report(run_id) if shared.end(child) == 0 else shared.retry(run_id))
 
 
-def test_a_catalog_that_is_busy_delays_a_run_or_has_it_tried_again(lake: Lake) -> None:
+def test_run_succeeds_at_once_or_by_a_retry_when_the_catalog_is_busy(lake: Lake) -> None:
     lake.busy_s = 0.1
     for _ in range(ROUNDS):
         run_id = lake.due()
@@ -306,7 +306,7 @@ def test_a_catalog_that_is_busy_delays_a_run_or_has_it_tried_again(lake: Lake) -
         lake.check(run_id, lake.report(run_id) if lake.end(child) == 0 else lake.retry(run_id))
 
 
-def test_a_run_that_died_is_shown_as_such_and_what_was_asked_of_it_is_asked_again(
+def test_died_run_is_reported_as_died_and_the_next_run_succeeds(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_CATALOG", lake.url)
@@ -326,7 +326,7 @@ def test_a_run_that_died_is_shown_as_such_and_what_was_asked_of_it_is_asked_agai
         dead = catalog.history.run("dead", table_id, "compaction")
         assert dead is not None and dead.state is RunState.DIED
         assert not catalog.history.running()
-        # A run that was only suspended tells how it ended.
+        # A run that was only suspended reports its outcome later.
         catalog.history.end(
             "dead", table_id, "compaction", RunOutcome(state=RunState.FAILED, error="lost"), try_number=1
         )
@@ -335,7 +335,7 @@ def test_a_run_that_died_is_shown_as_such_and_what_was_asked_of_it_is_asked_agai
 
 
 def states(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Return the states of the newest run as `explain` and `status` show them, if they agree once."""
+    """Return the states of the newest run from `explain`; check that `status` reports the same."""
     capsys.readouterr()
     assert main(["services", "explain", "sales.t", "--service", "compaction", "--output", "json"]) == 0
     explained = json.loads(capsys.readouterr().out)["services"]["compaction"]["last_runs"][0]["state"]

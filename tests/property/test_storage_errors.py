@@ -1,8 +1,8 @@
-"""A disk that is full, broken or read-only at any system call of a write or a service.
+"""Disk errors at any system call of a write or a service: no space, I/O errors and missing permissions.
 
-Two kinds of fault: one system call fails, or one and all later ones that write, until the disk is repaired. Either
-the operation succeeds, or it raises an error of ours that names what the disk said. In both cases the rows are those of
-the timeline, and the next writer finds a table that it can write.
+There are two kinds of fault. Either one system call fails, or this call and all later writing calls fail until the disk
+is repaired. The operation succeeds, or it raises a LakehouseError that names the error of the disk. In both cases the
+rows are those of the timeline, and the next writer can write the table.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from tests.support.syscalls import WRITING, System, failing
 from tests.support.tables import SteadyClock
 
 FAILED, SURVIVOR = 101, 102
-#: What a ttl run remembers of partitions.
+#: The file with the partition statistics of TTL runs.
 STATISTICS = ".hoodie/.lakehouse/statistics"
 LOCK_WAIT_MS = 2_000
-#: What an operation may wait in all: some locks in a row, and retries of calls.
+#: The limit of the total waiting time of an operation: several lock acquisitions and retries of calls.
 PATIENCE_MS = 20 * LOCK_WAIT_MS
 ERRNOS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EINTR)
-#: The usual run takes each 80th step, another share for each operation, error number and kind of fault.
+#: A usual test run covers each 80th step, starting at another step for each operation, error number and kind of fault.
 SHARE = 80
 OPTIONS = {"hoodie.write.lock.wait_time_ms": str(LOCK_WAIT_MS), "lakehouse.lock.lease_ms": "2000"}
 SORTED = {"hoodie.clustering.plan.strategy.sort.columns": "v,id"}
@@ -62,13 +62,13 @@ SHORT = {
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """An operation: the kind of table it runs on, the call, and what it does to the rows."""
+    """An operation: the kind of its table, the call, and its effect on the rows."""
 
     kind: str
     run: Callable[[Table], object]
     after: Callable[[Rows], Rows] = dict
     options: tuple[tuple[str, str], ...] = ()
-    #: An undo has its effect before its own instant completes: a commit disappears first.
+    #: Whether the effect becomes visible at the commit. An undo removes commits before its own instant completes.
     commits: bool = True
 
 
@@ -101,13 +101,13 @@ ACTS: dict[str, Act] = {
     ),
     "restore": Act("SAVED", _restore, lambda rows: dict(BASE), commits=False),
 }
-#: Rows before.
+#: The rows before the operation, by kind of table; other kinds have BASE.
 ROWS = {"LONG": {**BASE, ("b", "b1"): 5}, "SAVED": {**BASE, ("b", "b1"): 5}}
 
 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function that gives the folder of a table of one kind, to be copied."""
+    """Return a function that returns the folder of a table of a kind; tests copy the folder."""
 
     @cache
     def template(kind: str) -> Path:
@@ -130,7 +130,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 
 def open_for(act: Act, root: Path) -> tuple[Table, SteadyClock]:
-    """Open a copy of the table with a clock that does not wait."""
+    """Open the table of an operation with a clock that advances without waiting."""
     clock = SteadyClock(step_ms=1)
     clock.now = Env(storage=LocalStorage(str(root))).clock.now_ms() + 1_000
     env = Env(storage=LocalStorage(str(root)), clock=clock, processes=Host(FAILED))
@@ -138,7 +138,7 @@ def open_for(act: Act, root: Path) -> tuple[Table, SteadyClock]:
 
 
 def measured(act: Act, template: Path, root: Path) -> System:
-    """Run an operation on a disk without faults; return the system calls that it made."""
+    """Run an operation on a disk without faults; return its system calls."""
     shutil.copytree(template, root)
     table, _ = open_for(act, root)
     with failing(System()) as whole:
@@ -151,7 +151,7 @@ def measured(act: Act, template: Path, root: Path) -> System:
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @pytest.mark.parametrize("number", ERRNOS, ids=[errno.errorcode[number] for number in ERRNOS])
 @pytest.mark.parametrize("name", ACTS)
-def test_operation_keeps_rows_and_names_the_cause_where_the_disk_fails_at_any_call(
+def test_operation_keeps_rows_and_names_the_cause_when_the_disk_fails_at_any_call(
     name: str, number: int, lasting: bool, templates: Callable[[str], Path], tmp_path: Path
 ) -> None:
     act = ACTS[name]
@@ -167,7 +167,7 @@ def test_operation_keeps_rows_and_names_the_cause_where_the_disk_fails_at_any_ca
 
 
 def check(act: Act, root: Path, system: System, whole: System) -> None:
-    """Run an operation on a disk with a fault; check its end, the rows, and that the next writer has a whole table."""
+    """Run an operation on a disk with a fault; check its outcome, the rows, and that the next writer succeeds."""
     storage = LocalStorage(str(root))
     where = whole.trace[(system.fail_at or 1) - 1].replace("/whole/", "/…/")
     before = ROWS.get(act.kind, BASE)
@@ -191,19 +191,19 @@ def check(act: Act, root: Path, system: System, whole: System) -> None:
     elif act.commits and after != before and not isinstance(error, CommitStateUnknownError):
         assert rows == before, f"{where}: {error!r}"
     recover(act, storage, rows, where)
-    # Temporary files that could not be removed are swept when they are older than a lease.
+    # Temporary files that could not be deleted are cleaned up when they are older than a lease.
     stays = [left for left in leftovers(storage) if not left.startswith(("missing", STATISTICS))]
     if act is ACTS["archive"]:
-        # Files of archived commits are named by the archive.
+        # The archived timeline names the files of archived commits.
         stays = [left for left in stays if left.startswith((".hoodie", "pending"))]
     assert [left for left in stays if not is_temporary(left)] == [], where
 
 
 def recover(act: Act, storage: LocalStorage, rows: Rows, where: str) -> None:
-    """Finish what services left, then write as the next process."""
+    """Complete a pending restore and the service, then write as the next process."""
     expected = rows
     if act.kind == "SAVED":
-        # A restore that began is finished before anything else is done.
+        # A pending restore has to be completed before any other operation.
         table = open_as(storage, SURVIVOR, (FAILED,), **OPTIONS)
         table.restore(table.savepoints()[0].requested)
         expected = dict(BASE)

@@ -1,4 +1,4 @@
-"""A run of ttl may die at every line that touches storage: the table is as before or as after, the next run ends it."""
+"""TTL runs that crash at any storage step: the table has the state before or after, and the next run completes it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from tests.support.killed import (
 from tests.support.tables import SeededIds, Shape, SteadyClock, data_rows, make_table, row
 from tests.support.tables import batch as events
 
-DEAD, SURVIVOR = 101, 102
+CRASHED, SURVIVOR = 101, 102
 TTL = {"lakehouse.ttl.max.partitions": "1"}
-#: By the first commit to them both partitions are as old; the later path is the newer one.
-LEFT = {key: value for key, value in BASE.items() if key[0] != "a"}
+#: Both partitions have the same first commit. Then the partition whose path sorts later counts as newer and is kept.
+REMAINING = {key: value for key, value in BASE.items() if key[0] != "a"}
 MANY = {"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}
 DAY_MS = 86_400_000
 OURS = ".hoodie/.lakehouse/"
@@ -45,27 +45,27 @@ OURS = ".hoodie/.lakehouse/"
 
 @cache
 def base(index: str) -> Storage:
-    """A table of two partitions, of which one is to expire."""
+    """Return a table of two partitions, one of which expires."""
     return (logged_table if index in LOGGED else base_table)(MemoryStorage(), index)
 
 
 @cache
 def trace(index: str) -> tuple[str, ...]:
-    """The steps of a run that succeeds."""
+    """Return the storage steps of a successful run."""
     storage = FaultyStorage(copy_of(base(index)))
-    open_as(storage, DEAD, **TTL).services.ttl.run()
+    open_as(storage, CRASHED, **TTL).services.ttl.run()
     return tuple(storage.trace)
 
 
 def finish(storage: Storage) -> None:
-    """Run as the next process, and check that the end is the same and nothing is left of the dead."""
-    assert rows_of(storage) in (BASE, LEFT)
-    table = open_as(storage, SURVIVOR, (DEAD,), **TTL)
+    """Run TTL as the next process; check the rows, the statistics and that the crashed run left no files behind."""
+    assert rows_of(storage) in (BASE, REMAINING)
+    table = open_as(storage, SURVIVOR, (CRASHED,), **TTL)
     table.services.ttl.run()
-    assert rows_of(storage) == LEFT
-    # A run without anything to do leaves the lock of the dead to whoever needs it next.
+    assert rows_of(storage) == REMAINING
+    # A run without work does not acquire the table lock, so the next write removes the lock of the crashed process.
     table.upsert(batch({("b", "b1"): 1}))
-    assert rows_of(storage) == LEFT
+    assert rows_of(storage) == REMAINING
     assert [path for path in leftovers(storage) if not path.startswith(OURS)] == []
     folded = {s.partition: s.files for s in partition_statistics(load_statistics(table.refresh()))}
     slices = load_slices(table.refresh())
@@ -77,29 +77,29 @@ def finish(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "LOGS_SIMPLE"])
-def test_after_a_crash_at_any_step_the_next_run_ends_what_this_one_began(index: str) -> None:
+def test_next_ttl_run_completes_the_run_after_a_crash_at_any_step(index: str) -> None:
     outcomes = set()
     for step, mode in points(trace(index)):
         storage = copy_of(base(index))
         with pytest.raises(SimulatedCrash):
-            open_as(FaultyStorage(storage, step, mode), DEAD, **TTL).services.ttl.run()
+            open_as(FaultyStorage(storage, step, mode), CRASHED, **TTL).services.ttl.run()
         outcomes.add(len(rows_of(storage)))
         finish(storage)
-    assert outcomes == {len(BASE), len(LEFT)}, "some crashes come before the commit and some after it"
+    assert outcomes == {len(BASE), len(REMAINING)}, "crashes must cover steps before and after the commit"
 
 
-def test_after_a_lost_reply_at_any_step_the_next_run_ends_what_this_one_began() -> None:
+def test_next_ttl_run_completes_the_run_after_a_lost_reply_at_any_step() -> None:
     for step in range(1, len(trace("SIMPLE")) + 1):
         storage = copy_of(base("SIMPLE"))
         with suppress(RetryableError, CommitStateUnknownError):
-            open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), DEAD, **TTL).services.ttl.run()
+            open_as(FaultyStorage(storage, step, FaultMode.LOSE_REPLY), CRASHED, **TTL).services.ttl.run()
         finish(storage)
 
 
 @pytest.mark.parametrize(
     ("kind", "mode"), [("COPY_ON_WRITE", MANY), ("MERGE_ON_READ", MANY), ("COPY_ON_WRITE", {}), ("MERGE_ON_READ", {})]
 )
-def test_rows_that_are_committed_at_any_step_of_a_run_are_never_lost(
+def test_ttl_run_loses_no_rows_of_a_write_at_any_of_its_steps(
     kind: str, mode: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, clock = MemoryStorage(), SteadyClock()
@@ -120,7 +120,7 @@ def test_rows_that_are_committed_at_any_step_of_a_run_are_never_lost(
                 committed.append(True)
 
         interrupted = Interrupted(storage, step, rival, monkeypatch)
-        world = Env(storage=interrupted, clock=clock, ids=SeededIds(8), processes=Host(DEAD))
+        world = Env(storage=interrupted, clock=clock, ids=SeededIds(8), processes=Host(CRASHED))
         ours = Table.open(storage.root, env=world, options=mode | {"lakehouse.ttl.modification.age": "2d"})
         with suppress(RetryableError):
             ours.services.ttl.run()
@@ -129,5 +129,5 @@ def test_rows_that_are_committed_at_any_step_of_a_run_are_never_lost(
         found = {r["id"] for r in data_rows(Table.open(storage.root, env=Env(storage=storage)))}
         assert ("a2" in found) is bool(committed), f"step {step}: {interrupted.trace[step - 1]}"
         seen.add((frozenset(found), bool(committed)))
-    # Before the run, after its plan and after its commit: the first keep what was there, the last does not.
+    # A write before the TTL commit keeps its partition with the old rows; after a later write it has only new rows.
     assert {(frozenset({"a1", "a2"}), True), (frozenset({"a2"}), True)} <= seen

@@ -1,4 +1,4 @@
-"""A wide table stitched by processes that write a few columns each, while its compactions are planned and run."""
+"""A wide table: several processes each write some of its columns while compactions are scheduled and executed."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ OPTIONS = {
 
 
 def columns_of(writer: int) -> list[str]:
-    """The columns that a writer brings."""
+    """Return the columns of a writer."""
     return [f"c{writer * COLUMNS_EACH + number:03d}" for number in range(COLUMNS_EACH)]
 
 
 def keys_of(round_: int) -> list[int]:
-    """The keys of a round: every round updates some of the keys of the one before and brings new ones."""
+    """Return the keys of a round; each round updates half of the keys of the previous round and adds new ones."""
     return list(range(round_ * KEYS // 2, round_ * KEYS // 2 + KEYS))
 
 
 def value_of(writer: int, round_: int, key: int) -> int:
-    """What a writer says of a key in a round."""
+    """Return the value that a writer writes for a key in a round."""
     return (writer * 100 + round_) * 1_000 + key
 
 
 def write(location: str, writer: int) -> int:
-    """Write all rounds of one writer, in a process of its own; return the number of commits."""
+    """Write all rounds of one writer; the function of a separate process. Return the number of commits."""
     table = Table.open(location, options=OPTIONS)
     for round_ in range(ROUNDS):
         keys = keys_of(round_)
@@ -50,7 +50,7 @@ def write(location: str, writer: int) -> int:
 
 
 def compact(location: str, rounds: int) -> int:
-    """Plan and run compactions beside the writers; return how many completed."""
+    """Schedule and execute compactions concurrently with the writers; return the number of completed ones."""
     table, done = Table.open(location), 0
     for _ in range(rounds):
         try:
@@ -63,7 +63,7 @@ def compact(location: str, rounds: int) -> int:
 
 
 @pytest.mark.parametrize("new_columns", [False, True], ids=["declared columns", "columns that writers add"])
-def test_eight_processes_stitch_one_wide_table_and_lose_no_cell(tmp_path: Path, new_columns: bool) -> None:
+def test_eight_processes_that_write_different_columns_lose_no_value(tmp_path: Path, new_columns: bool) -> None:
     location = str(tmp_path / "wide")
     table = Table.create(
         location,
@@ -76,7 +76,7 @@ def test_eight_processes_stitch_one_wide_table_and_lose_no_cell(tmp_path: Path, 
     names = [name for writer in range(WRITERS) for name in columns_of(writer)]
     declared = {} if new_columns else {name: pa.array([0], pa.int64()) for name in names}
     table.upsert(pa.table({"id": ["first"], "p": ["p0"], **declared}))
-    # Children come from a server that imported this module: a fork of this process would inherit its threads' locks.
+    # The fork server has imported this module. A fork of this process would inherit locks that its threads hold.
     context = forked()
     with ProcessPoolExecutor(WRITERS + 1, mp_context=context) as pool:
         writers = [pool.submit(write, location, writer) for writer in range(WRITERS)]
@@ -95,7 +95,7 @@ def test_eight_processes_stitch_one_wide_table_and_lose_no_cell(tmp_path: Path, 
 
 
 def check(table: Table, names: list[str]) -> None:
-    """Every cell holds what its writer said last of the key."""
+    """Check that each value is the last one that its writer wrote for the key."""
     rows = table.scan(where="id != 'first'", columns=["id", *names]).to_arrow().sort_by("id")
     last = {key: round_ for round_ in range(ROUNDS) for key in keys_of(round_)}
     assert rows.column("id").to_pylist() == [f"k{key:04d}" for key in sorted(last)]

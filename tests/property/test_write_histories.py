@@ -1,4 +1,4 @@
-"""Random histories of all verbs, against a table that is a plain dict: every way of reading, after every step."""
+"""Random histories of writes, compared with a model that is a plain dict; each step compares every kind of query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.tables import examples, make_table
 @pytest.mark.parametrize("index", ["SIMPLE", "GLOBAL_SIMPLE", "BUCKET"])
 @examples(12)
 @given(data=st.data())
-def test_a_table_is_what_its_history_says(index: str, data: st.DataObject) -> None:
+def test_table_equals_the_model_after_each_step(index: str, data: st.DataObject) -> None:
     shape: Shape = data.draw(shapes(index=index))
     run = Run(make_table(shape), shape)
     history: list[Verb] = data.draw(histories())
@@ -24,7 +24,7 @@ def test_a_table_is_what_its_history_says(index: str, data: st.DataObject) -> No
 
 @examples(12)
 @given(shape=shapes(), history=histories())
-def test_keys_inserted_twice_stay_twice(shape: Shape, history: list[Verb]) -> None:
+def test_table_equals_the_model_when_inserts_repeat_keys(shape: Shape, history: list[Verb]) -> None:
     run = Run(make_table(shape), shape, unique=False)
     for verb in history:
         run.step(verb)

@@ -1,1 +1,1 @@
-"""What runs against a local S3 server."""
+"""Tests against a local S3 server."""

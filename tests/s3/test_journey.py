@@ -1,4 +1,4 @@
-"""A table on an object store behaves as one on a local disk does: the whole journey, side by side."""
+"""The same operations on a table on a local disk and on S3 give the same results."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.support.s3 import S3Server
 pytestmark = pytest.mark.s3
 T = TypeVar("T")
 _numbers = itertools.count(1)
-DEAD, SURVIVOR = 101, 102
+CRASHED, SURVIVOR = 101, 102
 
 
 @pytest.fixture(params=["local", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str]]:
-    """An empty location and what it takes to reach it; `local` is the measure of `s3`."""
+    """Return an empty location and its storage options, on the local disk and on S3."""
     if request.param == "local":
         return str(tmp_path / "table"), {}
     server: S3Server = request.getfixturevalue("s3_server")
@@ -48,7 +48,7 @@ def content(rows: pa.Table) -> dict[str, int]:
     return dict(zip(found["id"], found["v"], strict=True))
 
 
-def test_a_table_is_written_changed_and_read_at_every_instant(place: tuple[str, dict[str, str]]) -> None:
+def test_table_is_written_changed_and_read_at_each_instant(place: tuple[str, dict[str, str]]) -> None:
     table = made(place)
     table.bulk_insert(batch({("a", "a1"): 1, ("a", "a2"): 1, ("b", "b 1%/ü"): 1}))
     first = table.timeline.latest_time()
@@ -75,7 +75,7 @@ def test_a_table_is_written_changed_and_read_at_every_instant(place: tuple[str, 
     assert leftovers(open_storage(location, reach)) == []
 
 
-def test_a_bucketed_table_is_updated_in_place(place: tuple[str, dict[str, str]]) -> None:
+def test_table_with_bucket_index_updates_stored_rows(place: tuple[str, dict[str, str]]) -> None:
     table = made(place, options={"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"})
     table.upsert(batch({("a", f"a{i}"): 1 for i in range(20)}))
     table.upsert(batch({("a", f"a{i}"): 2 for i in range(10, 25)}))
@@ -84,16 +84,16 @@ def test_a_bucketed_table_is_updated_in_place(place: tuple[str, dict[str, str]])
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.9, 1.0])
-def test_a_dead_write_is_rolled_back_by_the_next_one(place: tuple[str, dict[str, str]], share: float) -> None:
+def test_next_write_rolls_back_a_failed_write(place: tuple[str, dict[str, str]], share: float) -> None:
     location, reach = place
     made(place).bulk_insert(batch({("a", "a1"): 1, ("b", "b1"): 1}))
     storage = open_storage(location, reach)
     rehearsal = FaultyStorage(storage)
-    opened(rehearsal, DEAD).upsert(batch({("a", "a1"): 2, ("c", "c1"): 2}))
+    opened(rehearsal, CRASHED).upsert(batch({("a", "a1"): 2, ("c", "c1"): 2}))
     before = {"a1": 2, "b1": 1, "c1": 2}
     change = batch({("a", "a1"): 3, ("c", "c1"): 3})
     with pytest.raises(SimulatedCrash):
-        opened(FaultyStorage(storage, int(rehearsal.steps * share), FaultMode.CRASH_BEFORE), DEAD).upsert(change)
+        opened(FaultyStorage(storage, int(rehearsal.steps * share), FaultMode.CRASH_BEFORE), CRASHED).upsert(change)
     committed = len(opened(storage, SURVIVOR).timeline.writes()) == 3
     rows = {**before, "a1": 3, "c1": 3} if committed else before
     assert content(opened(storage, SURVIVOR).scan().to_arrow()) == rows
@@ -102,32 +102,32 @@ def test_a_dead_write_is_rolled_back_by_the_next_one(place: tuple[str, dict[str,
     assert leftovers(storage) == []
 
 
-class DyingOverData(FaultyStorage):
-    """A store whose user dies when it is about to write its first data file: the lock is free, the write in flight."""
+class CrashBeforeData(FaultyStorage):
+    """A storage that crashes its user before the first data file: the lock is free and the write is pending."""
 
     def step(self, name: str, call: Callable[[], T]) -> T:
-        """Die at that step."""
+        """Run a storage step; crash before the step that opens a data file."""
         if name.startswith("open_output") and name.endswith(".parquet"):
             self.fail_at, self.mode = self.steps + 1, FaultMode.CRASH_BEFORE
         return super().step(name, call)
 
 
-def test_a_living_write_keeps_others_out(place: tuple[str, dict[str, str]]) -> None:
+def test_active_write_blocks_other_writers(place: tuple[str, dict[str, str]]) -> None:
     location, reach = place
     made(place).bulk_insert(batch({("a", "a1"): 1}))
     storage = open_storage(location, reach)
     with pytest.raises(SimulatedCrash):
-        opened(DyingOverData(storage), DEAD).upsert(batch({("a", "a1"): 3}))
+        opened(CrashBeforeData(storage), CRASHED).upsert(batch({("a", "a1"): 3}))
     with pytest.raises(RetryableError, match=r"the write \d+ is active"):
         Table.open(location, env=Env(storage=storage, processes=Host(SURVIVOR))).upsert(batch({("a", "a1"): 4}))
     assert content(opened(storage, SURVIVOR).scan().to_arrow()) == {"a1": 1}
 
 
 def opened(storage: Storage, pid: int) -> Table:
-    return Table.open(storage.root, env=Env(storage=storage, processes=Host(pid, frozenset({DEAD} - {pid}))))
+    return Table.open(storage.root, env=Env(storage=storage, processes=Host(pid, frozenset({CRASHED} - {pid}))))
 
 
-def test_logs_are_written_read_and_compacted(place: tuple[str, dict[str, str]]) -> None:
+def test_merge_on_read_table_is_written_read_and_compacted(place: tuple[str, dict[str, str]]) -> None:
     table = made(place, table_type="MERGE_ON_READ")
     table.upsert(batch({("a", f"a{i}"): 1 for i in range(10)} | {("b", "b1"): 1}))
     table.upsert(batch({("a", "a1"): 2, ("a", "a2"): 2}, deleted=[("b", "b1")]))

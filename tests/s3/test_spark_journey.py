@@ -1,4 +1,4 @@
-"""Spark on an object store: its Python workers reach it by themselves, S3A is only needed for Spark's own scan."""
+"""Spark with a table on S3: Python workers access S3 without S3A, which only Spark's own scan needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
 @pytest.fixture(scope="module")
 def table(s3_server: S3Server, spark: SparkSession) -> Table:
-    """A table on S3 that Spark loaded and then changed."""
+    """Return a table on S3 that Spark loaded and then changed."""
     made = Table.create(
         f"s3://{s3_server.bucket}/spark-{os.getpid()}/rides",
         name="rides",

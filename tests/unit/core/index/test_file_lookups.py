@@ -1,4 +1,4 @@
-"""Plans of look-ups and file groups by examples; tests/property/test_planner_laws.py has the properties."""
+"""Plans of look-ups and file groups by examples; tests/property/test_write_planner.py has the properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the planners of a write: every insert has one place, small files first, and the same plan twice."""
+"""The plan of a write: one file group for each insert, small files first, no dependence on the order of listings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTITIONS = ("", "a", "b/c")
 
 @st.composite
 def staged(draw: st.DrawFn, bucket: bool = False) -> list[StagedEntry]:
-    """Entries of some runs; rows of one run stand one after the other."""
+    """Draw staged entries of one to three runs; the rows of a run are contiguous."""
     entries = []
     for run in range(draw(st.integers(1, 3))):
         offset = 0
@@ -42,7 +42,7 @@ def staged(draw: st.DrawFn, bucket: bool = False) -> list[StagedEntry]:
 
 @st.composite
 def stored(draw: st.DrawFn, bucket: bool = False) -> list[FileSlice]:
-    """Slices with bases of random sizes, one per bucket where there are buckets."""
+    """Draw file slices with base files of random sizes; with `bucket`, one slice for each bucket."""
     slices = []
     for partition in PARTITIONS:
         for number in range(draw(st.integers(0, 4))):
@@ -61,7 +61,7 @@ def stored(draw: st.DrawFn, bucket: bool = False) -> list[FileSlice]:
 
 @st.composite
 def sizings(draw: st.DrawFn) -> Sizing:
-    """Files of at most 1000 bytes."""
+    """Draw file size limits for files of at most 1000 bytes."""
     bytes_per_row = draw(st.floats(1, 300))
     return Sizing(
         rows_per_file=max(int(1000 / bytes_per_row), 1),
@@ -72,16 +72,16 @@ def sizings(draw: st.DrawFn) -> Sizing:
 
 
 @st.composite
-def found(draw: st.DrawFn, entries: list[StagedEntry], slices: list[FileSlice]) -> list[TagResult]:
-    """What look-ups may have found: no partition has more rows used up than it has upserts."""
+def lookup_results(draw: st.DrawFn, entries: list[StagedEntry], slices: list[FileSlice]) -> list[TagResult]:
+    """Draw results of index lookups; the consumed rows of a partition do not exceed its upserts."""
     tags = []
     for partition in PARTITIONS:
-        left = sum(entry.upserts for entry in entries if entry.partition == partition)
+        remaining = sum(entry.upserts for entry in entries if entry.partition == partition)
         for file_slice in slices:
             if file_slice.partition != partition or file_slice.base is None:
                 continue
-            used = draw(st.integers(0, left))
-            left -= used
+            used = draw(st.integers(0, remaining))
+            remaining -= used
             matches = used + draw(st.integers(0, 2))
             tags.append(
                 TagResult(
@@ -95,22 +95,22 @@ def found(draw: st.DrawFn, entries: list[StagedEntry], slices: list[FileSlice]) 
 
 
 def groups(entries: list[StagedEntry], slices: list[FileSlice], tags: list[TagResult], sizing: Sizing):
-    """Plan with ids that repeat."""
+    """Plan the file groups of a write with deterministic file ids."""
     ids = SeededIds()
     return plan_groups(entries, slices, tags, IndexSetup(sizing=sizing, looks_up=True), lambda: f"{ids.uuid()}-0")
 
 
 def of_partition(tasks: tuple[GroupTask, ...], partition: str) -> list[GroupTask]:
-    """The tasks that insert into a partition, in the order of the rows they take."""
+    """Return the tasks that insert into a partition, ordered by the start of their insert ranges."""
     inserting = [task for task in tasks if task.partition == partition and task.insert_range is not None]
     return sorted(inserting, key=lambda task: task.insert_range[0])
 
 
 @examples(60)
 @given(data=st.data())
-def test_every_insert_goes_to_exactly_one_group(data: st.DataObject) -> None:
+def test_plan_assigns_each_insert_to_exactly_one_file_group(data: st.DataObject) -> None:
     entries, slices, sizing = data.draw(staged()), data.draw(stored()), data.draw(sizings())
-    tags = data.draw(found(entries, slices))
+    tags = data.draw(lookup_results(entries, slices))
     tasks = groups(entries, slices, tags, sizing)
     assert len({(task.partition, task.file_id) for task in tasks}) == len(tasks)
     for partition in PARTITIONS:
@@ -118,7 +118,7 @@ def test_every_insert_goes_to_exactly_one_group(data: st.DataObject) -> None:
         used = sum((tag.consumed or {}).get(partition, 0) for tag in tags)
         inserting = of_partition(tasks, partition)
         if upserts == used:
-            # Several files that use rows up may have counted one row twice: one task looks whether a row is left.
+            # Several files may have counted the same row as consumed. One task then checks for a remaining row.
             several = sum(bool((tag.consumed or {}).get(partition)) for tag in tags) > 1
             assert len(inserting) == (1 if several else 0)
             continue
@@ -131,7 +131,7 @@ def test_every_insert_goes_to_exactly_one_group(data: st.DataObject) -> None:
 
 @examples(60)
 @given(data=st.data())
-def test_small_files_are_filled_first_and_one_new_file_at_most_stays_small(data: st.DataObject) -> None:
+def test_plan_fills_small_files_first_and_leaves_at_most_one_new_file_small(data: st.DataObject) -> None:
     entries, slices, sizing = data.draw(staged()), data.draw(stored()), data.draw(sizings())
     tasks = groups(entries, slices, [], sizing)
     for partition in PARTITIONS:
@@ -145,7 +145,7 @@ def test_small_files_are_filled_first_and_one_new_file_at_most_stays_small(data:
             start, stop = task.insert_range
             assert stop is None or stop - start <= free[task.file_id]
         if fresh:
-            assert {task.file_id for task in filled} == set(free), "a small file was passed over"
+            assert {task.file_id for task in filled} == set(free), "the plan skipped a small file"
             assert all(t.insert_range[1] - t.insert_range[0] == sizing.rows_per_file for t in fresh[:-1])
         assert all(stop is not None for _, stop in [task.insert_range for task in inserting[:-1]])
         sizes = [task.base.size_bytes for task in filled]
@@ -154,9 +154,9 @@ def test_small_files_are_filled_first_and_one_new_file_at_most_stays_small(data:
 
 @examples(40)
 @given(data=st.data(), seed=st.integers(0, 99))
-def test_planning_twice_gives_the_same_plan_however_files_were_listed(data: st.DataObject, seed: int) -> None:
+def test_plan_does_not_depend_on_the_order_of_entries_and_files(data: st.DataObject, seed: int) -> None:
     entries, slices, sizing = data.draw(staged()), data.draw(stored()), data.draw(sizings())
-    tags = data.draw(found(entries, slices))
+    tags = data.draw(lookup_results(entries, slices))
     once = groups(entries, slices, tags, sizing)
     shuffled = random.Random(seed)
     again = [shuffled.sample(entries, len(entries)), shuffled.sample(slices, len(slices))]
@@ -168,15 +168,15 @@ def test_planning_twice_gives_the_same_plan_however_files_were_listed(data: st.D
 
 @examples(60)
 @given(data=st.data(), global_keys=st.booleans(), parallelism=st.integers(1, 4))
-def test_every_file_that_may_hold_a_key_is_looked_into_once(
+def test_lookup_plan_reads_each_file_that_may_contain_a_key_once(
     data: st.DataObject, global_keys: bool, parallelism: int
 ) -> None:
     entries, slices = data.draw(staged()), data.draw(stored())
     tasks = plan_tags(entries, slices, global_keys=global_keys, parallelism=parallelism)
     looked = [base.path for task in tasks for base in task.bases]
     touched = {entry.partition for entry in entries}
-    wanted = [s.base.path for s in slices if s.base and (global_keys or s.partition in touched)]
-    assert sorted(looked) == sorted(wanted)
+    expected = [s.base.path for s in slices if s.base and (global_keys or s.partition in touched)]
+    assert sorted(looked) == sorted(expected)
     for task in tasks:
         partitions = touched if global_keys else {task.bases[0].partition}
         assert {base.partition for base in task.bases} == {task.bases[0].partition}
@@ -186,15 +186,15 @@ def test_every_file_that_may_hold_a_key_is_looked_into_once(
 
 @examples(60)
 @given(data=st.data(), looks_up=st.booleans())
-def test_a_bucket_is_one_group_whoever_writes_it(data: st.DataObject, looks_up: bool) -> None:
+def test_bucket_index_plans_one_file_group_for_each_bucket(data: st.DataObject, looks_up: bool) -> None:
     entries, slices = data.draw(staged(bucket=True)), data.draw(stored(bucket=True))
     ids = SeededIds()
     sizing = Sizing(rows_per_file=10, bytes_per_row=10.0, max_file_bytes=100, small_file_bytes=60)
     index = BucketIndex(IndexSetup(sizing=sizing, looks_up=looks_up, buckets=BucketRules(4)))
     tasks = index.groups(entries, slices, (), in_clustering=frozenset(), new_uuid=ids.uuid)
     stored_ids = {(s.partition, bucket_of(s.file_id)): s.file_id for s in slices}
-    wanted = {(e.partition, e.bucket) for e in entries if e.upserts or (e.partition, e.bucket) in stored_ids}
-    assert [(task.partition, bucket_of(task.file_id)) for task in tasks] == sorted(wanted)
+    buckets = {(e.partition, e.bucket) for e in entries if e.upserts or (e.partition, e.bucket) in stored_ids}
+    assert [(task.partition, bucket_of(task.file_id)) for task in tasks] == sorted(buckets)
     for task in tasks:
         where = (task.partition, bucket_of(task.file_id))
         assert task.file_id == stored_ids.get(where, task.file_id)
@@ -204,9 +204,9 @@ def test_a_bucket_is_one_group_whoever_writes_it(data: st.DataObject, looks_up: 
 
 @examples(30)
 @given(data=st.data())
-def test_matches_always_rewrite_their_file(data: st.DataObject) -> None:
+def test_plan_rewrites_each_file_with_matches(data: st.DataObject) -> None:
     entries, slices, sizing = data.draw(staged()), data.draw(stored()), data.draw(sizings())
-    tags = data.draw(found(entries, slices))
+    tags = data.draw(lookup_results(entries, slices))
     tasks = {(task.partition, task.file_id): task for task in groups(entries, slices, tags, sizing)}
     for tag in tags:
         task = tasks.get((tag.base.partition, tag.base.file_id))

@@ -1,4 +1,4 @@
-"""Laws of sorting beyond the budget: the order of a plain sort, equal rows as they came, whatever fits in memory."""
+"""The external sort gives the order of a stable sort in memory, for any memory limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.core.files import external_sort as run_sorter
+from lakehouse.core.files import external_sort
 from lakehouse.core.files.external_sort import RunSorter
 from tests.support.tables import examples
 
@@ -21,7 +21,7 @@ PIECES = st.lists(
 
 
 def tables(pieces: list[list[tuple[int | None, str | None]]]) -> list[pa.Table]:
-    """Return pieces as tables; the column n numbers all rows, and b has dictionaries of its own in each."""
+    """Return pieces as tables; the column n numbers all rows, and b has another dictionary in each table."""
     number, made = 0, []
     for piece in pieces:
         made.append(
@@ -42,13 +42,13 @@ def tables(pieces: list[list[tuple[int | None, str | None]]]) -> list[pa.Table]:
 @pytest.mark.parametrize("ways", [2, 32])
 @given(pieces=PIECES)
 @examples(25)
-def test_rows_come_in_order_and_equal_ones_as_they_were(
+def test_external_sort_is_stable_and_removes_its_files(
     limit: int, ways: int, tmp_path_factory: pytest.TempPathFactory, pieces: list[list[tuple[int | None, str | None]]]
 ) -> None:
     directory: Path = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_sorter, "_WAYS", ways)
-        patch.setattr(run_sorter, "_MIN_BATCH_ROWS", 3)
+        patch.setattr(external_sort, "_WAYS", ways)
+        patch.setattr(external_sort, "_MIN_BATCH_ROWS", 3)
         sorter = RunSorter(directory, BY, limit)
         for rows in tables(pieces):
             sorter.add(rows)

@@ -1,4 +1,4 @@
-"""Laws of the view: a reader gets every committed log exactly once, whatever writers and compactions do meanwhile."""
+"""The file system view: a reader gets each committed log file exactly once, during any writes and compactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.merged_groups import MergedGroups
 from tests.support.tables import examples
 
 GROUPS = ("g", "h", "i")
-#: What happens next, and to which of those in flight.
+#: Steps of a history: the verb, the index of the pending instant that completes, and the file groups of a write.
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(("write", "write", "complete", "complete", "compact")),
@@ -26,7 +26,7 @@ STEPS = st.lists(
 
 
 def run(steps: list[tuple[str, int, list[str]]]) -> MergedGroups:
-    """Play a history; check after every step what a reader gets."""
+    """Run a history; check the result of a read after each step."""
     table, pending = MergedGroups(), list[Instant]()
     for verb, number, groups in steps:
         if verb == "write":
@@ -42,7 +42,7 @@ def run(steps: list[tuple[str, int, list[str]]]) -> MergedGroups:
 
 @given(STEPS)
 @examples(150)
-def test_every_committed_log_is_read_once_while_writers_and_compactions_interleave(
+def test_view_reads_each_committed_log_file_once_for_any_interleaving(
     steps: list[tuple[str, int, list[str]]],
 ) -> None:
     table = run(steps)
@@ -54,7 +54,7 @@ def test_every_committed_log_is_read_once_while_writers_and_compactions_interlea
 
 @given(STEPS)
 @examples(50)
-def test_every_committed_file_is_in_exactly_one_slice(steps: list[tuple[str, int, list[str]]]) -> None:
+def test_view_puts_each_committed_file_into_exactly_one_slice(steps: list[tuple[str, int, list[str]]]) -> None:
     table = run(steps)
     visible = visible_timeline(table.timeline, ())
     groups = all_slices(table.files, visible, layout=2)
@@ -72,9 +72,10 @@ def test_every_committed_file_is_in_exactly_one_slice(steps: list[tuple[str, int
 
 @st.composite
 def version_6_histories(draw: st.DrawFn) -> tuple[Timeline, list[BaseFile | LogFile], dict[str, set[str]]]:
-    """A group of version 6 with its files, and the delta commits each file holds rows of.
+    """Draw a file group of table version 6: its timeline, its files, and the delta commits in each file.
 
-    A compaction is planned while no write is in flight. From its request on logs are named after it.
+    A compaction is planned while no write is pending. Log files that are written after its request have its instant in
+    their names.
     """
     instants: list[Instant] = []
     files: list[BaseFile | LogFile] = []
@@ -104,7 +105,7 @@ def version_6_histories(draw: st.DrawFn) -> tuple[Timeline, list[BaseFile | LogF
 
 @given(version_6_histories())
 @examples(100)
-def test_version_6_reads_every_write_once_over_a_pending_compaction_and_after_it(
+def test_view_of_version_6_reads_each_write_once_during_and_after_a_compaction(
     history: tuple[Timeline, list[BaseFile | LogFile], dict[str, set[str]]],
 ) -> None:
     timeline, files, content = history
@@ -112,7 +113,7 @@ def test_version_6_reads_every_write_once_over_a_pending_compaction_and_after_it
         visible = visible_timeline(timeline, (), as_of=as_of)
         slices = latest_slices(files, visible, layout=1)
         names = [f.name for s in slices for f in (*((s.base,) if s.base else ()), *s.logs)]
-        # Blocks of later instants are dropped when the log is read.
+        # The log reader skips blocks of later instants.
         read = sorted(time for name in names for time in content[name] if as_of is None or time <= as_of)
         wrote = timeline.where(action=Action.DELTACOMMIT, requested_up_to=as_of)
         assert read == [instant.requested for instant in wrote]

@@ -1,4 +1,4 @@
-"""Laws of schema evolution: nothing is lost, order does not matter to types, and values survive every promotion."""
+"""Schema evolution: no column is lost, a promoted type does not depend on the order, and promotion keeps values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ numbers = [pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()]
 
 @examples(60)
 @given(schema=schemas)
-def test_stored_types_are_a_fixed_point_and_survive_avro(schema: pa.Schema) -> None:
+def test_normalise_is_idempotent_and_its_types_round_trip_through_avro(schema: pa.Schema) -> None:
     stored = normalise(schema)
     assert normalise(stored).equals(stored)
     assert avro_to_arrow(arrow_to_avro(stored, table="t")).equals(stored)
@@ -63,7 +63,7 @@ def test_stored_types_are_a_fixed_point_and_survive_avro(schema: pa.Schema) -> N
 
 @examples(60)
 @given(schema=schemas)
-def test_a_table_takes_the_schema_of_its_first_batch_and_then_stays(schema: pa.Schema) -> None:
+def test_schema_plan_takes_the_first_batch_and_does_not_change_for_an_equal_batch(schema: pa.Schema) -> None:
     first = plan_schema(None, schema, STRICT)
     assert first.names == schema.names
     assert all(field.nullable for field in first)
@@ -72,7 +72,7 @@ def test_a_table_takes_the_schema_of_its_first_batch_and_then_stays(schema: pa.S
 
 @examples(60)
 @given(table=schemas, batch=schemas)
-def test_evolution_loses_no_column_and_settles_at_once(table: pa.Schema, batch: pa.Schema) -> None:
+def test_schema_plan_keeps_all_columns_and_is_idempotent(table: pa.Schema, batch: pa.Schema) -> None:
     stored = plan_schema(None, table, STRICT)
     try:
         evolved = plan_schema(stored, batch, FILLING)
@@ -86,7 +86,7 @@ def test_evolution_loses_no_column_and_settles_at_once(table: pa.Schema, batch: 
 
 @pytest.mark.parametrize("narrow", range(len(numbers)))
 @pytest.mark.parametrize("wide", range(len(numbers)))
-def test_numbers_meet_at_the_wider_type(narrow: int, wide: int) -> None:
+def test_schema_plan_promotes_numbers_to_the_wider_type(narrow: int, wide: int) -> None:
     table, batch = pa.schema([("x", numbers[narrow])]), pa.schema([("x", numbers[wide])])
     assert plan_schema(table, batch, ANY).field("x").type == numbers[max(narrow, wide)]
 
@@ -108,19 +108,19 @@ def test_numbers_meet_at_the_wider_type(narrow: int, wide: int) -> None:
         (pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.date32())),
     ],
 )
-def test_every_other_change_is_refused_by_name(table: pa.DataType, batch: pa.DataType) -> None:
+def test_schema_plan_refuses_other_type_changes_and_names_the_column(table: pa.DataType, batch: pa.DataType) -> None:
     with pytest.raises(UserError, match="'x"):
         plan_schema(pa.schema([("x", table)]), normalise(pa.schema([("x", batch)])), ANY)
 
 
 def java(value: Any) -> str:
-    """Text of a number of moderate size, as Java prints it."""
+    """Return the text that Java prints for a number of moderate size."""
     return repr(value)
 
 
 @examples(40)
 @given(values=st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)), max_size=8))
-def test_integers_keep_their_value_as_long_double_and_text(values: list[int | None]) -> None:
+def test_convert_keeps_integers_as_long_double_and_string(values: list[int | None]) -> None:
     stored = pa.chunked_array([pa.array(values, pa.int32())])
     assert convert(stored, pa.int64()).to_pylist() == values
     assert convert(stored, pa.float64()).to_pylist() == values
@@ -129,13 +129,13 @@ def test_integers_keep_their_value_as_long_double_and_text(values: list[int | No
 
 @examples(40)
 @given(value=st.integers(-(2**63), 2**63 - 1))
-def test_a_long_becomes_the_nearest_double(value: int) -> None:
+def test_convert_gives_the_nearest_double_of_a_long(value: int) -> None:
     assert convert(pa.chunked_array([[value]]), pa.float64()).to_pylist() == [float(value)]
 
 
 @examples(40)
 @given(value=st.floats(0.001, 9_999_999, exclude_max=True))
-def test_a_double_becomes_the_text_that_java_prints(value: float) -> None:
+def test_convert_gives_the_string_that_java_prints_for_a_double(value: float) -> None:
     assert convert(pa.chunked_array([[value]]), pa.string()).to_pylist() == [java(value)]
 
 
@@ -158,7 +158,7 @@ def test_a_double_becomes_the_text_that_java_prints(value: float) -> None:
     ),
     start=st.integers(0, 4),
 )
-def test_nested_values_survive_promotion_and_added_fields(values: list[Any], start: int) -> None:
+def test_convert_keeps_nested_values_with_promoted_and_added_fields(values: list[Any], start: int) -> None:
     old = pa.struct([("a", pa.int32()), ("tags", pa.list_(pa.int32())), ("by", pa.map_(pa.string(), pa.int32()))])
     new = pa.struct(
         [
@@ -168,10 +168,10 @@ def test_nested_values_survive_promotion_and_added_fields(values: list[Any], sta
             pa.field("tags", pa.list_(pa.field("element", pa.float64()))),
         ]
     )
-    # A slice has offsets of its own, which is how rows arrive from a larger batch.
+    # A slice of an array has an offset, like rows from a larger batch.
     array = pa.array(values, old).slice(min(start, len(values)))
     found = convert(pa.chunked_array([array]), new).to_pylist()
-    wanted = [
+    expected = [
         None
         if value is None
         else {
@@ -182,10 +182,10 @@ def test_nested_values_survive_promotion_and_added_fields(values: list[Any], sta
         }
         for value in values[start:]
     ]
-    assert found == wanted
+    assert found == expected
 
 
-def test_dates_decimals_and_times_are_converted_by_value() -> None:
+def test_convert_keeps_dates_and_decimals_and_truncates_nanoseconds() -> None:
     day, money = dt.date(2026, 1, 31), Decimal("12.30")
     assert convert(pa.chunked_array([[day]]), pa.string()).to_pylist() == ["2026-01-31"]
     wide = convert(pa.chunked_array([pa.array([money], pa.decimal128(10, 2))]), pa.decimal128(20, 4))

@@ -1,4 +1,4 @@
-"""Row groups copied without decoding: the same rows under a new name, footers that survive, bytes that are none."""
+"""Copies of row groups without decoding: rows stay the same, footers round-trip, damaged footers are refused."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.support.tables import Shape, batch, check_storage, data_rows, example
 
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Copies as `copied_always` lets them happen."""
+    """Count files with copied row groups; see `copied_always`."""
     return copied_always(monkeypatch)
 
 
 def copied_always(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Let row groups of any size be copied, and count the files that are made so."""
+    """Allow copies of row groups of any size; return a counter of the files written by copies."""
     count: Counter[str] = Counter()
     join = row_group_copy.join_groups
 
@@ -47,7 +47,7 @@ def copied_always(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @cache
 def footers() -> list[bytes]:
-    """Return footers of Hudi's Java writer, and of Arrow's."""
+    """Return Parquet footers of Hudi's Java writer and of Arrow's writer."""
     found = []
     for path in sorted(fixtures("hudi_tables").glob("*_v[689]_*.zip")):
         with zipfile.ZipFile(path) as archive:
@@ -68,7 +68,7 @@ def footer_of(data: bytes) -> bytes:
     return data[-8 - length : -8]
 
 
-def test_footers_of_all_writers_are_encoded_to_the_bytes_they_were() -> None:
+def test_decoded_footers_of_all_writers_encode_to_the_same_bytes() -> None:
     seen = footers()
     assert len(seen) > 10
     for footer in seen:
@@ -77,7 +77,7 @@ def test_footers_of_all_writers_are_encoded_to_the_bytes_they_were() -> None:
 
 @examples(60)
 @given(data=st.data())
-def test_bytes_that_are_no_footer_are_refused(data: st.DataObject) -> None:
+def test_decode_refuses_damaged_footers(data: st.DataObject) -> None:
     footer = bytearray(data.draw(st.sampled_from(footers()[-2:])))
     for _ in range(data.draw(st.integers(1, 4))):
         footer[data.draw(st.integers(0, len(footer) - 1))] = data.draw(st.integers(0, 255))
@@ -89,7 +89,7 @@ def test_bytes_that_are_no_footer_are_refused(data: st.DataObject) -> None:
 
 @examples(12)
 @given(shape=clustered_shapes, rows=batches, outputs=st.integers(1, 3))
-def test_copied_rows_are_those_that_were_stored(shape: Shape, rows: list[list[Row]], outputs: int) -> None:
+def test_clustering_by_copies_keeps_the_rows(shape: Shape, rows: list[list[Row]], outputs: int) -> None:
     target = {"hoodie.clustering.plan.strategy.target.file.max.bytes": str(30_000 // outputs)}
     table = filled(shape, rows, target)
     before = kept(table)
@@ -105,7 +105,7 @@ def small_files(**shape: object) -> Shape:
     return Shape(fills_small_files=False, **shape)  # type: ignore[arg-type]
 
 
-def test_files_are_joined_as_they_are_and_written_to_like_others(copies: Counter[str]) -> None:
+def test_file_with_copied_row_groups_has_exact_statistics_and_accepts_updates(copies: Counter[str]) -> None:
     table = make_table(small_files())
     for number in range(4):
         table.insert(batch([row(f"k{number}{i}", v=f"{number}{i}") for i in range(3)]))
@@ -124,7 +124,7 @@ def test_files_are_joined_as_they_are_and_written_to_like_others(copies: Counter
     check_storage(table)
 
 
-def test_columns_that_differ_and_small_row_groups_are_written_anew(
+def test_clustering_rewrites_files_with_different_columns_or_small_row_groups(
     copies: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table(small_files())
@@ -145,7 +145,7 @@ def test_columns_that_differ_and_small_row_groups_are_written_anew(
     ]
 
 
-def test_a_file_that_was_cut_off_after_the_plan_is_named() -> None:
+def test_clustering_names_a_file_that_was_truncated_after_the_plan() -> None:
     table = make_table(small_files())
     for number in range(2):
         table.insert(batch([row(f"k{number}")]))
@@ -155,12 +155,12 @@ def test_a_file_that_was_cut_off_after_the_plan_is_named() -> None:
     storage.put(broken, storage.get(broken)[:-6])
     with pytest.raises(CorruptTableError, match=broken.rpartition("/")[2]):
         table.services.clustering.run(force=True)
-    assert [str(i.action) for i in table.timeline.where(pending=True)] == ["clustering"], "its plan stays"
+    assert [str(i.action) for i in table.timeline.where(pending=True)] == ["clustering"], "the plan must stay pending"
 
 
 @examples(30)
 @given(parts=st.lists(st.lists(st.integers(0, 10**6), max_size=40), min_size=1, max_size=5), entries=st.integers(5, 20))
-def test_filters_of_one_kind_are_joined_and_find_the_keys_of_all(parts: list[list[int]], entries: int) -> None:
+def test_joined_bloom_filter_contains_the_keys_of_all_filters_of_one_kind(parts: list[list[int]], entries: int) -> None:
     filters = [BloomFilter.build(pa.array(map(str, part), pa.string()), entries=entries, fpp=1e-4) for part in parts]
     rows = sum(len(found.rows) for found in filters)
     assert joined(filters, rows - 1) is None

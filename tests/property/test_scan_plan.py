@@ -1,4 +1,4 @@
-"""The law of pruning: no file that holds a matching row is skipped, whatever was written, promoted or asked."""
+"""The scan plan skips no file with a matching row, for any rows, predicate and promotion of column types."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SCHEMA = pa.schema(
         ("raw", pa.binary()),
     ]
 )
-#: What columns may have become since the files were written.
+#: Types to which columns were promoted after the files were written.
 PROMOTED = {"i": pa.string(), "n": pa.float64(), "f": pa.string(), "day": pa.string(), "money": pa.decimal128(20, 4)}
 moments = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1))
 values: dict[str, st.SearchStrategy[Any]] = {
@@ -67,21 +67,21 @@ partitions = st.sampled_from(["a", "b/c", "x=y", "7"])
 
 @st.composite
 def files(draw: st.DrawFn) -> list[pa.Table]:
-    """Rows of a few files, one partition value in each; few columns vary in each, so that ranges are narrow."""
-    found = []
+    """Draw the rows of one to four files; each file has one partition value and few rows, so that ranges are narrow."""
+    tables = []
     for _ in range(draw(st.integers(1, 4))):
         count = draw(st.integers(1, 4))
         value = draw(partitions)
         columns: dict[str, list[Any]] = {"p": [value] * count}
         for name, kinds in values.items():
             columns[name] = draw(st.lists(st.one_of(kinds, kinds, st.none()), min_size=count, max_size=count))
-        found.append(pa.table({f.name: pa.array(columns[f.name], f.type) for f in SCHEMA}, schema=SCHEMA))
-    return found
+        tables.append(pa.table({f.name: pa.array(columns[f.name], f.type) for f in SCHEMA}, schema=SCHEMA))
+    return tables
 
 
 @st.composite
 def predicates(draw: st.DrawFn, depth: int = 2) -> Predicate:
-    """Random conditions over SCHEMA, in literals of the columns as they were written."""
+    """Draw predicates over SCHEMA; the literals have the column types before promotion."""
     kind = draw(st.integers(0, 6 if depth else 3))
     if kind >= 4:
         parts = draw(st.lists(predicates(depth=depth - 1), min_size=1, max_size=2).map(tuple))
@@ -98,7 +98,7 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> Predicate:
 
 
 def recorded(tables: list[pa.Table], schema: pa.Schema) -> tuple[list[FileSlice], dict[str, dict[str, Range]]]:
-    """Slices of these files and the ranges a commit would record, as a reader with `schema` decodes them."""
+    """Return the file slices, and the column ranges in commit metadata as a reader with `schema` decodes them."""
     slices, stats = [], []
     for number, rows in enumerate(tables):
         sink = io.BytesIO()
@@ -123,7 +123,7 @@ def assert_nothing_lost(tables: list[pa.Table], schema: pa.Schema, where: Predic
 
 @examples(150)
 @given(tables=files(), where=predicates(), forget=st.booleans())
-def test_no_file_with_a_matching_row_is_skipped(tables: list[pa.Table], where: Predicate, forget: bool) -> None:
+def test_scan_plan_skips_no_file_with_a_matching_row(tables: list[pa.Table], where: Predicate, forget: bool) -> None:
     assert_nothing_lost(tables, SCHEMA, where, forget=forget)
 
 
@@ -146,6 +146,6 @@ def test_no_file_with_a_matching_row_is_skipped(tables: list[pa.Table], where: P
         ]
     ),
 )
-def test_no_file_is_skipped_for_what_its_columns_were_before(tables: list[pa.Table], text: str) -> None:
+def test_scan_plan_skips_no_file_with_a_matching_row_after_type_promotion(tables: list[pa.Table], text: str) -> None:
     schema = pa.schema([field.with_type(PROMOTED.get(field.name, field.type)) for field in SCHEMA])
     assert_nothing_lost(tables, schema, parse_predicate(text), forget=False)

@@ -1,7 +1,7 @@
-"""A night of small tables: what is due is decided, put into batches, and each batch is run by one process.
+"""Services of many small tables: the scheduler decides which are due, groups them into batches, and runs each batch.
 
-What a table costs beside the service itself (its lease, its record, its load) is to be small; and on one Spark session
-the start is paid once, not by each table.
+The overhead of a table besides the service itself (lease, run record, loading the table) must be small. With one Spark
+session all tables share its start time.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _Line = tuple[str, ...]
 
 
 def run(setting: Setting) -> list[Comparison]:
-    """Print what a table takes beside its service, in this process and in one on Spark."""
+    """Print the overhead of a table besides its service, with threads and on Spark."""
     lines: list[_Line] = [
-        ("engine", "service", "tables", "committed", "processes", "s to decide", "service s", "s beside it", "first s")
+        ("engine", "service", "tables", "committed", "processes", "decision s", "service s", "overhead s", "first s")
     ]
-    lines += _night(Path(setting.fresh("night")), TABLES, None)
+    lines += _service_batches(Path(setting.fresh("batches")), TABLES, None)
     started = time.perf_counter()
     session = spark()
     session.range(1).count()
-    print(f"    a start of Spark takes {time.perf_counter() - started:.1f} s", flush=True)
-    lines += _night(Path(setting.fresh("night-spark")), ON_SPARK, session)
+    print(f"    the start of Spark takes {time.perf_counter() - started:.1f} s", flush=True)
+    lines += _service_batches(Path(setting.fresh("batches-spark")), ON_SPARK, session)
     show_lines(lines)
     return []
 
 
-def _night(home: Path, tables: int, session: Any) -> list[_Line]:
-    """Return a line per service; seconds are those of one table, `first s` all that the first one took."""
+def _service_batches(home: Path, tables: int, session: Any) -> list[_Line]:
+    """Return a line for each service with seconds per table; `first s` is the total time of the first table."""
     home.mkdir(parents=True)
     lines = []
     with Catalog(Database(f"sqlite:///{home}/catalog.db"), SystemClock()) as catalog:
@@ -56,7 +56,7 @@ def _night(home: Path, tables: int, session: Any) -> list[_Line]:
         for service in _SERVICES:
             if service == "clean":
                 for entry in catalog.list_tables():
-                    # A clean leaves what the newest write sees, so the compaction must not be that one.
+                    # Clean keeps the files of the newest write. A newer write than the compaction lets it delete files.
                     catalog.load_table(entry.identifier).upsert(orders(np.arange(1), version=99))
             started = time.perf_counter()
             chosen = [choice.assessed for choice in decide(catalog, [service]) if choice.chosen]
@@ -66,16 +66,16 @@ def _night(home: Path, tables: int, session: Any) -> list[_Line]:
             for number, batch in enumerate(packed):
                 for name in batch:
                     started = time.perf_counter()
-                    command = JobCommand(verb=service, action="run", table=name, run_id=f"night-{number}")
+                    command = JobCommand(verb=service, action="run", table=name, run_id=f"batch-{number}")
                     (report,) = run_tables(catalog, [name], command, runner(service, session))
                     took.append(time.perf_counter() - started)
                     assert report.status is not JobStatus.FAILED, report
                     inside += report.seconds
                     committed += report.status is JobStatus.COMMITTED
             assert committed == tables, f"{service}: {committed} of {tables}"
-            each, beside = inside / tables, (sum(took) - inside) / tables
-            assert beside <= TARGET_S, f"{service}: {beside:.2f} s beside the service"
-            numbers = (decided / tables, each, beside, took[0])
+            each, overhead = inside / tables, (sum(took) - inside) / tables
+            assert overhead <= TARGET_S, f"{service}: the overhead of a table is {overhead:.2f} s"
+            numbers = (decided / tables, each, overhead, took[0])
             engine = "threads" if session is None else "Spark"
             counts = (str(tables), str(committed), str(len(packed)))
             lines.append((engine, service, *counts, *(f"{seconds:.3f}" for seconds in numbers)))

@@ -1,4 +1,4 @@
-"""Laws of the planner of ttl, for any partitions and any rules."""
+"""The TTL planner, for any partitions and any rules."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def without(listed: list[PartitionStatistics], found: TtlPlan) -> list[Partition
 
 
 def rule_of(path: str, rules: list[TtlRule]) -> TtlRule | None:
-    """The rule that counts, said in another way than the planner does."""
+    """Return the rule of a partition: the most specific one, and the last one of these."""
     covering = [(rule.specificity, number, rule) for number, rule in enumerate(rules) if rule.covers(path)]
     return max(covering)[2] if covering else None
 
@@ -78,7 +78,9 @@ def hours(time: str) -> float:
 
 @given(tables(), rule_lists())
 @examples(60)
-def test_expiring_twice_leaves_nothing_to_do(listed: list[PartitionStatistics], rules: list[TtlRule]) -> None:
+def test_plan_is_empty_after_its_partitions_are_deleted(
+    listed: list[PartitionStatistics], rules: list[TtlRule]
+) -> None:
     found = plan(listed, rules)
     assert plan(listed, rules) == found
     assert plan(without(listed, found), rules).expired == ()
@@ -86,19 +88,21 @@ def test_expiring_twice_leaves_nothing_to_do(listed: list[PartitionStatistics], 
 
 @given(tables(), rule_lists(), st.integers(1, 3))
 @examples(60)
-def test_runs_that_delete_a_few_come_to_the_same_end(
+def test_limited_plans_expire_the_same_partitions_as_one_plan(
     listed: list[PartitionStatistics], rules: list[TtlRule], limit: int
 ) -> None:
-    whole, left = plan(listed, rules), listed
-    while (found := plan(left, rules, limit)).expired:
+    whole, remaining = plan(listed, rules), listed
+    while (found := plan(remaining, rules, limit)).expired:
         assert len(found.expired) <= limit
-        left = without(left, found)
-    assert left == without(listed, whole)
+        remaining = without(remaining, found)
+    assert remaining == without(listed, whole)
 
 
 @given(tables(), rule_lists())
 @examples(60)
-def test_nothing_expires_that_is_younger_than_its_rule(listed: list[PartitionStatistics], rules: list[TtlRule]) -> None:
+def test_plan_expires_no_partition_that_is_younger_than_its_rule(
+    listed: list[PartitionStatistics], rules: list[TtlRule]
+) -> None:
     by_path = {statistics.partition: statistics for statistics in listed}
     for expiry in plan(listed, rules).expired:
         rule = rule_of(expiry.partition, rules)
@@ -116,7 +120,9 @@ def test_nothing_expires_that_is_younger_than_its_rule(listed: list[PartitionSta
 
 @given(tables(), rule_lists())
 @examples(60)
-def test_limits_together_expire_what_each_of_them_does(listed: list[PartitionStatistics], rules: list[TtlRule]) -> None:
+def test_plan_of_all_limits_equals_the_union_of_the_plans_of_each_limit(
+    listed: list[PartitionStatistics], rules: list[TtlRule]
+) -> None:
     alone: set[str] = set()
     for name in LIMITS:
         bare = [replace(rule, **{other: None for other in LIMITS if other != name}) for rule in rules]
@@ -126,7 +132,7 @@ def test_limits_together_expire_what_each_of_them_does(listed: list[PartitionSta
 
 @given(tables(), rule_lists())
 @examples(60)
-def test_by_count_and_size_alone_what_is_kept_is_newer_and_never_nothing(
+def test_limits_of_count_and_size_keep_the_newest_partitions_and_at_least_one(
     listed: list[PartitionStatistics], rules: list[TtlRule]
 ) -> None:
     ages = {"partition_age_s": None, "creation_age_s": None, "modification_age_s": None}
@@ -145,7 +151,7 @@ def test_by_count_and_size_alone_what_is_kept_is_newer_and_never_nothing(
             assert not kind or kind[-1][1] not in expired
             for parent in {entry[3] for entry in kind}:
                 gone = [path in expired for _, path, _, at in kind if at == parent]
-                assert gone == sorted(gone, reverse=True), "an older one stays where a newer one goes"
+                assert gone == sorted(gone, reverse=True), "an older partition is kept but a newer one expires"
                 assert rule.max_partitions is None or gone.count(False) <= rule.max_partitions
             kept = [size for _, path, size, _ in kind if path not in expired]
             assert rule.max_bytes is None or len(kept) <= 1 or sum(kept) <= rule.max_bytes
@@ -153,7 +159,7 @@ def test_by_count_and_size_alone_what_is_kept_is_newer_and_never_nothing(
 
 @given(tables(), rule_lists(), st.sets(st.sampled_from(["r=a", "r=b", "zz"])))
 @examples(40)
-def test_pins_take_away_from_a_plan_and_change_nothing_else(
+def test_pins_remove_only_pinned_partitions_from_a_plan(
     listed: list[PartitionStatistics], rules: list[TtlRule], pinned: set[str]
 ) -> None:
     free = plan(listed, rules)

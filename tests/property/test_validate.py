@@ -1,4 +1,4 @@
-"""Whatever is written, by whichever kind of table, and wherever a writer dies: the table stays valid."""
+"""Tables of all kinds stay valid after writes, services and crashes; validation reports lost and damaged files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.support.killed import (
 from tests.support.killed import batch as small_batch
 from tests.support.tables import KEYS, Shape, batch, make_table, row
 
-DEAD, SURVIVOR = 101, 102
+CRASHED, SURVIVOR = 101, 102
 WRITTEN = {kind: ("upsert", "bulk_insert", "insert_overwrite", "delete") for kind in INDEXES} | {
     "LOGS_SIMPLE": ("upsert", "delete_partitions", "compaction", "log compaction"),
     "LOGS_BUCKET": ("upsert", "insert", "plan compaction", "compaction"),
@@ -57,7 +57,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape.type[0]}-{shape.keys}-{shape.index}")
-def test_tables_of_all_shapes_are_valid_after_every_write(shape: Shape) -> None:
+def test_table_of_any_shape_is_valid_after_each_write(shape: Shape) -> None:
     table = make_table(shape)
     rows = [row(f"k{number}", p="abc"[number % 3], at=number * 86_400_000_000, v="é\U0001f600") for number in range(12)]
     table.upsert(batch(rows))
@@ -73,7 +73,7 @@ def test_tables_of_all_shapes_are_valid_after_every_write(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("kind", ["SIMPLE", "LOGS_SIMPLE", "BUCKET", "LOGS_BUCKET"])
-def test_tables_are_valid_after_every_service(kind: str) -> None:
+def test_table_is_valid_after_each_service(kind: str) -> None:
     storage = copy_of(base(kind))
     options = {"hoodie.clustering.plan.strategy.sort.columns": "v", "hoodie.clean.commits.retained": "1"}
     table = open_as(storage, SURVIVOR, **options)
@@ -113,29 +113,29 @@ def test_tables_are_valid_after_every_service(kind: str) -> None:
 
 @cache
 def base(kind: str) -> Storage:
-    """A table with a past."""
+    """Return a table with several commits."""
     return (logged_table if kind in LOGGED else base_table)(MemoryStorage(), kind)
 
 
 @pytest.mark.parametrize(("kind", "verb"), [(kind, verb) for kind, verbs in WRITTEN.items() for verb in verbs])
-def test_a_writer_that_dies_corrupts_nothing_and_the_next_one_leaves_nothing_to_find(kind: str, verb: str) -> None:
+def test_table_has_no_corruption_after_a_crash_and_no_findings_after_the_next_write(kind: str, verb: str) -> None:
     whole = FaultyStorage(copy_of(base(kind)))
-    run_verb(verb, open_as(whole, DEAD))
+    run_verb(verb, open_as(whole, CRASHED))
     for step, mode in share_of(points(whole.trace), f"{kind} {verb}", of=10):
         storage = copy_of(base(kind))
         with pytest.raises(SimulatedCrash):
-            run_verb(verb, open_as(FaultyStorage(storage, step, mode), DEAD))
-        where = f"{verb} died at {step} {mode}"
-        died = open_as(storage, SURVIVOR, [DEAD]).validate(deep=True)
-        assert died.corrupt == (), where
-        open_as(storage, SURVIVOR, [DEAD]).upsert(small_batch(RECOVERY))
-        after = open_as(storage, SURVIVOR, [DEAD]).validate(deep=True)
+            run_verb(verb, open_as(FaultyStorage(storage, step, mode), CRASHED))
+        where = f"{verb} crashed at {step} {mode}"
+        crashed = open_as(storage, SURVIVOR, [CRASHED]).validate(deep=True)
+        assert crashed.corrupt == (), where
+        open_as(storage, SURVIVOR, [CRASHED]).upsert(small_batch(RECOVERY))
+        after = open_as(storage, SURVIVOR, [CRASHED]).validate(deep=True)
         assert after.findings == (), where
 
 
 @cache
 def eventful(kind: str) -> Storage:
-    """A table with an archive, cleans, a savepoint and a pending plan."""
+    """Return a table with an archived timeline, cleans, a savepoint and a pending plan."""
     storage = copy_of(base(kind))
     table = eager(open_as(storage, 1))
     for number in range(4):
@@ -150,13 +150,13 @@ def eventful(kind: str) -> Storage:
     return storage
 
 
-#: What may be lost or garbled and harms nobody: nobody reads it, or the next writer makes it anew.
+#: Files whose loss or damage has no effect: they are not read, or the next writer creates them again.
 NEEDLESS = (".inflight", "holder.json", "_version_", ".savepoint")
 
 
 @pytest.mark.parametrize("how", ["lost", "garbled", "cut"])
 @pytest.mark.parametrize("kind", ["SIMPLE", "LOGS_SIMPLE"])
-def test_whichever_file_is_lost_or_broken_it_is_told(kind: str, how: str) -> None:
+def test_validation_reports_any_lost_or_damaged_file(kind: str, how: str) -> None:
     whole = eventful(kind)
     slices = load_slices(open_as(whole, SURVIVOR).refresh())
     live = {path for piece in slices for path in slice_paths(piece)}
@@ -176,17 +176,17 @@ def test_whichever_file_is_lost_or_broken_it_is_told(kind: str, how: str) -> Non
         elif name.endswith((".parquet", ".commit", ".deltacommit", ".clean", ".savepoint")) and how == "cut":
             assert found.corrupt, (how, file)
         elif how == "lost" and not name.endswith(NEEDLESS):
-            # An action whose completed file is lost is pending again: its writer is dead, or it is done once more.
+            # Without its completed file an instant is pending again. It counts as a failed write or runs again.
             pending = parse_instant(name) is not None and ("_" in name or kind_of_plan(name))
             assert found.findings or pending, (how, file)
 
 
 def kind_of_plan(name: str) -> bool:
-    """Whether the file is that of a plan nobody began to carry out: without it there is nothing."""
+    """Whether the file is the only file of a plan without an executor; without it the plan does not exist."""
     return name.endswith((".compaction.requested", ".clustering.requested"))
 
 
-def test_every_task_and_answer_travels_to_workers() -> None:
+def test_validation_tasks_and_results_can_be_pickled() -> None:
     storage = copy_of(base("LOGS_BUCKET"))
     storage.delete(next(file.path for file in storage.list("") if file.name.endswith(".parquet")))
     loaded = open_as(storage, SURVIVOR).refresh()
@@ -196,7 +196,7 @@ def test_every_task_and_answer_travels_to_workers() -> None:
 
 
 class Pickling(LocalEngine):
-    """Threads, to which functions, tasks and answers travel as they do to processes."""
+    """A thread engine that pickles functions, tasks and results as an engine of processes does."""
 
     def run(self, function: TaskFunction[T, R], tasks: Sequence[T], *, light: bool = False) -> list[R]:
         sent = pickle.loads(pickle.dumps((function, list(tasks))))
