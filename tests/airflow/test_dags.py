@@ -266,7 +266,7 @@ def task_states(run: Any) -> dict[str, str]:
 
 
 def run_dag(dag_id: str, conf: dict[str, Any]) -> tuple[str, dict[str, Any] | None, list[dict[str, Any]]]:
-    """Run a DAG in this process; return its state, its task's report, and what the events of its assets say."""
+    """Run a DAG in this process; return its state, its task's report, and the extras of its asset events."""
     from airflow.models.asset import AssetEvent
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
