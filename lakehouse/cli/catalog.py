@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from lakehouse.cli.arguments import catalog_argument
-from lakehouse.cli.output import rows_of, show, show_document
+from lakehouse.cli.output import rows_of, show_document
 from lakehouse.cli.specs import author, drift_warnings, specs_command
 from lakehouse.errors import UserError, nearest
 from lakehouse.platform.catalog.catalog import load_catalog
@@ -20,9 +20,12 @@ from lakehouse.spec.contracts.catalog import (
     CatalogTable,
     CatalogTables,
     DroppedTable,
+    PolicyChange,
     ServicePolicy,
     TableLocation,
     TablePolicies,
+    UpdatedSpec,
+    UpgradedCatalog,
 )
 from lakehouse.spec.services import SERVICES
 from lakehouse.spec.table import load_spec
@@ -94,7 +97,7 @@ def _update(words: Sequence[str]) -> int:
     with load_catalog(given.catalog) as catalog:
         spec = load_spec(Path(given.table).absolute())
         version = catalog.update_spec(spec, author=author(os.environ))
-    show({"table": spec.table, "spec_version": version}, given.output)
+    show_document(UpdatedSpec(table=spec.table, spec_version=version), given.output)
     return 0
 
 
@@ -115,7 +118,8 @@ def _set(words: Sequence[str]) -> int:
     given = parser.parse_args(words)
     with load_catalog(given.catalog) as catalog:
         catalog.set_policy(given.scope, given.service, _pairs(given.settings), pattern=given.pattern)
-    show({"set": given.scope, "service": given.service}, given.output)
+    result = PolicyChange(scope=given.scope, service=given.service, pattern=given.pattern, changed=True)
+    show_document(result, given.output)
     return 0
 
 
@@ -123,7 +127,8 @@ def _remove(words: Sequence[str]) -> int:
     given = _policy("policy remove").parse_args(words)
     with load_catalog(given.catalog) as catalog:
         removed = catalog.remove_policy(given.scope, given.service, pattern=given.pattern)
-    show({"removed": removed, "scope": given.scope, "service": given.service}, given.output)
+    result = PolicyChange(scope=given.scope, service=given.service, pattern=given.pattern, changed=removed)
+    show_document(result, given.output)
     return 0
 
 
@@ -157,7 +162,8 @@ def _upgrade(words: Sequence[str]) -> int:
         revision = upgrade(engine)
     finally:
         engine.dispose()
-    show({"catalog": engine.url.render_as_string(hide_password=True), "schema": revision}, given.output)
+    url = engine.url.render_as_string(hide_password=True)
+    show_document(UpgradedCatalog(catalog=url, schema_revision=revision), given.output)
     return 0
 
 

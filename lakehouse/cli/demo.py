@@ -17,13 +17,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 import yaml
 
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show_document
 from lakehouse.cli.services import services_command
 from lakehouse.cli.table import open_table
 from lakehouse.core.system.clock import SystemClock
@@ -211,9 +211,7 @@ def _show(place: DemoHome, specs: Sequence[Path]) -> None:
     for spec in specs:
         table = open_table(str(spec))
         print(f"\n=== {table.name}: {table.scan(columns=['_hoodie_record_key']).count()} rows")
-        described = table.describe()
-        described.pop("schema")
-        show(described, "text")
+        show_document(replace(table.describe(), schema=()), "text")
     first = os.path.relpath(specs[0])
     home = os.path.relpath(place.path)
     print(

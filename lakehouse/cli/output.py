@@ -30,12 +30,12 @@ def show_document(document: Document, output: str, rows: Sequence[Mapping[str, A
     elif rows is not None:
         print(grid(rows))
     else:
-        _show_mapping({name.replace("_", " "): value for name, value in encode(document).items()})
+        _show_mapping(_with_spaces(encode(document)))
 
 
 def rows_of(values: Sequence[object]) -> list[dict[str, Any]]:
     """Return dataclasses as rows of a text table; column names have spaces instead of underscores."""
-    return [{name.replace("_", " "): part for name, part in encode(value).items()} for value in values]
+    return [_with_spaces(encode(value)) for value in values]
 
 
 def grid(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -54,9 +54,13 @@ def _show_mapping(mapping: Mapping[str, Any]) -> None:
     for name, value in mapping.items():
         if isinstance(value, Sequence) and not isinstance(value, str) and value and isinstance(value[0], Mapping):
             print(f"{name}:")
-            print("\n".join(f"  {line}" for line in grid(value).splitlines()))
+            print("\n".join(f"  {line}" for line in grid([_with_spaces(row) for row in value]).splitlines()))
         else:
             print(f"{name.ljust(width)}  {_text(value)}")
+
+
+def _with_spaces(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", " "): value for name, value in mapping.items()}
 
 
 def _text(value: Any) -> str:

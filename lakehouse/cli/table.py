@@ -23,6 +23,7 @@ from lakehouse.platform.catalog.catalog import load_catalog
 from lakehouse.platform.catalog.connect import DEFAULT
 from lakehouse.platform.catalog.declared_tables import create_declared_table
 from lakehouse.spec.contracts.catalog import TableLocation, TimelineInstant, TimelineInstants
+from lakehouse.spec.contracts.tables import DeletedRows
 from lakehouse.spec.location import location_of
 from lakehouse.spec.table import TABLE_TYPES, TableSpec, load_spec
 
@@ -130,7 +131,7 @@ def _describe(words: list[str]) -> int:
     parser = _parser("table describe")
     parser.add_argument("--table", required=True)
     given = parser.parse_args(words)
-    show(open_table(given.table).describe(), given.output)
+    show_document(open_table(given.table).describe(), given.output)
     return 0
 
 
@@ -167,14 +168,16 @@ def _delete(words: list[str]) -> int:
     table = open_table(given.table)
     if given.dry_run:
         columns = [table.config.keys.record_key_fields[0].partition(".")[0]]
-        show({"would_delete": table.scan(columns, given.where).count()}, given.output)
+        matching = table.scan(columns, given.where).count()
+        show_document(DeletedRows(dry_run=True, rows=matching), given.output)
         return 0
     outcome = table.delete_where(given.where)
     if isinstance(outcome, Committed):
         deleted = sum(stat.num_deletes for stat in outcome.metadata.stats)
-        show({"deleted": deleted, "instant": outcome.instant.requested}, given.output)
+        result = DeletedRows(dry_run=False, rows=deleted, instant=outcome.instant.requested)
     else:
-        show({"deleted": 0, "reason": outcome.reason}, given.output)
+        result = DeletedRows(dry_run=False, rows=0, reason=outcome.reason)
+    show_document(result, given.output)
     return 0
 
 

@@ -7,11 +7,12 @@ import os
 from collections.abc import Sequence
 
 from lakehouse.cli.arguments import option_pairs
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show_document
 from lakehouse.cli.table import open_table
 from lakehouse.errors import CorruptTableError
 from lakehouse.model.validation import INVARIANTS, KeyScope
 from lakehouse.spark.session import job_session
+from lakehouse.spec.contracts.tables import TableValidation
 
 
 def validate_command(words: Sequence[str]) -> int:
@@ -21,7 +22,7 @@ def validate_command(words: Sequence[str]) -> int:
     spark = job_session(f"lakehouse table validate {given.table[:100]}") if submitted else None
     table = open_table(given.table, option_pairs(given.option))
     report = table.validate(deep=given.deep, keys=given.keys, spark=spark)
-    show(report.as_dict(), given.output)
+    show_document(TableValidation.of(report), given.output)
     return CorruptTableError.exit_code if report.corrupt else 0
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 
 class Severity(StrEnum):
@@ -213,16 +212,6 @@ class ValidationReport:
     def warnings(self) -> tuple[Finding, ...]:
         """The findings that affect no reader."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.WARNING)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
-        findings = [
-            {"invariant": f.invariant, "severity": str(f.severity), "path": f.path, "instant": f.instant}
-            | {"problem": f.problem, "way out": f.way_out}
-            for f in self.findings
-        ]
-        counts = {"corrupt": len(self.corrupt), "warnings": len(self.warnings)}
-        return {**{k: v for k, v in asdict(self).items() if k != "findings"}, **counts, "findings": findings}
 
 
 class KeyScope(StrEnum):

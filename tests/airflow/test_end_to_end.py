@@ -175,7 +175,7 @@ def test_a_backfill_brings_in_six_months_of_trips_once(airflow: Standalone, worl
     done = subprocess.run(
         [SPARK_HOME / "bin" / "python", *command, *condition], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert json.loads(done.stdout)["deleted"] == voided
+    assert json.loads(done.stdout)["rows"] == voided
     assert rows_of(world / "tables" / "nyc_taxi") == 60_000 - voided
 
 

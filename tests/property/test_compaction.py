@@ -33,7 +33,7 @@ def kept(table: Table, **scan: bool) -> object:
 
 
 def with_logs(table: Table) -> bool:
-    return any(entry["log files"] for entry in table.describe()["partitions"])
+    return any(partition.log_files for partition in table.describe().partitions)
 
 
 batches = st.lists(st.lists(meeting_rows(), min_size=4, max_size=12), min_size=2, max_size=4)

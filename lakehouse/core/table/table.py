@@ -65,6 +65,7 @@ from lakehouse.model.instant import Instant, Timeline
 from lakehouse.model.restore import Savepoint
 from lakehouse.model.texts import text_list
 from lakehouse.model.validation import ValidationReport
+from lakehouse.spec.contracts.tables import TableSummary
 from lakehouse.spec.options.parser import check_known, parse_options
 from lakehouse.spec.options.policies import Policies
 from lakehouse.spec.options.schema import SchemaPolicy
@@ -361,8 +362,8 @@ class Table:
         """Return the relative paths of partitions with data files; the path is "" for a table without partitions."""
         return tuple(sorted({file_slice.partition for file_slice in load_slices(self.refresh())}))
 
-    def describe(self) -> dict[str, Any]:
-        """Return a summary of the table as plain values: configuration, schema, partitions, plans, latest commits."""
+    def describe(self) -> TableSummary:
+        """Return a summary of the table: configuration, schema, partitions, plans, latest commits."""
         return describe(self.refresh())
 
     def health(self) -> TableHealth:

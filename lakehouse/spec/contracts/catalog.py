@@ -89,6 +89,14 @@ class TableLocation(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpdatedSpec(Document):
+    """Result of `lakehouse table update`: the new version of the table's spec in the catalog."""
+
+    table: str
+    spec_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedTable(Document):
     """Result of `lakehouse table drop`. `kept` are paths below the location that do not belong to the table."""
 
@@ -114,6 +122,28 @@ class TablePolicies(Document):
 
     table: str
     policies: tuple[ServicePolicy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChange(Document):
+    """Result of `lakehouse policy set` and `remove`.
+
+    `scope` is a namespace or a table, `pattern` a regular expression of partitions, empty for all. `changed` is False
+    if there was no policy to remove.
+    """
+
+    scope: str
+    service: str
+    pattern: str = ""
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradedCatalog(Document):
+    """Result of `lakehouse catalog upgrade`: the URL of the catalog without password, and its schema revision."""
+
+    catalog: str
+    schema_revision: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

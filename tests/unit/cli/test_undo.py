@@ -138,7 +138,7 @@ def test_timeline_show_lists_savepoints_and_restores(table: Table, capsys: pytes
         ("commit", "COMPLETED"), ("savepoint", "COMPLETED"), ("restore", "COMPLETED"),
     ]  # fmt: skip
     code, described = run(capsys, table, "table", "describe")
-    assert code == 0 and described["pending restore"] is None
+    assert code == 0 and described["pending_restore"] is None
     assert [savepoint["instant"] for savepoint in described["savepoints"]] == [first]
 
 

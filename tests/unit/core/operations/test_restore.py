@@ -194,7 +194,7 @@ def test_restore_is_refused_while_another_restore_is_pending() -> None:
     to, other = times(table)[0], times(table)[1]
     plan = {"instantsToRollback": [], "version": 2, "savepointToRestoreTimestamp": to}
     pending = begun(table, write_record(RESTORE_PLAN, plan))
-    assert table.describe()["pending restore"] == pending.requested
+    assert table.describe().pending_restore == pending.requested
     with pytest.raises(UserError, match=f"restore {pending.requested} to {to} is not finished.*--to {to}"):
         table.restore(other)
 

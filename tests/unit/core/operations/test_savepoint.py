@@ -10,6 +10,7 @@ from lakehouse.errors import RetryableError, UserError
 from lakehouse.model.files import BaseFile
 from lakehouse.model.instant import Action, Instant, State, Timeline
 from lakehouse.model.restore import Savepoint
+from lakehouse.spec.contracts.tables import KeptCommit
 from tests.support.tables import batch, check_storage, data_rows, row
 from tests.unit.core.operations.test_rollback import TYPES, actions, filled, times
 
@@ -39,9 +40,7 @@ def test_savepoint_without_instant_keeps_the_newest_write() -> None:
     made = table.savepoint(user="ann")
     assert isinstance(made, Savepoint) and made.requested == times(table)[-1]
     assert table.savepoints() == (made,)
-    assert table.describe()["savepoints"] == [
-        {"instant": made.requested, "files": 2, "by": "ann", "comment": ""},
-    ]
+    assert table.describe().savepoints == (KeptCommit(instant=made.requested, files=2, by="ann", comment=""),)
 
 
 def test_savepoint_does_not_block_readers_and_writers() -> None:

@@ -512,7 +512,7 @@ def test_command_prints_the_report_and_sets_the_exit_code(tmp_path: Path, capsys
         "path": path,
         "instant": answer["findings"][0]["instant"],
         "problem": "",
-        "way out": INVARIANTS["file.present"].way_out,
+        "repair": INVARIANTS["file.present"].way_out,
     }
     assert main([*words[:-2]]) == 65 and "file.present" in capsys.readouterr().out
 

@@ -120,7 +120,7 @@ def test_command_accepts_the_scope_of_keys(tmp_path: Path, capsys: pytest.Captur
         "key.global",
         "1 of 2 keys are in several partitions: 'a' in '1', '2'",
     )
-    assert "GLOBAL_SIMPLE" in found["way out"]
+    assert "GLOBAL_SIMPLE" in found["repair"]
 
 
 @pytest.mark.parametrize("words", [["table", "create", "--help"], ["ingest", "run", "--help"]])

@@ -68,7 +68,7 @@ def test_foreign_table_is_described_validated_and_registered_without_running_its
 ) -> None:
     location = str(foreign_table(cwd_first, kind))
     table = Table.open(location)
-    assert table.describe()["record key"] == ["id"]
+    assert table.describe().record_key == ("id",)
     report = table.validate(deep=True)
     unchecked = [finding for finding in report.findings if finding.invariant == "unchecked"]
     assert len(unchecked) == (kind == "MERGE_ON_READ")

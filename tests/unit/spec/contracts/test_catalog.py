@@ -8,6 +8,7 @@ from lakehouse.spec.contracts.catalog import (
     CatalogTable,
     CatalogTables,
     DroppedTable,
+    PolicyChange,
     ServicePolicy,
     SpecFiles,
     SpecFileStatus,
@@ -18,6 +19,8 @@ from lakehouse.spec.contracts.catalog import (
     TablePolicies,
     TimelineInstant,
     TimelineInstants,
+    UpdatedSpec,
+    UpgradedCatalog,
 )
 from lakehouse.spec.contracts.document import Document
 
@@ -33,6 +36,9 @@ STATUSES = tuple(SpecFileStatus(table="a.b", state=state, changes=("x: 1 -> 2",)
         SpecFiles(specs=STATUSES),
         SpecHistory(table="a.b", versions=(SpecVersion(spec_version=1, at="2026-01-01", author="ada"),)),
         TableLocation(table="a.b", location="lake/b", table_version=8),
+        UpdatedSpec(table="a.b", spec_version=2),
+        PolicyChange(scope="a.b", service="clean", pattern="dt=.*", changed=True),
+        UpgradedCatalog(catalog="sqlite:///lake.db", schema_revision="0007"),
         DroppedTable(table="a.b", files_deleted=True, kept=("lake/b/other",)),
         TablePolicies(
             table="a.b", policies=(ServicePolicy(service="clean", enabled=True, priority=1.0, options={"k": "10"}),)

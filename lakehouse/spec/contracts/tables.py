@@ -1,0 +1,160 @@
+"""Summary, validation and deletions of one table, as the command line prints them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.model.validation import Finding, Severity, ValidationReport
+from lakehouse.spec.contracts.document import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnInfo:
+    """One column of a table; `type` is the name of its Arrow type."""
+
+    column: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """The newest file slices of one partition.
+
+    `log_ratio` is the size of log files divided by the size of base files, None without base files. `planned_groups` is
+    the number of file groups in pending plans.
+    """
+
+    partition: str
+    file_groups: int = 0
+    base_bytes: int = 0
+    log_bytes: int = 0
+    log_files: int = 0
+    planned_groups: int = 0
+    log_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingPlan:
+    """A pending plan of a service, its state, and the number of file groups that it holds."""
+
+    instant: str
+    action: str
+    state: str
+    file_groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCommit:
+    """A commit that a savepoint keeps, with the number of its files and the author of the savepoint."""
+
+    instant: str
+    files: int
+    by: str = ""
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInfo:
+    """A completed commit with the sums of its write statistics."""
+
+    instant: str
+    completed: str | None
+    operation: str
+    files: int
+    inserts: int
+    updates: int
+    deletes: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSummary(Document):
+    """Result of `Table.describe` and of `lakehouse table describe`.
+
+    `type` names the table type, the version of the format and the merge mode. `commits` are the newest ones, oldest
+    first.
+    """
+
+    table: str
+    location: str
+    type: str
+    record_key: tuple[str, ...] = ()
+    partitioned_by: tuple[str, ...] = ()
+    ordering: tuple[str, ...] = ()
+    schema: tuple[ColumnInfo, ...] = ()
+    partitions: tuple[PartitionInfo, ...] = ()
+    pending_plans: tuple[PendingPlan, ...] = ()
+    pending_restore: str | None = None
+    savepoints: tuple[KeptCommit, ...] = ()
+    commits: tuple[CommitInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedRows(Document):
+    """Result of `lakehouse table delete`.
+
+    `rows` is the number of deleted rows; for a dry run, of the rows that match. `instant` is the commit, None without a
+    commit; `reason` then says why.
+    """
+
+    dry_run: bool
+    rows: int
+    instant: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingInfo:
+    """A violation of an invariant of the format. `repair` says how to repair the table."""
+
+    invariant: str
+    severity: Severity
+    problem: str
+    repair: str
+    path: str = ""
+    instant: str = ""
+
+    @classmethod
+    def of(cls, finding: Finding) -> FindingInfo:
+        """Return a finding of a validation as a part of its contract."""
+        return cls(
+            invariant=finding.invariant,
+            severity=finding.severity,
+            problem=finding.problem,
+            repair=finding.way_out,
+            path=finding.path,
+            instant=finding.instant,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableValidation(Document):
+    """Result of `lakehouse table validate`, most severe findings first.
+
+    `instants`, `files`, `file_groups` and `rows` count what was checked; `rows` is 0 unless the validation was deep.
+    """
+
+    location: str
+    deep: bool
+    instants: int
+    files: int
+    file_groups: int
+    rows: int = 0
+    corrupt: int = 0
+    warnings: int = 0
+    findings: tuple[FindingInfo, ...] = ()
+
+    @classmethod
+    def of(cls, report: ValidationReport) -> TableValidation:
+        """Return the report of a validation as a contract."""
+        return cls(
+            location=report.location,
+            deep=report.deep,
+            instants=report.instants,
+            files=report.files,
+            file_groups=report.file_groups,
+            rows=report.rows,
+            corrupt=len(report.corrupt),
+            warnings=len(report.warnings),
+            findings=tuple(map(FindingInfo.of, report.findings)),
+        )
