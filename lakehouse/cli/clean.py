@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from lakehouse.cli.arguments import option_pairs
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show_document
 from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import open_table
+from lakehouse.spec.contracts.services import OrphanFile, OrphanFiles
 
 
 def orphans_command(words: Sequence[str]) -> int:
@@ -19,15 +20,15 @@ def orphans_command(words: Sequence[str]) -> int:
     given = parser.parse_args(words)
     remove = given.delete and not given.dry_run
     orphans = open_table(given.table, option_pairs(given.option)).services.orphans(remove=remove)
-    rows = [
-        {
-            "file": orphan.path,
-            "bytes": orphan.size_bytes,
-            "modified": f"{datetime.fromtimestamp(orphan.modified_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}",
-            "why": orphan.reason,
-        }
+    files = tuple(
+        OrphanFile(
+            file=orphan.path,
+            bytes=orphan.size_bytes,
+            modified=f"{datetime.fromtimestamp(orphan.modified_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}",
+            reason=orphan.reason,
+        )
         for orphan in orphans
-    ]
-    size = sum(orphan.size_bytes for orphan in orphans)
-    show({"removed" if remove else "would remove": len(orphans), "bytes": size, "orphans": rows}, given.output)
+    )
+    size = sum(file.bytes for file in files)
+    show_document(OrphanFiles(deleted=remove, files=len(files), bytes=size, orphans=files), given.output)
     return 0

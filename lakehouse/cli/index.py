@@ -6,12 +6,13 @@ import os
 from collections.abc import Sequence
 
 from lakehouse.cli.arguments import option_pairs
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show_document
 from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import open_table
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.errors import UserError, nearest
 from lakehouse.spark.session import job_session
+from lakehouse.spec.contracts.services import BuiltFilters, FilesWithoutFilter
 
 _VERBS = ("check", "build")
 
@@ -26,11 +27,12 @@ def index_command(words: Sequence[str]) -> int:
     services = open_table(given.table, option_pairs(given.option)).services
     if verb == "check":
         files = services.index.due(spark=spark).files
-        show({"without a bloom filter": len(files), "files": [{"path": path} for path in files]}, given.output)
+        show_document(FilesWithoutFilter(count=len(files), files=tuple(files)), given.output)
         return 0
     outcome = services.index.run(spark=spark)
     if isinstance(outcome, NothingToDo):
-        show({"built": 0, "reason": outcome.reason}, given.output)
+        result = BuiltFilters(files=0, reason=outcome.reason)
     else:
-        show({"built": len(outcome.metadata.stats), "instant": outcome.instant.requested}, given.output)
+        result = BuiltFilters(files=len(outcome.metadata.stats), instant=outcome.instant.requested)
+    show_document(result, given.output)
     return 0

@@ -1,109 +1,140 @@
-"""How the plans of services are printed: one function per type of plan."""
+"""Convert the plans of services to their contracts: one function per type of plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
+from lakehouse.cli.output import rows_of
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.model.archive import ArchivePlan
 from lakehouse.model.clean import CleanPlan
 from lakehouse.model.clustering import ClusteringPlan
 from lakehouse.model.compaction import CompactionPlan
-from lakehouse.model.instant import Instant
 from lakehouse.model.ttl import Expiry, TtlPlan
+from lakehouse.spec.contracts.services import (
+    PLAN_DOCUMENTS,
+    ArchivedInstant,
+    ArchivePlanDocument,
+    CleanedFiles,
+    CleanPlanDocument,
+    ClusteredGroups,
+    ClusteringPlanDocument,
+    CompactedGroup,
+    CompactionPlanDocument,
+    ExpiredPartition,
+    ServicePlan,
+    TtlPlanDocument,
+)
 from lakehouse.spec.options.clustering import SORT_COLUMNS
-from lakehouse.spec.services import ServiceSpec
+
+_ROOT = "(root)"
 
 
 @singledispatch
-def plan_view(plan: Any) -> Any:
-    """Return a plan as a mapping or as rows to print; the fields of a type of plan that has no view of its own."""
-    return asdict(plan)
+def plan_document(plan: Any, service: str) -> ServicePlan:
+    """Return the contract of a plan that a service made."""
+    raise NotImplementedError(f"{service}: register a view for plans of type {type(plan).__name__}")
 
 
-def empty_plan(spec: ServiceSpec, nothing: NothingToDo) -> Any:
-    """Return what is printed if there is nothing to plan: no rows for plans of rewrites, else the reason."""
-    if spec.holds_file_groups:
-        return []
-    name = "planned" if spec.action is not None else f"would {spec.name}"
-    return {name: None if spec.action is not None else [], "reason": nothing.reason}
+def rows_of_rewrite(document: ServicePlan) -> list[dict[str, Any]] | None:
+    """Return a plan that rewrites file groups as rows of a text table; None for an empty plan and for another one."""
+    if isinstance(document, CompactionPlanDocument) and document.operations:
+        return [_with_metrics(row) for row in rows_of(document.operations)]
+    if isinstance(document, ClusteringPlanDocument) and document.groups:
+        return rows_of(document.groups)
+    return None
 
 
-@plan_view.register
-def _(plan: CompactionPlan) -> list[dict[str, Any]]:
-    return [
-        {
-            "partition": operation.partition or "(root)",
-            "file group": operation.file_id,
-            "base file": operation.data_file,
-            "log files": len(operation.log_files),
-            **{name: round(value, 3) for name, value in operation.metrics.items()},
-        }
+@plan_document.register
+def _(plan: NothingToDo, service: str) -> ServicePlan:
+    return PLAN_DOCUMENTS[service](service=service, reason=plan.reason)
+
+
+@plan_document.register
+def _(plan: CompactionPlan, service: str) -> ServicePlan:
+    operations = tuple(
+        CompactedGroup(
+            partition=operation.partition or _ROOT,
+            file_group=operation.file_id,
+            base_file=operation.data_file,
+            log_files=len(operation.log_files),
+            metrics={name: round(value, 3) for name, value in operation.metrics.items()},
+        )
         for operation in plan.operations
-    ]
+    )
+    return CompactionPlanDocument(service=service, operations=operations)
 
 
-@plan_view.register
-def _(plan: ClusteringPlan) -> list[dict[str, Any]]:
-    return [
-        {
-            "partition": group.partition or "(root)",
-            "file groups": len(group.slices),
-            "log files": sum(len(piece.log_files) for piece in group.slices),
-            "becomes": group.outputs,
-            "read MB": group.metrics["TOTAL_IO_READ_MB"],
-            "sorted by": plan.params.get(SORT_COLUMNS, ""),
-            "such as": group.slices[0].file_id,
-        }
+@plan_document.register
+def _(plan: ClusteringPlan, service: str) -> ServicePlan:
+    groups = tuple(
+        ClusteredGroups(
+            partition=group.partition or _ROOT,
+            file_groups=len(group.slices),
+            log_files=sum(len(file_slice.log_files) for file_slice in group.slices),
+            output_groups=group.outputs,
+            read_mb=group.metrics["TOTAL_IO_READ_MB"],
+            sort_columns=plan.params.get(SORT_COLUMNS, ""),
+            example=group.slices[0].file_id,
+        )
         for group in plan.groups
-    ]
+    )
+    return ClusteringPlanDocument(service=service, groups=groups)
 
 
-@plan_view.register
-def _(plan: CleanPlan) -> dict[str, Any]:
-    partitions = [
-        {
-            "partition": partition or "(root)",
-            "files": len(paths),
-            "partition goes": partition in plan.partitions_to_delete,
-            "such as": paths[-1].rpartition("/")[2],
-        }
+@plan_document.register
+def _(plan: CleanPlan, service: str) -> ServicePlan:
+    partitions = tuple(
+        CleanedFiles(
+            partition=partition or _ROOT,
+            files=len(paths),
+            partition_is_deleted=partition in plan.partitions_to_delete,
+            example=paths[-1].rpartition("/")[2],
+        )
         for partition, paths in plan.files.items()
-    ]
-    earliest = None if plan.earliest is None else plan.earliest.requested
-    head = {"policy": plan.policy, "earliest retained": earliest, "would remove": len(plan.paths)}
-    return {**head, "partitions": partitions}
+    )
+    return CleanPlanDocument(
+        service=service,
+        policy=plan.policy,
+        earliest_retained=None if plan.earliest is None else plan.earliest.requested,
+        files=len(plan.paths),
+        partitions=partitions,
+    )
 
 
-@plan_view.register
-def _(plan: ArchivePlan) -> dict[str, Any]:
-    return {"would archive": _instants(plan.instants), "stays": plan.kept}
+@plan_document.register
+def _(plan: ArchivePlan, service: str) -> ServicePlan:
+    instants = tuple(
+        ArchivedInstant(requested=instant.requested, completed=instant.completed, action=str(instant.action))
+        for instant in plan.instants
+    )
+    return ArchivePlanDocument(service=service, instants=instants, kept=plan.kept)
 
 
-@plan_view.register
-def _(plan: TtlPlan) -> dict[str, Any]:
-    return {
-        "would expire": len(plan.expired),
-        "bytes": sum(expiry.size_bytes for expiry in plan.expired),
-        "without a time": plan.untimed,
-        "partitions": [_expiry(expiry) for expiry in plan.expired],
-        "kept": [_expiry(expiry) for expiry in plan.kept],
-    }
+@plan_document.register
+def _(plan: TtlPlan, service: str) -> ServicePlan:
+    return TtlPlanDocument(
+        service=service,
+        bytes=sum(expiry.size_bytes for expiry in plan.expired),
+        untimed=plan.untimed,
+        expired=tuple(map(_expired, plan.expired)),
+        kept=tuple(map(_expired, plan.kept)),
+    )
 
 
-def _instants(instants: Iterable[Instant]) -> list[dict[str, Any]]:
-    return [{"requested": i.requested, "completed": i.completed, "action": str(i.action)} for i in instants]
+def _expired(expiry: Expiry) -> ExpiredPartition:
+    return ExpiredPartition(
+        partition=expiry.partition,
+        rule=expiry.rule,
+        reason=expiry.reason,
+        bytes=expiry.size_bytes,
+        rows=expiry.rows,
+        files=expiry.files,
+    )
 
 
-def _expiry(expiry: Expiry) -> dict[str, Any]:
-    return {
-        "partition": expiry.partition,
-        "rule": expiry.rule,
-        "bytes": expiry.size_bytes,
-        "rows": expiry.rows,
-        "files": expiry.files,
-        "why": expiry.reason,
-    }
+def _with_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with a column for each metric."""
+    return {**{name: value for name, value in row.items() if name != "metrics"}, **row["metrics"]}

@@ -9,11 +9,11 @@ import argparse
 import logging
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from lakehouse.cli.arguments import option_pairs
-from lakehouse.cli.output import show, show_document
+from lakehouse.cli.output import show_document
 from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.specs import specs_in_force
 from lakehouse.cli.table import catalog_name, open_table, spec_of
@@ -28,14 +28,16 @@ from lakehouse.platform.jobs.report import describe
 from lakehouse.platform.jobs.run import run_job
 from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.publish.job import PublishJob
-from lakehouse.platform.publish.publication_plan import PublishRequest
+from lakehouse.platform.publish.publication_plan import PublishPlan, PublishRequest, iso
 from lakehouse.platform.publish.run import due, run, signal, withdraw
 from lakehouse.platform.publish.status import status
 from lakehouse.spark.session import job_session
 from lakehouse.spec.contracts.job import JobCommand, JobReason, JobReport, JobStatus
 from lakehouse.spec.contracts.publication import (
+    PartitionState,
     PartitionStatus,
     PublicationDue,
+    PublicationPreview,
     PublicationStatus,
     SignalResult,
     Visibility,
@@ -173,9 +175,6 @@ def _due(words: Sequence[str]) -> int:
 def _plan(words: Sequence[str]) -> int:
     given, job = _opened("publish plan", words)
     plan = due(job, _request(given))
-    if given.output == "json":
-        show(asdict(plan), "json")
-        return 0
     rows = [{"partition": name, "would be": "continued", "version": "", "why": "begun"} for name in plan.begun]
     rows += [
         {"partition": p.name, "would be": "published", "version": p.version.instant, "why": p.reason}
@@ -184,8 +183,52 @@ def _plan(words: Sequence[str]) -> int:
     rows += [{"partition": n, "would be": "archived", "version": "", "why": "old enough"} for n in plan.archive]
     rows += [{"partition": w.name, "would be": "-", "version": "", "why": w.reason} for w in plan.waiting]
     rows += [{"partition": m.name, "would be": m.state, "version": "", "why": m.reason} for m in plan.missed]
-    show(rows, "text")
+    show_document(_preview(job.target, plan), given.output, rows=rows)
     return 0
+
+
+def _preview(target: str, plan: PublishPlan) -> PublicationPreview:
+    return PublicationPreview(
+        target=target,
+        begun=plan.begun,
+        publish=tuple(
+            PartitionStatus(
+                partition=planned.name,
+                state=PartitionState.READY,
+                code=planned.code,
+                reason=planned.reason,
+                instant=planned.version.instant,
+                event_time=_iso(planned.event_time_ms),
+            )
+            for planned in plan.publish
+        ),
+        archive=plan.archive,
+        waiting=tuple(
+            PartitionStatus(
+                partition=waiting.name,
+                state=PartitionState.WAITING,
+                code=waiting.code,
+                reason=waiting.reason,
+                event_time=_iso(waiting.end_ms),
+                lag_s=None if waiting.lag_ms is None else waiting.lag_ms / 1000,
+            )
+            for waiting in plan.waiting
+        ),
+        missed=tuple(
+            PartitionStatus(
+                partition=missed.name,
+                state=missed.state,
+                code=missed.code,
+                reason=missed.reason,
+                event_time=_iso(missed.end_ms),
+            )
+            for missed in plan.missed
+        ),
+    )
+
+
+def _iso(ms: int | None) -> str:
+    return "" if ms is None else iso(ms)
 
 
 def _status(words: Sequence[str]) -> int:

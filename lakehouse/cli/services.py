@@ -32,6 +32,7 @@ from lakehouse.spec.contracts.decisions import (
     TablesHealth,
 )
 from lakehouse.spec.contracts.document import encode
+from lakehouse.spec.contracts.services import RecordedRequest
 from lakehouse.spec.quantities import duration_text, parse_duration, parse_size
 from lakehouse.spec.services import SERVICES
 
@@ -148,7 +149,10 @@ def _request(words: Sequence[str]) -> int:
         entry = catalog.entry(given.table)
         parameters = {"partitions": given.partition} if given.partition else {}
         number = catalog.history.request(entry.id, given.service, parameters, requested_by=given.by)
-    show({"requested": number, "table": entry.identifier, "service": given.service}, given.output)
+    recorded = RecordedRequest(
+        table=entry.identifier, service=given.service, request=number, partitions=tuple(given.partition)
+    )
+    show_document(recorded, given.output)
     return 0
 
 

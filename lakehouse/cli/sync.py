@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from lakehouse.cli.arguments import option_pairs
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show_document
 from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import open_table
 from lakehouse.core.table.table import Table
@@ -18,6 +17,7 @@ from lakehouse.platform.metastore.open import open_metastore
 from lakehouse.platform.publish.sync import plan, report_of, sync
 from lakehouse.platform.publish.sync_plan import TablePlan
 from lakehouse.spec.contracts.job import JobReport
+from lakehouse.spec.contracts.sync import PartitionChange, SyncedPartition, SyncPreview, SyncResult
 
 logger = logging.getLogger(__name__)
 _VERBS = ("plan", "run")
@@ -36,16 +36,17 @@ def sync_command(words: Sequence[str]) -> int:
     with closing(open_metastore(table.services_as_loaded.policies.sync)) as metastore:
         if verb == "run":
             done = sync(table, metastore, force=given.force)
-            show({"metastore": metastore.name, **asdict(done)}, given.output)
+            show_document(SyncResult(metastore=metastore.name, tables=done.tables, skipped=done.skipped), given.output)
             return 0
         planned = plan(table, metastore, force=given.force)
-        found: dict[str, Any] = {"metastore": metastore.name, **asdict(report_of(planned))}
-        found["partitions"] = [row for t in planned.tables for row in _rows(t)]
-        if given.output == "text":
-            rest = len(found["partitions"]) - _SHOWN
-            found["partitions"] = found["partitions"][:_SHOWN]
-            found["more"] = f"{rest} partitions; --output json shows all" if rest > 0 else "-"
-        show(found, given.output)
+        report = report_of(planned)
+        partitions = tuple(row for table_plan in planned.tables for row in _partitions(table_plan))
+        rest = len(partitions) - _SHOWN if given.output == "text" else 0
+        shown = partitions[:_SHOWN] if rest > 0 else partitions
+        preview = SyncPreview(metastore=metastore.name, tables=report.tables, skipped=report.skipped, partitions=shown)
+        show_document(preview, given.output)
+        if rest > 0:
+            print(f"and {rest} partitions; --output json shows all")
     return 0
 
 
@@ -65,12 +66,12 @@ def synced(report: JobReport, location: str, options: Mapping[str, str], access:
     return report
 
 
-def _rows(plan: TablePlan) -> list[dict[str, Any]]:
+def _partitions(plan: TablePlan) -> list[SyncedPartition]:
     table = f"{plan.wanted.database}.{plan.wanted.name}"
-    added = [("add", "/".join(partition.values), partition.location) for partition in plan.add]
-    moved = [("alter", "/".join(partition.values), partition.location) for partition in plan.alter]
-    gone = [("drop", name, None) for name in plan.drop]
+    added = [(PartitionChange.ADD, "/".join(partition.values), partition.location) for partition in plan.add]
+    moved = [(PartitionChange.ALTER, "/".join(partition.values), partition.location) for partition in plan.alter]
+    dropped = [(PartitionChange.DROP, name, None) for name in plan.drop]
     return [
-        {"table": table, "do": verb, "partition": name, "location": where}
-        for verb, name, where in (*added, *moved, *gone)
+        SyncedPartition(table=table, change=change, partition=name, location=location)
+        for change, name, location in (*added, *moved, *dropped)
     ]

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from lakehouse.cli.arguments import option_pairs
 from lakehouse.cli.clean import orphans_command
 from lakehouse.cli.clustering import expand_short_flags
-from lakehouse.cli.output import show
-from lakehouse.cli.plan_views import empty_plan, plan_view
+from lakehouse.cli.output import show_document
+from lakehouse.cli.plan_views import plan_document, rows_of_rewrite
 from lakehouse.cli.service_job import run_service_job, service_parser
 from lakehouse.cli.table import open_table
 from lakehouse.cli.ttl import policy_command
 from lakehouse.core.operations.commit.results import NothingToDo
 from lakehouse.core.table.services import TableService
 from lakehouse.errors import UserError, nearest
+from lakehouse.spec.contracts.services import ScheduledPlan, ServiceCondition
 from lakehouse.spec.services import ServiceSpec, service_spec
 
 VERBS = ("due", "plan", "run")
@@ -52,7 +53,10 @@ def service_command(words: Sequence[str]) -> int:
 
 def _due(spec: ServiceSpec, words: Sequence[str]) -> int:
     given = _parser(spec, "due").parse_args(words)
-    show(asdict(_service(spec, given).due(pinned=_pins(spec, given))), given.output)
+    condition = _service(spec, given).due(pinned=_pins(spec, given))
+    inputs = {field.name: getattr(condition, field.name) for field in fields(condition)}
+    due, reason = inputs.pop("due"), inputs.pop("reason")
+    show_document(ServiceCondition(service=spec.name, due=due, reason=reason, inputs=inputs), given.output)
     return 0
 
 
@@ -66,13 +70,15 @@ def _plan(spec: ServiceSpec, verb: str, words: Sequence[str]) -> int:
     if given.dry_run or spec.action is None:
         # The plan of a rewrite is printed although it is not due: it shows what a forced run would do.
         plan = service.plan(force=given.force or spec.holds_file_groups, pinned=pinned)
-        show(empty_plan(spec, plan) if isinstance(plan, NothingToDo) else plan_view(plan), given.output)
+        document = plan_document(plan, spec.name)
+        show_document(document, given.output, rows=rows_of_rewrite(document))
         return 0
     planned = service.schedule(force=given.force, pinned=pinned)
     if isinstance(planned, NothingToDo):
-        show({"planned": None, "reason": planned.reason}, given.output)
+        result = ScheduledPlan(service=spec.name, instant=None, reason=planned.reason)
     else:
-        show({"planned": planned.requested, "action": str(planned.action)}, given.output)
+        result = ScheduledPlan(service=spec.name, instant=planned.requested, action=str(planned.action))
+    show_document(result, given.output)
     return 0
 
 

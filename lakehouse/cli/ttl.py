@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Sequence
 
 from lakehouse.cli.arguments import option_pairs
-from lakehouse.cli.output import show
+from lakehouse.cli.output import show_document
 from lakehouse.cli.service_job import service_parser
 from lakehouse.cli.table import open_table
 from lakehouse.core.table.table import Table
 from lakehouse.errors import UserError, nearest
+from lakehouse.spec.contracts.services import RemovedTtlRule, TtlRuleDocument, TtlRules
 
 _VERBS = ("set", "remove", "list")
 
@@ -47,7 +48,7 @@ def _set(words: Sequence[str]) -> int:
         raise UserError("lakehouse ttl policy set needs a limit, such as --partition-age 400d, or --keep, and not both")
     services = table.services
     rule = services.set_ttl(given.pattern, rule_id=given.id, format=given.format, timezone=given.timezone, **limits)
-    show(rule.to_mapping(), given.output)
+    show_document(TtlRuleDocument(rule=rule), given.output)
     return 0
 
 
@@ -56,15 +57,17 @@ def _remove(words: Sequence[str]) -> int:
     parser.add_argument("--id", required=True, help="name of the rule; by default its pattern")
     table, given = _opened(parser, words)
     table.services.remove_ttl(given.id)
-    show({"removed": given.id}, given.output)
+    show_document(RemovedTtlRule(removed=given.id), given.output)
     return 0
 
 
 def _list(words: Sequence[str]) -> int:
     table, given = _opened(service_parser("ttl policy list"), words)
-    rules = [rule.to_mapping() for rule in table.services.ttl_rules()]
-    names = list(dict.fromkeys(name for rule in rules for name in rule))
-    show(rules if given.output == "json" else [{n: rule.get(n) for n in names} for rule in rules], given.output)
+    rules = table.services.ttl_rules()
+    mappings = [rule.to_mapping() for rule in rules]
+    names = list(dict.fromkeys(name for mapping in mappings for name in mapping))
+    rows = [{name: mapping.get(name) for name in names} for mapping in mappings]
+    show_document(TtlRules(rules=tuple(rules)), given.output, rows=rows)
     return 0
 
 

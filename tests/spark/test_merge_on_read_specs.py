@@ -92,7 +92,7 @@ def test_rides_are_ingested_into_logs_and_compacted_by_the_command_line(
     assert any(file_slice.logs for file_slice in table.scan().plan().plan.slices)
     capsys.readouterr()
     assert main(["compaction", "plan", "--table", str(spec), "--force", "--output", "json"]) == 0
-    planned = json.loads(capsys.readouterr().out)["planned"]
+    planned = json.loads(capsys.readouterr().out)["instant"]
     # A writer does not wait for the plan, and the compaction keeps its rows.
     stored = table.scan(where=f"order_id = '{order}'").to_spark(spark)
     table.upsert(stored.withColumns({"status": lit("voided"), "fare": lit(0.0)}))

@@ -23,18 +23,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import RetryableError, UserError
 from lakehouse.platform.metastore.protocol import Metastore
 from lakehouse.platform.publish.sync_plan import Present, SyncFacts, SyncPlan, TablePlan, plan_sync, wanted_tables
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncedTable:
-    """Changes of a sync to one table of the metastore, as numbers of partitions."""
-
-    table: str
-    created: bool = False
-    changes: tuple[str, ...] = ()
-    added: int = 0
-    altered: int = 0
-    dropped: int = 0
+from lakehouse.spec.contracts.sync import SyncedTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,6 +138,27 @@ class PublicationDue(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationPreview(Document):
+    """The plan of the next publication run: `lakehouse publish plan --output json`.
+
+    Attributes:
+        target: `database.table` of the metastore.
+        begun: Names of the partitions whose interrupted work continues.
+        publish: Partitions to publish; `instant` is the version that each will show.
+        archive: Names of the partitions to archive.
+        waiting: Partitions that are not ready.
+        missed: Lost and expired partitions.
+    """
+
+    target: str
+    begun: tuple[str, ...] = ()
+    publish: tuple[PartitionStatus, ...] = ()
+    archive: tuple[str, ...] = ()
+    waiting: tuple[PartitionStatus, ...] = ()
+    missed: tuple[PartitionStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SignalResult(Document):
     """Result of `lakehouse publish signal`: the signalled partitions, and with `--run` the published ones."""
 

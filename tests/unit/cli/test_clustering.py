@@ -53,7 +53,16 @@ def files(table: Table) -> dict[str, int]:
 
 def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run(capsys, "clustering", "due", "--table", table.location)
-    assert (code, answer) == (0, {"due": False, "reason": "3 commits; it takes 4", "commits": 3, "pending": []})
+    assert (code, answer) == (
+        0,
+        {
+            "version": 1,
+            "service": "clustering",
+            "due": False,
+            "reason": "3 commits; it takes 4",
+            "inputs": {"commits": 3, "pending": []},
+        },
+    )
     few = ("--option", "hoodie.clustering.inline.max.commits=3")
     assert run(capsys, "clustering", "due", "--table", table.location, *few)[1]["due"] is True
 
@@ -65,24 +74,28 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
     before = files(table)
     code, plan = run(capsys, "clustering", verb, "--table", table.location, "--dry-run")
     assert code == 0
-    assert [(group["partition"], group["file groups"], group["becomes"]) for group in plan] == [("a", 3, 1)]
+    assert [(group["partition"], group["file_groups"], group["output_groups"]) for group in plan["groups"]] == [
+        ("a", 3, 1)
+    ]
     words = ("--partitions=b", "--sort-columns", "v,ts")
     code, plan = run(capsys, "clustering", verb, "--table", table.location, "--dry-run", *words)
-    assert [(group["partition"], group["file groups"], group["sorted by"]) for group in plan] == [("b", 1, "v,ts")]
+    assert [(group["partition"], group["file_groups"], group["sort_columns"]) for group in plan["groups"]] == [
+        ("b", 1, "v,ts")
+    ]
     assert files(table) == before
 
 
 def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     rows = data_rows(table)
     code, none = run(capsys, "clustering", "plan", "--table", table.location)
-    assert (code, none["planned"]) == (0, None) and "it takes 4" in none["reason"]
+    assert (code, none["instant"]) == (0, None) and "it takes 4" in none["reason"]
     code, planned = run(capsys, "clustering", "plan", "--table", table.location, "--force")
     assert code == 0 and planned["action"] == "clustering"
     code, again = run(capsys, "clustering", "plan", "--table", table.location, "--force")
-    assert (code, again["planned"]) == (0, None) and "no other plan holds" in again["reason"]
-    words = ("clustering", "run", "--table", table.location, "--instant", planned["planned"])
+    assert (code, again["instant"]) == (0, None) and "no other plan holds" in again["reason"]
+    words = ("clustering", "run", "--table", table.location, "--instant", planned["instant"])
     code, report = run(capsys, *words)
-    assert (code, report["status"], report["instant"]) == (0, "committed", planned["planned"])
+    assert (code, report["status"], report["instant"]) == (0, "committed", planned["instant"])
     assert (report["files"], report["rows"]) == (1, 9)
     assert data_rows(table) == rows
     code, error = run(capsys, *words)

@@ -57,7 +57,7 @@ def files(table: Table) -> dict[str, int]:
 
 def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run(capsys, "compaction", "due", "--table", table.location)
-    assert (code, answer["due"], answer["delta_commits"]) == (0, False, 3)
+    assert (code, answer["due"], answer["inputs"]["delta_commits"]) == (0, False, 3)
     assert "it takes 5 delta commits" in answer["reason"]
     few = ("--option", "hoodie.compact.inline.max.delta.commits=3")
     assert run(capsys, "compaction", "due", "--table", table.location, *few)[1]["due"] is True
@@ -70,15 +70,15 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
     before = files(table)
     code, plan = run(capsys, noun, "plan", "--table", table.location, "--dry-run", *TWO_LOGS)
     assert code == 0
-    assert [(operation["partition"], operation["log files"]) for operation in plan] == [("a", 2)]
-    assert plan[0]["base file"] == table.scan(where="p = 'a'").plan().plan.files[0].name
+    assert [(operation["partition"], operation["log_files"]) for operation in plan["operations"]] == [("a", 2)]
+    assert plan["operations"][0]["base_file"] == table.scan(where="p = 'a'").plan().plan.files[0].name
     assert files(table) == before
 
 
 def test_a_plan_that_is_not_due_is_not_made(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(table)
     code, answer = run(capsys, "compaction", "plan", "--table", table.location)
-    assert (code, answer["planned"]) == (0, None)
+    assert (code, answer["instant"]) == (0, None)
     assert "3 delta commits" in answer["reason"]
     assert files(table) == before
 
@@ -88,10 +88,10 @@ def test_a_plan_by_force_is_made_once_and_run_by_its_instant(table: Table, capsy
     code, planned = run(capsys, "compaction", "plan", "--table", table.location, "--force")
     assert code == 0 and planned["action"] == "compaction"
     code, again = run(capsys, "compaction", "plan", "--table", table.location, "--force")
-    assert (code, again["planned"]) == (0, None) and "no other plan holds" in again["reason"]
-    words = ("compaction", "run", "--table", table.location, "--instant", planned["planned"])
+    assert (code, again["instant"]) == (0, None) and "no other plan holds" in again["reason"]
+    words = ("compaction", "run", "--table", table.location, "--instant", planned["instant"])
     code, report = run(capsys, *words, json_output=False)
-    assert (code, report["status"], report["instant"]) == (0, "committed", planned["planned"])
+    assert (code, report["status"], report["instant"]) == (0, "committed", planned["instant"])
     assert (report["files"], report["updates"], report["rows"]) == (1, 3, 5)
     assert data_rows(table) == rows == data_rows(table, read_optimized=True)
     assert run(capsys, *words, json_output=False)[0] == 64

@@ -47,7 +47,7 @@ def files(table: Table) -> dict[str, int]:
 
 def test_due_says_whether_and_why(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run(capsys, "ttl", "due", "--table", table.location, *TWO)
-    assert (code, answer["due"], answer["partitions"]) == (0, True, 2)
+    assert (code, answer["due"], answer["inputs"]["partitions"]) == (0, True, 2)
     assert answer["reason"].startswith("p=2020-01-01: not among the newest 2 partitions")
     assert run(capsys, "ttl", "due", "--table", table.location)[1]["due"] is False
 
@@ -59,9 +59,9 @@ def test_a_plan_is_shown_and_nothing_is_written(
     before = files(table)
     pin = ("--pin", "p=2020-01-02")
     code, answer = run(capsys, "ttl", words[0], "--table", table.location, *words[1:], *TWO, *pin)
-    assert (code, answer["would expire"]) == (0, 1)
-    assert [(p["partition"], p["rows"], p["files"]) for p in answer["partitions"]] == [("p=2020-01-01", 1, 1)]
-    assert [(p["partition"], p["why"]) for p in answer["kept"]] == [("p=2020-01-02", "pinned")]
+    assert (code, len(answer["expired"])) == (0, 1)
+    assert [(p["partition"], p["rows"], p["files"]) for p in answer["expired"]] == [("p=2020-01-01", 1, 1)]
+    assert [(p["partition"], p["reason"]) for p in answer["kept"]] == [("p=2020-01-02", "pinned")]
     assert files(table) == before
 
 
@@ -80,14 +80,18 @@ def test_a_run_is_a_job_with_a_report(table: Table, tmp_path: Path, capsys: pyte
 
 def test_rules_are_set_listed_and_removed(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--table", table.location)
-    code, rule = run(capsys, "ttl", "policy", "set", *where, "--pattern", "*", "--partition-age", "400d")
-    assert (code, rule) == (0, {"id": "*", "pattern": "*", "partition_age_s": 400 * 86_400})
+    code, answer = run(capsys, "ttl", "policy", "set", *where, "--pattern", "*", "--partition-age", "400d")
+    limits = {name: value for name, value in answer["rule"].items() if value not in (None, "")}
+    assert (code, limits) == (0, {"id": "*", "pattern": "*", "partition_age_s": 400 * 86_400})
     keep = ("--pattern", "p=2020-01-03", "--id", "third", "--keep")
     assert run(capsys, "ttl", "policy", "set", *where, *keep)[0] == 0
-    assert [rule["id"] for rule in run(capsys, "ttl", "policy", "list", *where)[1]] == ["*", "third"]
-    assert run(capsys, "ttl", "plan", *where)[1]["would expire"] == 3
-    assert run(capsys, "ttl", "policy", "remove", *where, "--id", "third") == (0, {"removed": "third"})
-    assert run(capsys, "ttl", "plan", *where)[1]["would expire"] == 4
+    assert [rule["id"] for rule in run(capsys, "ttl", "policy", "list", *where)[1]["rules"]] == ["*", "third"]
+    assert len(run(capsys, "ttl", "plan", *where)[1]["expired"]) == 3
+    assert run(capsys, "ttl", "policy", "remove", *where, "--id", "third") == (
+        0,
+        {"version": 1, "removed": "third"},
+    )
+    assert len(run(capsys, "ttl", "plan", *where)[1]["expired"]) == 4
     assert main(["ttl", "policy", "list", *where]) == 0
     assert "partition_age_s" in capsys.readouterr().out
 

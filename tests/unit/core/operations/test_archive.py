@@ -366,7 +366,7 @@ def test_archive_commands_print_plans_and_archived_instants(tmp_path: Path, caps
 
     assert said("archive", "due")["due"] is True  # type: ignore[index]
     for verb in (("archive", "plan"), ("archive", "run", "--dry-run")):
-        assert [found["requested"] for found in said(*verb)["would archive"]] == times[:3]  # type: ignore[index]
+        assert [found["requested"] for found in said(*verb)["instants"]] == times[:3]  # type: ignore[index]
     assert said("timeline", "show", "--archived")["instants"] == []  # type: ignore[index]
     report = str(tmp_path / "report.json")
     assert main(["archive", "run", "--table", location, "--report", report, *options]) == 0
@@ -374,7 +374,7 @@ def test_archive_commands_print_plans_and_archived_instants(tmp_path: Path, caps
     capsys.readouterr()
     shown = said("timeline", "show", "--archived")["instants"]  # type: ignore[index]
     assert [found["requested"] for found in shown] == times[:3]
-    assert said("archive", "plan")["would archive"] == []  # type: ignore[index]
+    assert said("archive", "plan")["instants"] == []  # type: ignore[index]
     assert main(["archive", "rum"]) != 0
     assert open_storage(location).root == location
 

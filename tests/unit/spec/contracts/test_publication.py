@@ -16,6 +16,7 @@ from lakehouse.spec.contracts.publication import (
     PartitionState,
     PartitionStatus,
     PublicationDue,
+    PublicationPreview,
     PublicationStatus,
     PublishReason,
     PublishResult,
@@ -40,6 +41,15 @@ tuples = st.lists(names, max_size=2).map(tuple)
 documents = (
     st.builds(PublicationStatus, target=names, partitions=st.lists(statuses, max_size=2).map(tuple))
     | st.builds(PublicationDue, target=names, publish=tuples, archive=tuples, begun=tuples, lost=tuples)
+    | st.builds(
+        PublicationPreview,
+        target=names,
+        begun=tuples,
+        publish=st.lists(statuses, max_size=2).map(tuple),
+        archive=tuples,
+        waiting=st.lists(statuses, max_size=2).map(tuple),
+        missed=st.lists(statuses, max_size=2).map(tuple),
+    )
     | events
     | st.builds(
         PublishResult,

@@ -1,0 +1,236 @@
+"""Conditions and plans of the services of one table, as `lakehouse <service> due | plan` prints them.
+
+A dry run prints the plan document of the service: `PLAN_DOCUMENTS` names its type. The document of a service that has
+nothing to do has the same type, no rows, and the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakehouse.model.ttl import TtlRule
+from lakehouse.spec.contracts.document import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceCondition(Document):
+    """The trigger condition of a service: `lakehouse <service> due`. `inputs` are the numbers that decide."""
+
+    service: str
+    due: bool
+    reason: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledPlan(Document):
+    """Result of `lakehouse <service> plan`: the instant of the plan on the timeline.
+
+    `instant` and `action` are None if no plan was scheduled, and `reason` says why.
+    """
+
+    service: str
+    instant: str | None
+    action: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePlan(Document):
+    """The plan of a service that was not scheduled. `reason` says why there is nothing to do, else it is empty."""
+
+    service: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedGroup:
+    """A file group to compact. `base_file` is None if it has log files only; `metrics` are those of the plan."""
+
+    partition: str
+    file_group: str
+    base_file: str | None
+    log_files: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlanDocument(ServicePlan):
+    """A plan of compaction or log compaction."""
+
+    operations: tuple[CompactedGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteredGroups:
+    """File groups of one partition that become `output_groups` new ones. `example` is the id of the first of them."""
+
+    partition: str
+    file_groups: int
+    log_files: int
+    output_groups: int
+    read_mb: float
+    sort_columns: str = ""
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringPlanDocument(ServicePlan):
+    """A plan of clustering."""
+
+    groups: tuple[ClusteredGroups, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanedFiles:
+    """The files that a clean deletes in one partition. `example` is the name of one of them.
+
+    `partition_is_deleted` says that the partition has no other files.
+    """
+
+    partition: str
+    files: int
+    partition_is_deleted: bool = False
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanPlanDocument(ServicePlan):
+    """A plan of clean. `earliest_retained` is the earliest write whose version stays readable, None for no such limit.
+
+    `files` is the number of files to delete in all partitions.
+    """
+
+    policy: str = ""
+    earliest_retained: str | None = None
+    files: int = 0
+    partitions: tuple[CleanedFiles, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedInstant:
+    """A completed action to archive."""
+
+    requested: str
+    completed: str | None
+    action: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePlanDocument(ServicePlan):
+    """A plan of archive, by requested time. `kept` is the reason why the next action stays."""
+
+    instants: tuple[ArchivedInstant, ...] = ()
+    kept: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredPartition:
+    """An expired partition, its TTL rule, and the reason. The numbers are those of its newest file slices."""
+
+    partition: str
+    rule: str
+    reason: str
+    bytes: int = 0
+    rows: int = 0
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtlPlanDocument(ServicePlan):
+    """A plan of ttl: the partitions to delete, their size, and the expired ones that are kept.
+
+    `untimed` is the number of partitions that are kept because their rule needs a time and they have none.
+    """
+
+    bytes: int = 0
+    untimed: int = 0
+    expired: tuple[ExpiredPartition, ...] = ()
+    kept: tuple[ExpiredPartition, ...] = ()
+
+
+#: The type of the document that a dry run of each service prints.
+PLAN_DOCUMENTS: Mapping[str, type[ServicePlan]] = {
+    "compaction": CompactionPlanDocument,
+    "logcompaction": CompactionPlanDocument,
+    "clustering": ClusteringPlanDocument,
+    "clean": CleanPlanDocument,
+    "archive": ArchivePlanDocument,
+    "ttl": TtlPlanDocument,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanFile:
+    """A data file that no write names. `modified` is in UTC."""
+
+    file: str
+    bytes: int
+    modified: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanFiles(Document):
+    """Result of `lakehouse clean orphans`. `deleted` says whether they were deleted; `bytes` is their size."""
+
+    deleted: bool
+    files: int = 0
+    bytes: int = 0
+    orphans: tuple[OrphanFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesWithoutFilter(Document):
+    """Result of `lakehouse index check`: the paths of the newest base files that have no bloom filter."""
+
+    count: int = 0
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltFilters(Document):
+    """Result of `lakehouse index build`: the number of files with a new bloom filter, and the commit.
+
+    `instant` is None without a commit, and `reason` says why.
+    """
+
+    files: int
+    instant: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtlRuleDocument(Document):
+    """Result of `lakehouse ttl policy set`."""
+
+    rule: TtlRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedTtlRule(Document):
+    """Result of `lakehouse ttl policy remove`: the name of the rule."""
+
+    removed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtlRules(Document):
+    """Result of `lakehouse ttl policy list`, in the order in which the rules were set."""
+
+    rules: tuple[TtlRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRequest(Document):
+    """Result of `lakehouse services request`. `request` is the number of the request in the catalog.
+
+    `partitions` are the only partitions that the run works on, empty for all.
+    """
+
+    table: str
+    service: str
+    request: int
+    partitions: tuple[str, ...] = ()
