@@ -1,10 +1,11 @@
-"""Blocks of log files: their frame and their headers, never their contents (DATA-4.2, DATA-4.3, DATA-4.5).
+"""Read and write the frames and headers of log blocks, not their contents (DATA-4.2, DATA-4.3, DATA-4.5).
 
     magic #HUDI# | int64 size | int32 1 | int32 kind | headers | int64 length | content | footers | int64 size + 6
-                              |<------------------------- size: what follows, to the end ----------------------->|
+                              |<------------------------- size: the rest of the block -------------------------->|
 
 Headers and footers are maps: int32 count, then per entry int32 key, int32 bytes, UTF-8 text. All integers are
-big-endian. No footer is defined. A file may hold several blocks, and of some only a part if their writer died.
+big-endian. The format defines no footers. A file may contain several blocks. A block is incomplete if its writer
+crashed.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ _INT = struct.Struct(">i")
 _HEAD = struct.Struct(">6sqii")  # magic, size, format version, kind
 _ENTRY = struct.Struct(">ii")
 _NO_ENTRIES = _INT.pack(0)
-#: Bytes in front of those that `size` counts.
+#: Bytes of a block before the part that `size` counts.
 _BEFORE_SIZED = len(MAGIC) + _SIZE.size
 _SMALLEST = _INT.size * 4 + _SIZE.size * 2
-#: What is read at once: enough for the frame of a block with a schema of usual length.
+#: Bytes per read: enough for the frame of a block with a schema of typical length.
 _WINDOW_BYTES = 8_192
 _SEARCH_BYTES = 1 << 20
 
 
 class BlockType(IntEnum):
-    """What a block holds; CORRUPT is never written, it stands for bytes that are no whole block."""
+    """The content of a block. CORRUPT is never written; it marks bytes that are not a complete block."""
 
     COMMAND = 0
     DELETE = 1
@@ -60,7 +61,7 @@ class BlockHeader(IntEnum):
 
 
 class RandomAccess(Protocol):
-    """What scanning takes of a file object."""
+    """The methods of a file object that `scan_blocks` needs."""
 
     def read(self, nbytes: int = -1, /) -> bytes: ...
     def seek(self, position: int, whence: int = 0, /) -> int: ...
@@ -68,9 +69,9 @@ class RandomAccess(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBlock:
-    """One block; its content are `length` bytes at byte `offset` of the file.
+    """One block of a log file; its content is `length` bytes at byte `offset` of the file.
 
-    `writer` is set for a CORRUPT block alone: the instant time in its headers, as far as those can still be read.
+    `writer` is set only for a CORRUPT block: the instant time in its headers, or "" if they cannot be read.
     """
 
     kind: BlockType
@@ -81,39 +82,39 @@ class LogBlock:
 
     @property
     def instant(self) -> str:
-        """Requested time of the commit (of a command: of the rollback) that wrote the block; "" if it is corrupt."""
+        """Requested time of the commit or rollback that wrote the block; "" for a CORRUPT block."""
         return self.headers.get(BlockHeader.INSTANT_TIME, "")
 
     @property
     def schema(self) -> str | None:
-        """Avro JSON of the writer's schema, meta columns included."""
+        """The writer's schema as Avro JSON, with the meta columns."""
         return self.headers.get(BlockHeader.SCHEMA)
 
     @property
     def is_partial(self) -> bool:
-        """Whether the schema holds only the columns that were updated."""
+        """Whether the schema contains only the updated columns."""
         return self.headers.get(BlockHeader.IS_PARTIAL, "").lower() == "true"
 
     @property
     def compacted(self) -> tuple[str, ...]:
-        """Instants of the blocks that a log compaction merged into this one."""
+        """Requested times of the instants whose blocks a log compaction merged into this block."""
         times = self.headers.get(BlockHeader.COMPACTED_BLOCK_TIMES, "")
         return tuple(time for time in times.split(",") if time)
 
     @property
     def target(self) -> str | None:
-        """The instant that a rollback command undoes."""
+        """The instant that a rollback command rolls back."""
         return self.headers.get(BlockHeader.TARGET_INSTANT_TIME)
 
 
 def encode_block(kind: BlockType, headers: Mapping[BlockHeader, str], content: bytes) -> bytes:
-    """Return a whole block; headers stand in the order given."""
+    """Return the bytes of a block, with the headers in the order of `headers`."""
     before, after = block_frame(kind, headers, len(content))
     return b"".join((before, content, after))
 
 
 def block_frame(kind: BlockType, headers: Mapping[BlockHeader, str], content_length: int) -> tuple[bytes, bytes]:
-    """Return the bytes that stand before and after a content of `content_length` bytes."""
+    """Return the bytes of a block before and after its content, which has `content_length` bytes."""
     entries = [_INT.pack(len(headers))]
     for key, text in headers.items():
         encoded = text.encode()
@@ -125,12 +126,14 @@ def block_frame(kind: BlockType, headers: Mapping[BlockHeader, str], content_len
 
 
 def scan_blocks(source: RandomAccess) -> list[LogBlock]:
-    """Return the blocks of a log file in order, reading their frames only: about one small read per block.
+    """Return the blocks of a log file in file order; reads only their frames, about one small read per block.
 
-    Broken blocks become CORRUPT ones, as other readers have it: the bytes up to the next magic do not count, whether
-    the file ends in a block, the sizes at a block's two ends differ, or a block is followed by no other and not by the
-    end. Raises CorruptTableError for what no dying writer leaves behind: a file that does not start with a block, and
-    a whole block with an unknown kind, unknown headers, or without the headers that its kind must have.
+    An incomplete block becomes a CORRUPT block that extends to the next magic, as in other readers. A block is
+    incomplete if the file ends inside it, if the sizes at its start and end differ, or if neither another block nor the
+    end of the file follows.
+
+    Raises CorruptTableError for damage that a crashed writer does not cause: a file that does not start with a block,
+    and a complete block of an unknown kind, with unknown headers, or without the headers that its kind requires.
     """
     view = _View(source)
     blocks = []
@@ -149,7 +152,7 @@ def scan_blocks(source: RandomAccess) -> list[LogBlock]:
 
 
 class _View:
-    """A window of the file that moves forward; `size` in bytes."""
+    """A window of a file that moves forward; `size` is the size of the file in bytes."""
 
     def __init__(self, source: RandomAccess) -> None:
         self._source = source
@@ -159,7 +162,7 @@ class _View:
         self._is_damaged = False
 
     def at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes from `position`; fewer at the end of the file."""
+        """Return `length` bytes from `position`, or fewer at the end of the file."""
         first = position - self._start
         if first < 0 or first + length > len(self._window):
             self._window = self._read(position, max(length, _WINDOW_BYTES))
@@ -167,26 +170,26 @@ class _View:
         return self._window[first : first + length]
 
     def tail(self, position: int, length: int) -> bytes:
-        """Return bytes as `at` does, where the next block is likely to begin.
+        """Return bytes like `at`, at a position where the next block probably starts.
 
-        The window moves there, unless a broken block was met: in a file of nothing else each would move it, there and
-        back.
+        The window moves to the position, except after an incomplete block. In a file with many incomplete blocks, the
+        window would otherwise move forward and back for each of them.
         """
         return self._read(position, length) if self._is_damaged else self.at(position, length)
 
     def next_magic(self, start: int) -> int:
-        """Return where the next magic begins, or the size of the file; what is before it belongs to a broken block."""
+        """Return the position of the next magic from `start`, or the size of the file if there is none."""
         self._is_damaged = True
         position, length = start, _WINDOW_BYTES
-        found = self._window.find(MAGIC, start - self._start) if self._start <= start else -1
-        if found >= 0:
-            return self._start + found
-        # Pieces grow, and each laps over the next by a magic.
+        index = self._window.find(MAGIC, start - self._start) if self._start <= start else -1
+        if index >= 0:
+            return self._start + index
+        # Reads become larger. Consecutive reads overlap, so that a magic on their border is found.
         while position < self.size:
             self._window, self._start = self._read(position, length + len(MAGIC) - 1), position
-            found = self._window.find(MAGIC)
-            if found >= 0:
-                return position + found
+            index = self._window.find(MAGIC)
+            if index >= 0:
+                return position + index
             position += length
             length = min(4 * length, _SEARCH_BYTES)
         return self.size
@@ -197,7 +200,7 @@ class _View:
 
 
 def _end_of_block(view: _View, position: int) -> int | None:
-    """Return the position after the block at `position`, None if it is not whole."""
+    """Return the end of the block at `position`, or None if the block is incomplete."""
     head = view.at(position, _BEFORE_SIZED)
     if head[: len(MAGIC)] != MAGIC:
         raise CorruptTableError(f"the log file starts with {head[: len(MAGIC)]!r}; expected {MAGIC!r}")
@@ -215,7 +218,7 @@ def _end_of_block(view: _View, position: int) -> int | None:
 
 
 def _instant_of(view: _View, position: int, end: int) -> str:
-    """Return the instant time in the headers of a broken block; "" if they cannot be read."""
+    """Return the instant time in the headers of an incomplete block; "" if they cannot be read."""
     try:
         headers, _ = _read_headers(view, position, position + _HEAD.size, end + _SMALLEST)
     except (CorruptTableError, struct.error):
@@ -226,27 +229,27 @@ def _instant_of(view: _View, position: int, end: int) -> str:
 def _read_block(view: _View, position: int, end: int) -> LogBlock:
     _, _, version, number = _HEAD.unpack(view.at(position, _HEAD.size))
     if version != _FORMAT_VERSION:
-        raise _corrupt(position, f"has log format version {version}; supported is {_FORMAT_VERSION}")
+        raise _corrupt(position, f"has log format version {version}; expected {_FORMAT_VERSION}")
     if number not in iter(BlockType) or number == BlockType.CORRUPT:
-        raise _corrupt(position, f"is of unknown kind {number}")
+        raise _corrupt(position, f"has the unknown kind {number}")
     kind = BlockType(number)
     headers, after = _read_headers(view, position, position + _HEAD.size, end)
     (length,) = _SIZE.unpack(view.at(after, _SIZE.size))
     offset = after + _SIZE.size
     if not 0 <= length <= end - _SIZE.size - _INT.size - offset:
-        raise _corrupt(position, f"says that its content has {length} bytes, {end - offset} are left")
+        raise _corrupt(position, f"declares a content of {length} bytes, but {end - offset} are left")
     _require_headers(position, kind, headers)
     return LogBlock(kind=kind, headers=headers, offset=offset, length=length)
 
 
 def _read_headers(view: _View, position: int, start: int, end: int) -> tuple[dict[BlockHeader, str], int]:
-    """Return the headers that begin at `start`, and where they end."""
-    last = end - _SMALLEST + 3 * _INT.size  # content length, footers and trailing size have to follow
+    """Return the headers that start at `start`, and their end."""
+    last = end - _SMALLEST + 3 * _INT.size  # content length, footers and trailing size must follow
     (count,) = _INT.unpack(view.at(start, _INT.size))
     after = start + _INT.size
     headers: dict[BlockHeader, str] = {}
     if not 0 <= count <= len(BlockHeader):
-        raise _corrupt(position, f"has {count} headers; {len(BlockHeader)} are known")
+        raise _corrupt(position, f"has {count} headers; at most {len(BlockHeader)} are possible")
     for _ in range(count):
         if after + _ENTRY.size > last:
             raise _corrupt(position, "ends inside its headers")
@@ -255,11 +258,11 @@ def _read_headers(view: _View, position: int, start: int, end: int) -> tuple[dic
         if key not in iter(BlockHeader):
             raise _corrupt(position, f"has the unknown header {key}")
         if not 0 <= length <= last - after:
-            raise _corrupt(position, f"says that its header {BlockHeader(key).name} has {length} bytes")
+            raise _corrupt(position, f"declares a header {BlockHeader(key).name} of {length} bytes, past its headers")
         try:
             headers[BlockHeader(key)] = view.at(after, length).decode()
         except UnicodeDecodeError as error:
-            raise _corrupt(position, f"has a header {BlockHeader(key).name} that is no text: {error}") from error
+            raise _corrupt(position, f"has a header {BlockHeader(key).name} that is not UTF-8: {error}") from error
         after += length
     return headers, after
 
@@ -272,7 +275,7 @@ def _require_headers(position: int, kind: BlockType, headers: Mapping[BlockHeade
         needed.append(BlockHeader.SCHEMA)
     missing = [key.name for key in needed if key not in headers]
     if missing:
-        raise _corrupt(position, f"is of kind {kind.name} and lacks the headers {', '.join(missing)}")
+        raise _corrupt(position, f"has the kind {kind.name} but lacks the headers {', '.join(missing)}")
 
 
 def _corrupt(position: int, problem: str) -> CorruptTableError:

@@ -1,10 +1,11 @@
-"""Change data: what a change log records, its Avro schema, and the rows readers get (DATA-6).
+"""Define change data: the records of a change log, their Avro schema, and the rows that readers return (DATA-6).
 
     OP_KEY_ONLY         op, record_key
     DATA_BEFORE         op, record_key, before
     DATA_BEFORE_AFTER   op, ts_ms, before, after
 
-Images are whole rows without meta columns. `ts_ms` is the requested time of the commit, as an instant's text.
+`before` and `after` are *images*: complete rows without meta columns. `ts_ms` is the requested time of the commit, as
+text.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import pyarrow.compute as pc
 from lakehouse.model.document import parse_json
 
 OP, TS, BEFORE, AFTER, RECORD_KEY = "op", "ts_ms", "before", "after", "record_key"
-#: What the name of a change log ends with.
+#: The suffix of a change log's file name.
 CDC_SUFFIX = ".cdc"
 _TEXT = ["null", "string"]
 
 
 class CdcMode(StrEnum):
-    """How much a change log holds; what it lacks is read from the file slices before and after the commit."""
+    """The images in a change log. Missing images are read from the file slices before and after the commit."""
 
     OP_KEY_ONLY = "OP_KEY_ONLY"
     DATA_BEFORE = "DATA_BEFORE"
@@ -33,17 +34,17 @@ class CdcMode(StrEnum):
 
     @property
     def has_before(self) -> bool:
-        """Whether rows are logged as they were before the change."""
+        """Whether the log contains rows from before the change."""
         return self is not CdcMode.OP_KEY_ONLY
 
     @property
     def has_after(self) -> bool:
-        """Whether rows are logged as they are after the change."""
+        """Whether the log contains rows from after the change."""
         return self is CdcMode.DATA_BEFORE_AFTER
 
 
 class Op(StrEnum):
-    """What happened to a row, as `op` spells it."""
+    """The kind of a change, with the values of the column `op`."""
 
     INSERT = "i"
     UPDATE = "u"
@@ -51,7 +52,7 @@ class Op(StrEnum):
 
 
 def cdc_avro_schema(mode: CdcMode, avro_schema: str) -> str:
-    """Return the Avro JSON of a change log's records; `avro_schema` is that of the table's data columns."""
+    """Return the Avro JSON of a change log's records; `avro_schema` is the Avro JSON of the table's data columns."""
     if mode is CdcMode.OP_KEY_ONLY:
         fields = [{"name": name, "type": ["string", "null"]} for name in (OP, RECORD_KEY)]
         return json.dumps({"type": "record", "name": "Record", "fields": fields}, separators=(",", ":"))
@@ -59,14 +60,14 @@ def cdc_avro_schema(mode: CdcMode, avro_schema: str) -> str:
     second = TS if mode.has_after else RECORD_KEY
     fields = [_field(OP, _TEXT), _field(second, _TEXT), _field(BEFORE, ["null", table])]
     if mode.has_after:
-        # A record is declared once; from then on it goes by its name.
+        # Avro declares a record once and then refers to it by its name.
         fields.append(_field(AFTER, ["null", table["name"]]))
     record = {"type": "record", "name": "CDC", "namespace": table.get("namespace", ""), "doc": "", "fields": fields}
     return json.dumps(record, separators=(",", ":"))
 
 
 def change_schema(images: pa.Schema) -> pa.Schema:
-    """Return the columns of a read of changes; `images` are the columns of rows before and after.
+    """Return the schema of the rows that a read of changes returns; `images` is the schema of an image.
 
     op string | ts_ms string | before struct<images> (null: inserted) | after struct<images> (null: deleted)
     """
@@ -75,12 +76,15 @@ def change_schema(images: pa.Schema) -> pa.Schema:
 
 
 def image_type(images: pa.Schema) -> pa.StructType:
-    """Return the type of a row's image: every column nullable, because the image itself may be null."""
+    """Return the struct type of an image; every column is nullable, because the image itself may be null."""
     return pa.struct([field.with_nullable(True).remove_metadata() for field in images])
 
 
 def image(rows: pa.Table, kind: pa.StructType, position: pa.Array | None = None) -> pa.StructArray:
-    """Return rows as one array of structs of `kind`; with `position` those at these row numbers, null where it is."""
+    """Return rows as one array of images of type `kind`.
+
+    With `position` the array has the rows at these row numbers, and null where `position` is null.
+    """
     chosen = rows.select([field.name for field in kind])
     if position is not None:
         chosen = chosen.take(position)
@@ -90,11 +94,11 @@ def image(rows: pa.Table, kind: pa.StructType, position: pa.Array | None = None)
 
 
 def rows_of(images: pa.StructArray | pa.ChunkedArray) -> pa.Table:
-    """Return images as a table of their columns, without those that are null."""
+    """Return the images that are not null as a table with one column per field."""
     whole = images.combine_chunks() if isinstance(images, pa.ChunkedArray) else images
-    held = whole.drop_null()
-    columns = [pc.struct_field(held, [number]) for number in range(held.type.num_fields)]
-    return pa.Table.from_arrays(columns, schema=pa.schema(list(held.type)))
+    valid = whole.drop_null()
+    columns = [pc.struct_field(valid, [number]) for number in range(valid.type.num_fields)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(list(valid.type)))
 
 
 def _field(name: str, kind: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Contents of delete blocks: keys to delete, each with the ordering value of its delete (DATA-4.4, DATA-5.2).
+"""Read and write delete blocks: record keys with the ordering values of their deletes (DATA-4.4, DATA-5.2).
 
-    int32 3 | int32 bytes | Avro array: count, entries, 00         version 3; 1 and 2 hold Java objects: delete_objects
+    int32 3 | int32 bytes | Avro array: count, entries, 00         version 3; versions 1 and 2: see delete_objects.py
     entry   = [null, string] key | [null, string] partition | branch of the union of ordering values | value
 
                                  branch                value
@@ -10,11 +10,12 @@
                                   3 Long               varint; 10 TimeMicros and 11 TimestampMicros likewise
                                   4 Float, 5 Double    4, 8 bytes
                                   6 Bytes, 7 String    varint length, bytes
-                                  9 Decimal            as Bytes: the number in units of 1e-15
-                                 12 Array              of several ordering columns: 02, count, (branch, value) each, 00
+                                  9 Decimal            like Bytes: the number in units of 1e-15
+                                 12 Array              several ordering columns: 02, count, (branch, value) each, 00
 
-Int 0 stands for "no ordering value": such a delete holds whatever is stored (a commit-time delete). So does a value
-whose class is not that of the ordering column, for Hudi cannot compare the two.
+Int 0 means "no ordering value". Such a delete applies to each older record, whatever ordering value it has (a
+commit-time delete). A value whose Java class is not that of the ordering column has the same effect, because Hudi
+cannot compare the two.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ _END = b"\x00"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedKeys:
-    """Entries of a delete block, in its order.
+    """Entries of a delete block in its order, as columns with one item per entry.
 
-    `keys` and `partitions` are string arrays; `ordering` has one array per ordering column, of the column's type, null
-    where `default` is set: entries that have no ordering value, or none that compares with the table's.
+    `keys` and `partitions` are string arrays. `default` has a flag for each entry without an ordering value that can be
+    compared with the ordering columns. `ordering` has one array per ordering column, of the column's type, with null
+    where the flag is set.
     """
 
     keys: pa.Array
@@ -56,17 +58,18 @@ class DeletedKeys:
 
 
 def decode_deletes(content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKeys:
-    """Return the entries of a delete block; `ordering` are the types of the table's ordering columns, maybe none.
+    """Return the entries of a delete block; `ordering` has the types of the table's ordering columns, if any.
 
-    Raises UnsupportedError for ordering columns of a type that no delete can be ordered by and for Java objects of an
-    unknown class, CorruptTableError if entries do not fill the content, lack a key, or hold what is no value.
+    Raises UnsupportedError for an ordering column of an unsupported type and for Java objects of an unknown class.
+    Raises CorruptTableError if the entries do not fill the content exactly, have no key, or have an invalid value.
     """
     if len(content) < _FRAME.size:
-        raise CorruptTableError(f"a delete block has {len(content)} bytes; at least {_FRAME.size} expected")
+        raise CorruptTableError(f"a delete block has {len(content)} bytes; expected at least {_FRAME.size}")
     version, length = _FRAME.unpack_from(content)
     if version not in (1, 2, VERSION) or length != len(content) - _FRAME.size:
         raise CorruptTableError(
-            f"a delete block of version {version} has {len(content)} bytes and says {length} and {_FRAME.size}"
+            f"a delete block of version {version} has {len(content)} bytes, but declares {_FRAME.size} + {length};"
+            f" expected version 1 to {VERSION} and equal sizes"
         )
     if version != VERSION:
         return _of_objects(content[_FRAME.size :], version, ordering)
@@ -83,19 +86,26 @@ def decode_deletes(content: bytes, ordering: Sequence[pa.DataType]) -> DeletedKe
 
 
 def encode_deletes(keys: pa.Array, partition: str, ordering: pa.Array | None = None) -> bytes:
-    """Return the content of a version 3 delete block for `keys` (strings) of one partition.
+    """Return the content of a version 3 delete block.
 
-    `ordering` has one value per key, none null, in the type of the ordering column (a struct of several); without
-    it the deletes hold whatever is stored. An integer 0 means the same: no writer can say a delete of ordering value 0.
-    Raises UnsupportedError for a type that deletes cannot be ordered by and for more than 2 GB, UserError for nulls.
+    Args:
+        keys: Record keys of one partition, strings without nulls.
+        partition: The partition path.
+        ordering: The ordering value of each delete, in the type of the ordering column, or a struct for several ones.
+            None writes commit-time deletes. An integer 0 has the same meaning, so the format has no delete with the
+            ordering value 0.
+
+    Raises:
+        UserError: A key or ordering value is null, or the lengths differ.
+        UnsupportedError: The type is not supported for ordering values, or the block would be larger than 2 GB.
     """
     if keys.null_count:
-        raise UserError(f"{keys.null_count} of {len(keys)} keys to delete are null")
+        raise UserError(f"{keys.null_count} of {len(keys)} keys to delete are null; a delete needs a record key")
     count = len(keys)
     branch, values = _NO_ORDERING, None
     if ordering is not None:
         if len(ordering) != count:
-            raise UserError(f"{count} keys to delete have {len(ordering)} ordering values")
+            raise UserError(f"{count} keys to delete have {len(ordering)} ordering values; expected one per key")
         wrapper = Wrapper.ARRAY if pa.types.is_struct(ordering.type) else written_as(ordering.type)
         branch, values = bytes((wrapper << 1,)), encode_values(ordering)
     place = partition.encode()
@@ -104,7 +114,9 @@ def encode_deletes(keys: pa.Array, partition: str, ordering: pa.Array | None = N
     sizes = pc.binary_length(text).to_numpy(zero_copy_only=False).astype(np.int64)
     total = int(sizes.sum()) + count * (len(tail) + 8) + (0 if values is None else values.nbytes)
     if total > np.iinfo(np.int32).max:
-        raise UnsupportedError(f"{count} deletes take {total} bytes; a delete block holds 2 GB, write several")
+        raise UnsupportedError(
+            f"{count} deletes have {total} bytes; a delete block has at most 2 GB, so write several blocks"
+        )
     if count == 0:
         return _FRAME.pack(VERSION, len(_END)) + _END
     pieces = [_TEXT, varints(sizes), text, tail]
@@ -130,6 +142,6 @@ def _number(value: int) -> bytes:
 
 
 def _bytes_of(values: pa.Array) -> memoryview:
-    """Return the bytes of all values, one after the other."""
+    """Return the concatenated bytes of all values."""
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
     return memoryview(values.buffers()[2])[offsets[0] : offsets[-1]]

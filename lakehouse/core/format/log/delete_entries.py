@@ -1,11 +1,12 @@
-"""Where the entries of a delete block lie (DATA-4.4).
+"""Find the entries of a delete block without a loop over entries (DATA-4.4).
 
-Entries have no fixed size, and where one begins is known when the one before was read. To read them all at once, an
-entry is read from *every* byte that may begin one. Those that begin where the one before ends are the real ones:
+Entries vary in size, so the start of an entry is only known after the previous entry. To read all entries at once, the
+reader tries *every* byte that can start an entry. It then keeps the chain of entries of which each starts where the
+previous one ends:
 
     02 0e TXN-002 02 12 region=us 04 00 02 0e TXN-003 02 ...
     ^ entry ─────────────────────────── ^ entry ────────
-                  ^ looks like the start of an entry, but is none: what it would be ends where no entry begins
+                  ^ could start an entry, but is not one: no entry starts where it would end
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from lakehouse.errors import CorruptTableError
 I64: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
-#: Inside an array 12 stands for a date (LocalDate), for arrays hold no arrays.
+#: Inside an array, branch 12 is a date (LocalDate), because arrays do not contain arrays.
 LOCAL_DATE = 12
-#: No table has more ordering columns.
+#: The largest number of ordering columns that is read.
 MOST_COLUMNS = 64
-#: The branch of a text that is not null, as every key is: the first byte of an entry.
+#: The first byte of an entry: the union branch of a text that is not null. Keys are never null.
 _TEXT = 2
 
 
@@ -52,7 +53,7 @@ class Wrapper(IntEnum):
 _VARINTS = (Wrapper.INT, Wrapper.LONG, Wrapper.DATE, Wrapper.TIME_MICROS, Wrapper.TIMESTAMP_MICROS)
 _TEXTS = (Wrapper.BYTES, Wrapper.STRING, Wrapper.DECIMAL)
 _FIXED = {Wrapper.BOOLEAN: 1, Wrapper.FLOAT: 4, Wrapper.DOUBLE: 8}
-#: What follows the number of a wrapper, by that number.
+#: How the value of a wrapper is encoded, by the number of the wrapper.
 _IS_VARINT = np.array([wrapper in _VARINTS for wrapper in Wrapper])
 _IS_TEXT = np.array([wrapper in _TEXTS for wrapper in Wrapper])
 _FIXED_BYTES = np.array([_FIXED.get(wrapper, 0) for wrapper in Wrapper])
@@ -60,10 +61,11 @@ _FIXED_BYTES = np.array([_FIXED.get(wrapper, 0) for wrapper in Wrapper])
 
 @dataclass(slots=True)
 class Entries:
-    """Entries read at many starts, by position in the window; lengths are -1 where a text is null.
+    """Entries as parallel arrays with one item per entry. All positions are positions in the window.
 
-    `wrapper` is the branch of the union, `value` where its value begins, `after` where the entry ends, or 0 if it
-    cannot be one. Every field has one item per entry.
+    `start` is the start of the entry, `key` and `partition` the starts of their texts. A length is -1 if the text is
+    null. `wrapper` is the branch of the union, `value` the start of its value. `after` is the end of the entry, or 0 if
+    the bytes are not an entry.
     """
 
     start: I64
@@ -77,10 +79,10 @@ class Entries:
 
     @classmethod
     def read(cls, window: Window, starts: I64, stop: int) -> Entries:
-        """Read entries at these starts, however senseless some are; `stop` is where the content ends."""
+        """Read an entry at each start, also if the bytes there are not an entry; `stop` is the end of the content."""
         cursor = Cursor(window, starts, stop)
         key, key_length = cursor.optional_text()
-        # Half of the starts are no entries, and nearly all of those show it here.
+        # About half of the starts are not entries, and the key already excludes almost all of them.
         is_left = np.flatnonzero(cursor.is_sound & (window.data[cursor.position] <= _TEXT))
         starts, key, key_length = starts[is_left], key[is_left], key_length[is_left]
         cursor = Cursor(window, cursor.position[is_left], stop)
@@ -92,12 +94,15 @@ class Entries:
         return cls(starts, key, key_length, partition, partition_length, wrapper, value, after)
 
     def take(self, which: Any) -> Entries:
-        """Return some of the entries."""
+        """Return the entries with these indexes or flags."""
         return Entries(*(getattr(self, name)[which] for name in self.__slots__))
 
 
 class Cursor:
-    """One position per entry, moved over its fields; entries that make no sense stop moving and are not `is_sound`."""
+    """One position per entry, which each read moves to the next field.
+
+    `is_sound` is false for entries whose bytes are invalid; their positions do not move any more.
+    """
 
     def __init__(self, window: Window, positions: I64, stop: int) -> None:
         self._window = window
@@ -106,19 +111,19 @@ class Cursor:
         self.is_sound: Flags = positions < stop
 
     def varint(self) -> I64:
-        """Read an integer everywhere."""
+        """Read an integer at each position."""
         values, sizes = self._window.varints_at(self.position)
         self._move(sizes, self.is_sound & (sizes > 0))
         return values
 
     def optional_text(self) -> tuple[I64, I64]:
-        """Read [null, string] everywhere; return where the texts begin, and their lengths, -1 for null."""
+        """Read a [null, string] at each position; return the starts of the texts and their lengths, -1 for null."""
         branch = self.varint()
         self.is_sound &= (branch == 0) | (branch == 1)
         return self._text(branch == 1)
 
     def skip_value(self, wrapper: I64) -> None:
-        """Pass by a value of each entry's wrapper."""
+        """Skip a value of each entry's wrapper."""
         is_array = wrapper == Wrapper.ARRAY
         self._skip_scalar(np.where(is_array, Wrapper.NULL, wrapper))
         if not is_array.any():
@@ -133,9 +138,10 @@ class Cursor:
         self.is_sound &= ~has_end | (self._varint_where(has_end) == 0)
 
     def array_items(self, columns: int) -> tuple[Flags, list[tuple[I64, I64]]]:
-        """Read arrays everywhere: which have `columns` values, and of these per column the wrappers and positions.
+        """Read an array at each position, all of which must be arrays.
 
-        Items of the other arrays mean nothing. For positions that were found to hold arrays.
+        Returns flags for the arrays that have `columns` values, and for each column the wrappers and positions of the
+        values. Wrappers and positions are only valid for the arrays with the flag.
         """
         fits = self._array_counts(np.ones(len(self.position), bool)) == columns
         items = []
@@ -146,24 +152,27 @@ class Cursor:
         return fits, items
 
     def _array_counts(self, is_array: Flags) -> I64:
-        """Read the heads of arrays: how many values follow (0 if there is no array, and no end mark after it)."""
+        """Read the start of the arrays and return their numbers of values.
+
+        The number is 0 for a null array, which has no end marker, and for entries that are not arrays.
+        """
         branch = self._varint_where(is_array)
         has_items = is_array & (branch == 1)
         self.is_sound &= ~is_array | (branch == 0) | (branch == 1)
         counts = np.where(has_items, self._varint_where(has_items), 0)
-        # Hudi writes the columns of a table as one run; other runs are no entries, but bytes that look like one.
+        # Hudi writes the values of all columns as one block of the array; other counts are not entries.
         self.is_sound &= (counts >= 0) & (counts <= MOST_COLUMNS)
         return np.where(self.is_sound, counts, 0)
 
     def _skip_scalar(self, wrapper: I64) -> None:
         self.is_sound &= (wrapper >= 0) & (wrapper < Wrapper.ARRAY)
-        known = np.where(self.is_sound, wrapper, Wrapper.NULL)
-        self._varint_where(_IS_VARINT[known])
-        self._move(_FIXED_BYTES[known], self.is_sound)
-        self._text(_IS_TEXT[known])
+        valid = np.where(self.is_sound, wrapper, Wrapper.NULL)
+        self._varint_where(_IS_VARINT[valid])
+        self._move(_FIXED_BYTES[valid], self.is_sound)
+        self._text(_IS_TEXT[valid])
 
     def _text(self, here: Flags) -> tuple[I64, I64]:
-        """Read a text where `here` is set; return where the texts begin, and their lengths, -1 elsewhere."""
+        """Read a text for each entry with the flag `here`; return the starts and lengths, -1 for other entries."""
         if not here.any():
             return self.position.copy(), np.full(len(here), -1)
         lengths = np.where(here, self._varint_where(here), -1)
@@ -173,7 +182,7 @@ class Cursor:
         return begin, lengths
 
     def _varint_where(self, here: Flags) -> I64:
-        """Read an integer where `here` is set; 0 elsewhere."""
+        """Read an integer for each entry with the flag `here`; the result is 0 for other entries."""
         if not here.any():
             return np.zeros(len(here), np.int64)
         if here.all():
@@ -184,15 +193,16 @@ class Cursor:
         return np.where(here, values, 0)
 
     def _move(self, by: I64, where: Flags) -> None:
-        # Compared before it is added: a senseless length may be near the largest integer.
+        # Compare before the addition, because an invalid length near the largest integer would overflow.
         self.is_sound = where & (by <= self._stop - self.position)
         self.position += np.where(self.is_sound, by, 0)
 
 
 def find_entries(window: Window, stop: int) -> Entries:
-    """Return the entries of the Avro array that begins in front of the window's first byte and ends at `stop`.
+    """Return the entries of the Avro array that starts at the window's first byte and ends at `stop`.
 
-    Raises CorruptTableError if there is no chain of as many entries as the array says, up to its very end.
+    Raises CorruptTableError if the content does not have as many adjacent entries as the array declares, or has other
+    bytes after them.
     """
     starts = np.flatnonzero(window.data[MARGIN:stop] == _TEXT) + MARGIN
     entries = Entries.read(window, starts, stop)
@@ -205,18 +215,20 @@ def find_entries(window: Window, stop: int) -> Entries:
         if count == 0:
             break
         if count < 0:
-            # The bytes that the run takes follow; only who wants to skip it needs them.
+            # A negative count is followed by the size of the block in bytes, which is only needed to skip it.
             count, (_, position) = -count, _number(window, position, stop)
         run = chain.follow(position, count)
         runs.append(run)
         position = int(entries.after[run[-1]])
     if position != stop:
-        raise CorruptTableError(f"the entries of a delete block end {stop - position} bytes before its content")
+        raise CorruptTableError(
+            f"the entries of a delete block end {stop - position} bytes before the end of its content"
+        )
     return entries.take(np.concatenate([np.zeros(0, np.int64), *runs]))
 
 
 class _Chain:
-    """Entries that may be real, and which of them begins where another ends."""
+    """Possible entries, and for each of them the entry that starts at its end."""
 
     def __init__(self, window: Window, entries: Entries, stop: int) -> None:
         self._start, self._after = entries.start, entries.after
@@ -224,15 +236,15 @@ class _Chain:
         goes_on = following < len(self._start)
         goes_on[goes_on] = self._start[following[goes_on]] == self._after[goes_on]
         self._following = np.where(goes_on, following, -1)
-        # Nearly all that only look like entries end where neither an entry begins nor a run of the array ends.
+        # This excludes almost all false entries: neither another entry nor the end of an Avro array block follows them.
         self._likely = np.flatnonzero(goes_on | (window.data[np.minimum(self._after, stop)] == 0))
         self._steps: list[int] | None = None
 
     def follow(self, position: int, count: int) -> I64:
-        """Return the numbers of `count` entries, the first at `position`, each beginning where the one before ends."""
+        """Return the indexes of `count` adjacent entries, of which the first starts at `position`."""
         first = int(np.searchsorted(self._start, position))
         if first == len(self._start) or self._start[first] != position or count > len(self._start):
-            raise CorruptTableError(f"a delete block has no {count} entries at byte {position - MARGIN}")
+            raise CorruptTableError(f"a delete block does not have {count} entries at byte {position - MARGIN}")
         at = int(np.searchsorted(self._likely, first))
         run = self._likely[at : at + count]
         if len(run) == count and run[0] == first and np.array_equal(self._following[run[:-1]], run[1:]):
@@ -240,7 +252,7 @@ class _Chain:
         return self._step_by_step(first, count)
 
     def _step_by_step(self, first: int, count: int) -> I64:
-        """Follow the chain past what looks like entries, one by one."""
+        """Follow the chain entry by entry; needed if the fast path met a false entry."""
         if self._steps is None:
             self._steps = self._following.tolist()
         steps, run = self._steps, [first]
@@ -252,7 +264,7 @@ class _Chain:
 
 
 def _number(window: Window, position: int, stop: int) -> tuple[int, int]:
-    """Return the integer at `position`, and where it ends."""
+    """Return the integer at `position` and its end."""
     if position < stop:
         (value,), (size,) = window.varints_at(np.array([position]))
         if 0 < size <= stop - position:

@@ -1,14 +1,14 @@
-"""Ordering values of deletes that are Java objects (Kryo; DATA-4.4).
+"""Decode ordering values of deletes that Kryo serialized as Java objects (DATA-4.4).
 
-    Java                                             read as, see delete_values
+    Java                                             wrapper, see delete_values.py
     Integer, Long, Float, Double, Boolean, String    Int, Long, Float, Double, Boolean, String
     Avro's Utf8, Spark's UTF8String                  String
     BigDecimal                                       Decimal, of any scale
-    LocalDate; java.sql.Date of a midnight in UTC    Date
+    LocalDate; java.sql.Date at midnight UTC         Date
     java.sql.Timestamp (milliseconds); Instant       TimestampMicros
     null                                             Null
 
-A value counts only where it is of the column's class, as in delete_values.
+As in `delete_values.py`, a value of another class than that of the column is treated as no ordering value.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ from lakehouse.core.format.log.delete_values import MICROS, written_as
 from lakehouse.core.format.log.kryo import KryoReader
 from lakehouse.errors import CorruptTableError, UnsupportedError
 
-#: What a value is read as, and the value: dates are days, times microseconds, an array a tuple of such pairs.
+#: A wrapper and its value. Dates are days, timestamps microseconds since 1970. An array is a tuple of such pairs.
 Value: TypeAlias = tuple[Wrapper, Any]
 
-#: The name for Utf8 where its class has a number: then it is an array of bytes.
+#: The name of the class Utf8 if it is registered by number; its value is then an array of bytes.
 UTF8 = "Utf8"
 NULL: Value = (Wrapper.NULL, None)
 NO_ORDERING: Value = (Wrapper.INT, 0)
 _EPOCH = date(1970, 1, 1).toordinal()
 _MILLIS_OF_DAY = 86_400_000
 _NANOS = 1_000_000_000
-#: No decimal of a table has more.
+#: Limits of a decimal; those of tables are smaller.
 _DECIMAL_BYTES = 32
 _DECIMAL_SCALE = 76
 
 
 def ordering_of_values(values: Sequence[Value], kinds: Sequence[pa.DataType]) -> tuple[Flags, tuple[pa.Array, ...]]:
-    """Return which entries have no ordering value that compares with the columns `kinds`, and the values of the others.
+    """Return the ordering values of all entries as one array for each type of `kinds`.
 
-    The arrays have an item per entry, null where the flag is set. Raises UnsupportedError for types that no delete can
-    be ordered by, where one has a value, CorruptTableError for a value that is none of its column's type.
+    The flags mark entries that have no ordering value or one that cannot be compared with the columns. An array has one
+    item per entry, null if its flag is set. Raises UnsupportedError for an unsupported type of ordering column, if an
+    entry has a value. Raises CorruptTableError for a value outside the range of its column's type.
     """
     rows: list[tuple[Value, ...] | None]
     if len(kinds) == 1:
@@ -62,15 +63,15 @@ def ordering_of_values(values: Sequence[Value], kinds: Sequence[pa.DataType]) ->
 
 
 def utf8_text(reader: KryoReader, data: bytes) -> str:
-    """Return bytes as text; CorruptTableError if they are none."""
+    """Return bytes decoded as UTF-8; CorruptTableError if they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise reader.corrupt(f"a text is no UTF-8: {error.reason}") from error
+        raise reader.corrupt(f"a text is not UTF-8: {error.reason}") from error
 
 
 def _fitting(kind: pa.DataType) -> frozenset[Wrapper]:
-    """Return what the values of a column of this type are read as: Hudi compares values of one Java class."""
+    """Return the wrappers whose values can be compared with a column of type `kind`."""
     if pat.is_binary(kind):
         return frozenset()
     if pat.is_decimal(kind):
@@ -82,7 +83,7 @@ def _fitting(kind: pa.DataType) -> frozenset[Wrapper]:
 
 
 def _column(values: list[Value | None], kind: pa.DataType) -> pa.Array:
-    """Return values that fit the type, null where there is none."""
+    """Return the values as an array of type `kind`; None becomes null."""
     stored = pa.int64() if pat.is_timestamp(kind) else pa.int32() if kind == pa.date32() else kind
     per_unit = MICROS.get(kind.unit, 1) if pat.is_timestamp(kind) else 1
     plain = [
@@ -109,7 +110,7 @@ def _utf8_string(reader: KryoReader) -> Value:
 def _decimal(reader: KryoReader) -> Value:
     digits, scale = reader.counted_bytes(), reader.signed()
     if not 1 <= len(digits) <= _DECIMAL_BYTES or abs(scale) > _DECIMAL_SCALE:
-        raise reader.corrupt(f"a decimal has {len(digits)} bytes and {scale} digits behind the point")
+        raise reader.corrupt(f"a decimal has {len(digits)} bytes and {scale} fractional digits")
     number = int.from_bytes(digits, signed=True)
     return Wrapper.DECIMAL, Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
@@ -120,7 +121,7 @@ def _local_date(reader: KryoReader) -> Value:
     try:
         return Wrapper.DATE, date(year, month, day).toordinal() - _EPOCH
     except (ValueError, OverflowError) as error:
-        raise reader.corrupt(f"{year}-{month}-{day} is no date", at) from error
+        raise reader.corrupt(f"{year}-{month}-{day} is not a date", at) from error
 
 
 def _sql_date(reader: KryoReader) -> Value:
@@ -128,8 +129,8 @@ def _sql_date(reader: KryoReader) -> Value:
     days, rest = divmod(reader.plain_long(), _MILLIS_OF_DAY)
     if rest:
         raise UnsupportedError(
-            f"a delete block holds a java.sql.Date that is no midnight in UTC, at byte {at}:"
-            " its day is known in its writer's time zone only",
+            f"a delete block has a java.sql.Date at byte {at} that is not midnight UTC;"
+            " its day depends on the unknown time zone of the writer",
             position=at,
         )
     return Wrapper.DATE, days
@@ -142,11 +143,11 @@ def _timestamp(reader: KryoReader) -> Value:
 def _instant(reader: KryoReader) -> Value:
     seconds, nanos = reader.plain_long(), reader.unsigned()
     if nanos >= _NANOS:
-        raise reader.corrupt(f"a second has {nanos} nanoseconds")
+        raise reader.corrupt(f"an instant has {nanos} nanoseconds; a second has fewer than {_NANOS}")
     return Wrapper.TIMESTAMP_MICROS, seconds * 1_000_000 + nanos // 1_000
 
 
-#: Classes whose objects have no mark and no number: what they are read as, and how.
+#: Classes whose objects are not numbered in the stream: the wrapper of each and the method that reads its value.
 PLAIN: dict[str, tuple[Wrapper, Callable[[KryoReader], Any]]] = {
     "int": (Wrapper.INT, KryoReader.signed),
     "long": (Wrapper.LONG, KryoReader.signed_long),
@@ -154,7 +155,7 @@ PLAIN: dict[str, tuple[Wrapper, Callable[[KryoReader], Any]]] = {
     "double": (Wrapper.DOUBLE, KryoReader.float64),
     "boolean": (Wrapper.BOOLEAN, KryoReader.boolean),
 }
-#: Other classes of values, and how their objects are read.
+#: Classes whose objects are numbered, and the function that reads such an object.
 SHARED: dict[str, Callable[[KryoReader], Value]] = {
     UTF8: _utf8,
     "org.apache.spark.unsafe.types.UTF8String": _utf8_string,

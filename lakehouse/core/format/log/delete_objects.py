@@ -1,14 +1,15 @@
-"""Contents of delete blocks of versions 1 and 2: Java objects (Kryo) of keys to delete (DATA-4.4).
+"""Decode delete blocks of versions 1 and 2, which contain Java objects serialized by Kryo (DATA-4.4).
 
     version   written by Hudi     object
     1         up to 0.10          HoodieKey[]: partitionPath, recordKey
     2         0.11 to 0.13        DeleteRecord[]: hoodieKey, orderingVal
 
-Ordering values are those of delete_java_values, and ArrayComparable: an array of such, of several ordering columns.
+Ordering values are those of `delete_java_values.py`, or an ArrayComparable of them for several ordering columns.
 
-Utf8 has several forms: since 0.12.2 it is one array of bytes and its class has a registered number; before, it is the
-fields of the class, of which Avro 1.8 has `bytes, length, string`, and later ones `bytes, hash, length, string`.
-Nothing tells which; a content is taken for the one that it can be read as from the first byte to the last.
+Avro's class Utf8 has three forms. Since Hudi 0.12.2 it has a registered number and its value is an array of bytes.
+Earlier, Kryo wrote the fields of the class: `bytes, length, string` with Avro 1.8 and `bytes, hash, length, string`
+with later versions. The block does not contain the version, so the decoder tries both and takes the one that parses
+the whole content.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, TypeAlias
 
 from lakehouse.core.format.log.delete_entries import MOST_COLUMNS, Wrapper
 from lakehouse.core.format.log.delete_java_values import NO_ORDERING, NULL, PLAIN, SHARED, UTF8, Value, utf8_text
-from lakehouse.core.format.log.kryo import STRING, KryoReader, shown
+from lakehouse.core.format.log.kryo import STRING, KryoReader, quoted_class
 from lakehouse.errors import CorruptTableError, UnsupportedError
 
 _Key: TypeAlias = tuple[str, str | None]
@@ -30,17 +31,18 @@ _DELETE_RECORD = "org.apache.hudi.common.model.DeleteRecord"
 _ARRAY_COMPARABLE = "org.apache.hudi.common.util.collection.ArrayComparable"
 _COMPARABLES = "[Ljava.lang.Comparable;"
 _BYTES = "[B"
-#: The names of Utf8 written by its fields; Hudi's bundle for Flink has an Avro of its own.
+#: The class names of Utf8 if it is written by fields. Hudi's bundle for Flink contains a relocated copy of Avro.
 _FIELDED_UTF8 = frozenset(("org.apache.avro.util.Utf8", "org.apache.hudi.org.apache.avro.util.Utf8"))
-#: The numbers under which Hudi 0.12 and 0.13 register Utf8.
+#: The numbers with which Hudi 0.12 and 0.13 register Utf8.
 _REGISTERED = {10: UTF8, 27: UTF8}
-#: A text that many objects share takes its room in columns for each of them. Only damaged bytes share this much.
+#: Bound of the text that objects share. A shared text is copied for each object in the columns, so a small damaged
+#: block could otherwise need much memory.
 _MOST_SHARED_CHARACTERS = 1 << 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectDeletes:
-    """Entries of a delete block, in its order: one item per entry in every list."""
+    """Entries of a delete block in its order, as parallel lists with one item per entry."""
 
     keys: list[str]
     partitions: list[str | None]
@@ -48,30 +50,33 @@ class ObjectDeletes:
 
 
 def decode_objects(content: bytes, version: int) -> ObjectDeletes:
-    """Return the entries of the Java objects of a delete block of version 1 or 2.
+    """Return the entries of a delete block of version 1 or 2.
 
-    Raises CorruptTableError for bytes that end too early, go on too long, lack a key or make no sense, UnsupportedError
-    for an object of any other class; both name the byte, and the class where there is one.
+    Raises CorruptTableError if the content is too short, too long or invalid, or if an entry has no key. Raises
+    UnsupportedError for an object of an unknown class. Both messages name the byte and, if possible, the class.
     """
-    found: list[ObjectDeletes] = []
+    results: list[ObjectDeletes] = []
     problem: CorruptTableError | UnsupportedError | None = None
     for has_hash in (True, False):
         objects = _Objects(KryoReader(content, _REGISTERED), has_hash)
         try:
-            found.append(_columns(objects.read(version), len(content)))
+            results.append(_columns(objects.read(version), len(content)))
         except (CorruptTableError, UnsupportedError) as error:
             problem = problem or error
         if not objects.has_fielded_utf8:
             break
-    if problem is not None and not found:
+    if problem is not None and not results:
         raise problem
-    if found[0] != found[-1]:
-        raise UnsupportedError("a delete block holds texts that may be of Avro 1.8 or of a later one", version=version)
-    return found[0]
+    if results[0] != results[-1]:
+        raise UnsupportedError(
+            "a delete block has texts that are valid both for Avro 1.8 and for later versions, with different values",
+            version=version,
+        )
+    return results[0]
 
 
 class _Objects:
-    """The objects of one block; `has_hash` says which fields Utf8 has."""
+    """Reads the objects of one block; `has_hash` says whether Utf8 has the field `hash`."""
 
     def __init__(self, reader: KryoReader, has_hash: bool) -> None:
         self.has_fielded_utf8 = False
@@ -84,27 +89,30 @@ class _Objects:
         }
 
     def read(self, version: int) -> list[_Entry]:
-        """Return the entries of the whole content."""
+        """Return all entries of the block."""
         item = _HOODIE_KEY if version == 1 else _DELETE_RECORD
         array, reader = f"[L{item};", self._reader
         name = reader.class_name()
         if name != array:
-            raise reader.corrupt(f"a delete block of version {version} holds {shown(name or 'null')}, no {array}", 0)
+            raise reader.corrupt(
+                f"a delete block of version {version} has the object {quoted_class(name or 'null')}; expected {array}",
+                0,
+            )
         read = self._record if version == 2 else lambda reader: (_key(reader), NO_ORDERING)
         entries: list[_Entry] | None = reader.shared(array, lambda reader: self._entries(item, read))
         if entries is None:
-            raise reader.corrupt("the entries are null")
+            raise reader.corrupt("the array of entries is null")
         if not reader.is_at_end():
-            raise reader.corrupt(f"bytes follow the last of {len(entries)} entries")
+            raise reader.corrupt(f"other bytes follow the {len(entries)} entries")
         return entries
 
     def _entries(self, item: str, read: Callable[[KryoReader], _Entry]) -> list[_Entry]:
         reader = self._reader
         count = reader.unsigned()
         if count == 0:
-            raise reader.corrupt("the entries are null")
+            raise reader.corrupt("the array of entries is null")
         entries = []
-        # One by one: an object does not tell where it ends, and later ones refer to it.
+        # A loop over entries is needed: objects do not contain their length, and later ones refer to earlier ones.
         for _ in range(count - 1):
             entry = self._of_class(item, read)
             if entry is None:
@@ -112,16 +120,16 @@ class _Objects:
             entries.append(entry)
         return entries
 
-    def _of_class(self, wanted: str, read: Callable[[KryoReader], Any]) -> Any:
+    def _of_class(self, expected: str, read: Callable[[KryoReader], Any]) -> Any:
         at = self._reader.position
         name = self._reader.class_name()
-        if name is not None and name != wanted:
+        if name is not None and name != expected:
             raise UnsupportedError(
-                f"a delete block holds an object of the class {shown(name)} in the place of {wanted}, at byte {at}",
+                f"a delete block has an object of the class {quoted_class(name)} at byte {at}; expected {expected}",
                 name=name,
                 position=at,
             )
-        return None if name is None else self._reader.shared(wanted, read)
+        return None if name is None else self._reader.shared(expected, read)
 
     def _record(self, reader: KryoReader) -> _Entry:
         key = self._of_class(_HOODIE_KEY, _key)
@@ -145,7 +153,7 @@ class _Objects:
             value = reader.shared(name, self._reads[name])
         else:
             raise UnsupportedError(
-                f"a delete block holds an ordering value of the class {shown(name)}, at byte {at}",
+                f"a delete block has an ordering value of the unknown class {quoted_class(name)} at byte {at}",
                 name=name,
                 position=at,
             )
@@ -162,7 +170,7 @@ class _Objects:
     def _items(self, reader: KryoReader) -> tuple[Value, ...]:
         count = reader.unsigned() - 1
         if not 0 <= count <= MOST_COLUMNS:
-            raise reader.corrupt(f"there are {count} ordering values in one")
+            raise reader.corrupt(f"an array has {count} ordering values; at most {MOST_COLUMNS} are possible")
         return tuple(self._value(in_array=True) for _ in range(count))
 
     def _fielded_utf8(self, reader: KryoReader) -> Value:
@@ -174,10 +182,10 @@ class _Objects:
         length = reader.signed()
         text = reader.shared(STRING, KryoReader.text)
         if data is None or not 0 <= length <= len(data):
-            raise reader.corrupt(f"a text has {length} bytes and brings others", at)
+            raise reader.corrupt(f"a text declares {length} bytes, more than its array of bytes has", at)
         value = utf8_text(reader, data[:length])
         if text is not None and text != value:
-            raise reader.corrupt("the bytes of a text are not those of its string", at)
+            raise reader.corrupt("a text's bytes and its string differ", at)
         return Wrapper.STRING, value
 
 

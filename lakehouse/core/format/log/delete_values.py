@@ -1,17 +1,18 @@
-"""Ordering values of deletes: Arrow columns <-> the wrappers that Hudi writes for them (DATA-4.4).
+"""Convert ordering values of deletes between Arrow columns and Hudi's wrapper records (DATA-4.4).
 
     column                        written as        also read
     int8, int16, int32            Int               -
     int64                         Long              -
     float32, float64, bool        Float, Double, Boolean
     string                        String            -
-    timestamp                     Long: the number in the column's unit, as Hudi 1.2 has it     TimestampMicros
-    decimal                       Decimal: rescaled to 15 digits behind the point
+    timestamp                     Long: the number in the column's unit, as in Hudi 1.2         TimestampMicros
+    decimal                       Decimal: rescaled to 15 fractional digits
     date32                        Int: days                                     Date, LocalDate
     binary                        -                 Bytes
 
-Hudi on Spark holds a date as an integer: it fails to compare one with the Date wrapper, and to write one by itself.
-A wrapper counts only where it is one of the column's: Hudi compares values of one Java class.
+Dates are written as Int because Hudi on Spark represents a date as an integer and cannot compare it with the Date
+wrapper. A value with a wrapper that is not in the table's line is treated as no ordering value, because Hudi can only
+compare values of one Java class.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from lakehouse.errors import CorruptTableError, UnsupportedError, UserError
 _DECIMAL_SCALE = 15
 _DECIMAL_PRECISION = 30
 _DECIMAL_BYTES = 16
-#: Microseconds by unit of a timestamp.
+#: Microseconds in each unit of a timestamp.
 MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 _PLAIN = {
@@ -46,7 +47,7 @@ _PLAIN = {
 
 
 def written_as(kind: pa.DataType) -> Wrapper:
-    """Return the wrapper of a column's values; UnsupportedError if Hudi could not order deletes by this type."""
+    """Return the wrapper for values of type `kind`; UnsupportedError if Hudi cannot order deletes by this type."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     if pat.is_timestamp(kind) and kind.unit in MICROS:
@@ -54,15 +55,23 @@ def written_as(kind: pa.DataType) -> Wrapper:
     is_decimal = pat.is_decimal128(kind) and kind.scale <= _DECIMAL_SCALE
     if is_decimal and kind.precision - kind.scale <= _DECIMAL_PRECISION - _DECIMAL_SCALE:
         return Wrapper.DECIMAL
-    raise UnsupportedError(f"deletes cannot be ordered by a column of type {kind}", type=str(kind))
+    raise UnsupportedError(f"a column of type {kind} cannot be the ordering column of deletes", type=str(kind))
 
 
 def ordering_columns(
     window: Window, entries: Entries, kinds: tuple[pa.DataType, ...], stop: int
 ) -> tuple[Flags, tuple[pa.Array, ...]]:
-    """Return which entries have no ordering value that compares with the columns `kinds`, and the values of the others.
+    """Return the ordering values of all entries as one array per ordering column.
 
-    The arrays have an item per entry, null where the flag is set.
+    Args:
+        window: The content of the delete block.
+        entries: The entries of the block.
+        kinds: The types of the table's ordering columns.
+        stop: The end of the content in the window.
+
+    Returns:
+        Flags of the entries that have no ordering value or one that cannot be compared with the columns, and the
+        arrays. An array has one item per entry, null if its flag is set.
     """
     has_value = np.zeros(len(entries.start), bool)
     if len(kinds) == 1:
@@ -86,16 +95,18 @@ def ordering_columns(
 
 
 def encode_values(ordering: pa.Array) -> pa.Array:
-    """Return the bytes of each value, without its wrapper's number; UserError for a null.
+    """Return the encoded bytes of each value, without the number of its wrapper.
 
-    A struct holds the values of several ordering columns.
+    A struct has the values of several ordering columns. Raises UserError for nulls.
     """
     kind = ordering.type
     if pat.is_struct(kind):
         return _encode_tuples(ordering)
     wrapper = written_as(kind)
     if ordering.null_count:
-        raise UserError(f"{ordering.null_count} of {len(ordering)} deletes have no ordering value; write them apart")
+        raise UserError(
+            f"{ordering.null_count} of {len(ordering)} deletes have no ordering value; write them in a separate block"
+        )
     if wrapper in (Wrapper.INT, Wrapper.LONG):
         return varints(_integers(ordering))
     if wrapper is Wrapper.STRING:
@@ -111,7 +122,7 @@ def encode_values(ordering: pa.Array) -> pa.Array:
 
 
 def varints(values: I64) -> pa.Array:
-    """Return each integer as Avro writes it."""
+    """Return each integer encoded as an Avro varint."""
     data, sizes = encode_varints(values)
     return _binaries(data, sizes)
 
@@ -122,7 +133,7 @@ def joined(*pieces: pa.Array | pa.Scalar) -> pa.Array:
 
 
 def texts(window: Window, begin: I64, length: I64) -> pa.Array:
-    """Return the texts that begin at ascending positions, null where the length is -1; CorruptTableError if no text."""
+    """Return the texts at ascending positions, null where the length is -1; CorruptTableError if one is not UTF-8."""
     try:
         return _slices(window, begin, length).cast(pa.string())
     except pa.ArrowInvalid as error:
@@ -130,7 +141,7 @@ def texts(window: Window, begin: I64, length: I64) -> pa.Array:
 
 
 def _fits(wrapper: I64, kind: pa.DataType) -> Flags:
-    """Return where a wrapper's value is one of a column of this type."""
+    """Return flags of the wrappers whose values can be compared with a column of type `kind`."""
     fits: Flags = wrapper == (Wrapper.BYTES if pat.is_binary(kind) else written_as(kind))
     if kind == pa.date32():
         fits |= wrapper == Wrapper.DATE
@@ -146,7 +157,7 @@ def _placed(values: I64, at: Flags) -> I64:
 
 
 def _decode(window: Window, wrapper: I64, position: I64, kind: pa.DataType) -> pa.Array:
-    """Return the values at these positions; all wrappers fit the type."""
+    """Return the values at these positions as an array of type `kind`; all wrappers must fit the type."""
     if pat.is_floating(kind):
         return pa.array(window.at(position, f"<f{kind.bit_width // 8}"))
     if kind == pa.bool_():
@@ -170,9 +181,11 @@ def _decode(window: Window, wrapper: I64, position: I64, kind: pa.DataType) -> p
 
 
 def _decode_decimals(window: Window, begin: I64, length: I64, kind: pa.DataType) -> pa.Array:
-    """Return big-endian numbers of up to 16 bytes, whose scale is 15, as decimals of type `kind`."""
+    """Return big-endian numbers of up to 16 bytes with scale 15 as decimals of type `kind`."""
     if len(length) and (length.min() < 1 or length.max() > _DECIMAL_BYTES):
-        raise CorruptTableError(f"a delete block has a decimal of {length.min()} to {length.max()} bytes")
+        raise CorruptTableError(
+            f"a delete block has decimals of {length.min()} to {length.max()} bytes; expected 1 to {_DECIMAL_BYTES}"
+        )
     digits = window.at(begin + length - _DECIMAL_BYTES, f"V{_DECIMAL_BYTES}").view(np.uint8).reshape(-1, _DECIMAL_BYTES)
     signs = np.where(window.bytes_at(begin) >= 0x80, np.uint8(0xFF), np.uint8(0))
     is_digit = np.arange(_DECIMAL_BYTES) >= _DECIMAL_BYTES - length[:, None]
@@ -195,7 +208,7 @@ def _encode_decimals(ordering: pa.Array) -> pa.Array:
     stored = ordering.cast(pa.decimal128(38, _DECIMAL_SCALE))
     memory = np.frombuffer(stored.buffers()[1], np.uint8)
     big = memory[stored.offset * _DECIMAL_BYTES :][: len(stored) * _DECIMAL_BYTES].reshape(-1, _DECIMAL_BYTES)[:, ::-1]
-    # Java drops leading bytes that say no more than the sign of what follows.
+    # Java omits leading bytes that only repeat the sign of the following byte.
     sign = np.where(big[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
     following = np.concatenate([big[:, 1:], sign], axis=1)
     is_spare = (big == sign) & ((following ^ sign) < 0x80)
@@ -226,8 +239,8 @@ def _binaries(data: U8, sizes: I64) -> pa.Array:
 
 
 def _slices(window: Window, begin: I64, length: I64) -> pa.Array:
-    """Return the bytes at ascending positions that do not overlap, null where the length is -1."""
-    # One value for each slice and one for each gap before it: Arrow then copies the slices, and no loop is needed.
+    """Return the bytes at ascending positions without overlaps, null where the length is -1."""
+    # Slices and the gaps before them form one array over the content; `take` then copies the slices without a loop.
     bounds = np.zeros(2 * len(begin) + 1, np.int32)
     bounds[1::2] = begin
     bounds[2::2] = begin + np.maximum(length, 0)

@@ -1,19 +1,19 @@
-"""Java objects as Kryo 4 serialises them: numbers, texts, the names of classes, objects that occur twice.
+"""Read Java objects that Kryo 4 serialized: numbers, texts, class names and references to earlier objects.
 
     value      bytes
-    number     seven bits a byte, low bits first; all bytes but the last have the high bit set. The ninth byte of a
-               long holds eight bits. Signed ones are zigzag
+    number     seven bits per byte, low bits first; all bytes but the last have the high bit set. The ninth byte of a
+               long has eight bits. Signed numbers are zigzag encoded
     text       80 null | 81 empty | ASCII, the last byte with its high bit set | number + 1 of UTF-16 units (the first
                byte: six bits, 40 more follow, 80 always set), then one to three bytes for each
-    class      0 null | 1, its number in this stream, and its name where the number is new | 2 + its registered number
-    object     0 null | 1 and its fields, by name in the order of the alphabet | 2 + its number: an object seen before
+    class      0 null | 1, its number in this stream, and its name if the number is new | 2 + its registered number
+    object     0 null | 1 and its fields in alphabetical order | 2 + the number of an earlier object
 
         01 00 [Lorg...DeleteRecord;  01 02   01 01 org...DeleteRecord  01   ...   01 01  02
-        new class 0, its name        | |     new class 1                |          |     the object of number 0
-                   first object, of number 0; 2 is 1 + its length      object 1    class 1, known
+        new class 0, its name        | |     new class 1                |          |     reference to object 0
+                   new object 0; 2 is 1 + its length                   object 1    class 1 again
 
-Objects are numbered when they begin. Those of the classes that wrap numbers (Integer, Long, Boolean, ...) have neither
-mark nor number; texts have both. No object tells where it ends, so all are read one after the other.
+An object gets its number before its fields are read. Objects of the wrapper classes (Integer, Long, Boolean, ...) have
+no such first byte and no number; texts have both. Objects do not contain their length, so they are read in sequence.
 
 See Kryo 4.0.2: https://github.com/EsotericSoftware/kryo/tree/kryo-parent-4.0.2/src/com/esotericsoftware/kryo
 """
@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from lakehouse.errors import CorruptTableError, UnsupportedError
 
 STRING = "java.lang.String"
-#: Classes that every Kryo registers, by number; a wrapper class goes by the name of its primitive type.
+#: Classes that Kryo registers by default, by number; a wrapper class has the name of its primitive type.
 PRIMITIVES = {
     0: "int",
     1: STRING,
@@ -51,9 +51,9 @@ Read = TypeVar("Read")
 
 
 class KryoReader:
-    """Reads one stream from its beginning; `registered` names classes by number, beside those of every Kryo.
+    """Reads one stream from its start; `registered` has the names of further registered classes by number.
 
-    All methods raise CorruptTableError where the bytes end too early or mean nothing.
+    All methods raise CorruptTableError if the stream ends too early or its bytes are not a valid value.
     """
 
     def __init__(self, content: bytes, registered: Mapping[int, str]) -> None:
@@ -64,31 +64,31 @@ class KryoReader:
         self._objects: list[tuple[str, Any]] = []
 
     def is_at_end(self) -> bool:
-        """Return whether all bytes are read."""
+        """Return whether the whole stream was read."""
         return self.position == len(self._data)
 
     def corrupt(self, problem: str, at: int | None = None) -> CorruptTableError:
-        """Return the error for a problem at a byte of the stream, here if not said."""
-        where = self.position if at is None else at
-        return CorruptTableError(f"Java objects are damaged: {problem}, at byte {where}", position=where)
+        """Return the error for a problem at byte `at` of the stream, by default the current position."""
+        position = self.position if at is None else at
+        return CorruptTableError(f"Java objects are damaged: {problem}, at byte {position}", position=position)
 
     def unsigned(self) -> int:
-        """Read an int that is never negative, such as a length."""
+        """Read a non-negative int, such as a length."""
         at = self.position
-        # Nearly all are marks and numbers of classes, of one byte.
+        # Fast path: most numbers have one byte, because they are class and object references.
         if at < len(self._data) and self._data[at] < 0x80:
             self.position = at + 1
             return self._data[at]
         value = self._groups(_INT_SHIFT)
         if value >= 1 << 31:
-            raise self.corrupt(f"{value} is no length")
+            raise self.corrupt(f"{value} is not a valid length")
         return value
 
     def signed(self) -> int:
         """Read an int."""
         value = self._groups(_INT_SHIFT)
         if value >= 1 << 32:
-            raise self.corrupt(f"{value} is no integer")
+            raise self.corrupt(f"{value} is not a 32-bit integer")
         return (value >> 1) ^ -(value & 1)
 
     def signed_long(self) -> int:
@@ -97,7 +97,7 @@ class KryoReader:
         return (value >> 1) ^ -(value & 1)
 
     def plain_long(self) -> int:
-        """Read a long of the form that is short for positive ones."""
+        """Read a long that is not zigzag encoded, so that only positive numbers are short."""
         value = self._groups(_LONG_SHIFT)
         return value - (1 << 64) if value >= 1 << 63 else value
 
@@ -109,7 +109,7 @@ class KryoReader:
         """Read a boolean."""
         value = self.byte()
         if value > 1:
-            raise self.corrupt(f"{value} is no boolean", self.position - 1)
+            raise self.corrupt(f"{value} is not a boolean", self.position - 1)
         return value == 1
 
     def float32(self) -> float:
@@ -123,28 +123,28 @@ class KryoReader:
         return value
 
     def take(self, count: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next `count` bytes."""
         end = self.position + count
         if end > len(self._data):
-            raise self.corrupt(f"they end within the {count} bytes that begin here")
-        taken = self._data[self.position : end]
+            raise self.corrupt(f"the stream ends inside the {count} bytes that start here")
+        data = self._data[self.position : end]
         self.position = end
-        return taken
+        return data
 
     def counted_bytes(self) -> bytes:
         """Read an array of bytes that is not null."""
         count = self.unsigned()
         if count == _NULL:
-            raise self.corrupt("bytes are missing")
+            raise self.corrupt("an array of bytes is null")
         return self.take(count - 1)
 
     def text(self) -> str | None:
-        """Read a text."""
+        """Read a text; None for null."""
         begin = self.position
         if self.byte() < 0x80:
             end = _ENDS_ASCII.search(self._data, begin)
             if end is None:
-                raise self.corrupt("a text does not end", begin)
+                raise self.corrupt("a text has no end", begin)
             self.position = end.end()
             return (self._data[begin : end.start()] + bytes((self._data[end.start()] & 0x7F,))).decode("ascii")
         units = self._text_length(begin) - 1
@@ -156,7 +156,7 @@ class KryoReader:
         return self._wide_text(units)
 
     def class_name(self) -> str | None:
-        """Read a class; return its name, None for null. UnsupportedError if it is known by a strange number only."""
+        """Read a class and return its name, None for null; UnsupportedError for an unknown registered number."""
         at = self.position
         number = self.unsigned()
         if number == _NULL:
@@ -165,20 +165,20 @@ class KryoReader:
             name = self._registered.get(number - 2)
             if name is None:
                 raise UnsupportedError(
-                    f"Java objects hold one of an unknown class, registered as {number - 2}, at byte {at}",
+                    f"Java objects contain an object of an unknown class, registered as {number - 2}, at byte {at}",
                     registered=number - 2,
                     position=at,
                 )
             return name
-        known = self.unsigned()
-        if known > len(self._names):
-            raise self.corrupt(f"class {known} has no name", at)
-        if known == len(self._names):
+        index = self.unsigned()
+        if index > len(self._names):
+            raise self.corrupt(f"class {index} has no name", at)
+        if index == len(self._names):
             self._names.append(self.text() or "")
-        return self._names[known]
+        return self._names[index]
 
     def shared(self, name: str, read: Callable[[KryoReader], Read]) -> Read | None:
-        """Read an object of class `name`, with `read` if it is not one seen before; None for null."""
+        """Return an object of class `name`: a new one, which `read` reads, or an earlier one; None for null."""
         at = self.position
         mark = self.unsigned()
         if mark == _NULL:
@@ -190,15 +190,15 @@ class KryoReader:
             self._objects[number] = (name, value)
             return value
         if mark - 2 >= len(self._objects):
-            raise self.corrupt(f"there is no object {mark - 2}", at)
-        stored, found = self._objects[mark - 2]
-        if stored != name or found is _UNFINISHED:
-            raise self.corrupt(f"object {mark - 2} is no {shown(name)}", at)
-        same: Read = found
+            raise self.corrupt(f"object {mark - 2} does not exist", at)
+        stored_name, stored = self._objects[mark - 2]
+        if stored_name != name or stored is _UNFINISHED:
+            raise self.corrupt(f"object {mark - 2} is not a {quoted_class(name)}", at)
+        same: Read = stored
         return same
 
     def _groups(self, last: int) -> int:
-        """Read groups of seven bits; the one shifted by `last` is of eight."""
+        """Read groups of seven bits; the group with the shift `last` has eight bits and ends the number."""
         value = shift = 0
         try:
             while True:
@@ -211,35 +211,35 @@ class KryoReader:
                     return value
                 shift += 7
         except IndexError:
-            raise self.corrupt("they end within a number") from None
+            raise self.corrupt("the stream ends inside a number") from None
 
     def _text_length(self, begin: int) -> int:
-        """Read a length whose first byte has six bits of it."""
+        """Read the length of a text, of which the first byte, already read, has six bits."""
         first = self._data[begin]
         if not first & 0x40:
             return first & 0x3F
         rest = self._groups(_INT_SHIFT)
         length = (first & 0x3F) | rest << 6
         if length >= 1 << 31:
-            raise self.corrupt(f"{length} is no length of a text", begin)
+            raise self.corrupt(f"{length} is not a valid length of a text", begin)
         return length
 
     def _wide_text(self, units: int) -> str:
-        """Read a text of so many UTF-16 units, of which some take several bytes."""
+        """Read a text of this many UTF-16 units, some of which have several bytes."""
         begin = end = self.position
         for _ in range(units):
             if end >= len(self._data):
-                raise self.corrupt("a text does not end", begin)
+                raise self.corrupt("a text has no end", begin)
             lead = self._data[end]
             end += 1 if lead < 0x80 else 2 if lead < 0xE0 else 3
         try:
-            # Java writes the two halves of a character beyond 16 bits one by one.
+            # Java encodes the two surrogates of a character above 16 bits separately.
             halves = self.take(end - begin).decode("utf-8", "surrogatepass")
             return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError as error:
-            raise self.corrupt(f"a text is none: {error.reason}", begin) from error
+            raise self.corrupt(f"a text is not valid UTF-16: {error.reason}", begin) from error
 
 
-def shown(name: str) -> str:
-    """Return the name of a class as errors show it, which may be any bytes."""
+def quoted_class(name: str) -> str:
+    """Return a class name for an error message, quoted and truncated, because damaged names can have any characters."""
     return repr(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}...")

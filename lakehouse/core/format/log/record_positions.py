@@ -1,11 +1,11 @@
-"""Row numbers of a base file, as the header RECORD_POSITIONS holds them (DATA-4.2).
+"""Read and write the block header RECORD_POSITIONS: the row numbers of records in a base file (DATA-4.2).
 
-Base64 of a 64-bit Roaring bitmap in its portable form, little-endian:
+The text is Base64 of a 64-bit Roaring bitmap in its portable format, little-endian:
 
     uint64 buckets | per bucket: uint32 high half of its numbers | 32-bit Roaring bitmap of the low halves
-    bitmap = cookie | containers: uint16 key, uint16 count - 1 | uint32 offsets | container after container
-             12346, uint32 containers                      no container is a run
-             12347 | (containers - 1) << 16, one bit each  those flagged are runs; no offsets for fewer than 4
+    bitmap = cookie | containers: uint16 key, uint16 count - 1 | uint32 offsets | contents of the containers
+             12346, uint32 containers                      no run containers
+             12347 | (containers - 1) << 16, one bit each  a set bit is a run container; no offsets if fewer than 4
     container = up to 4096 numbers: uint16 each | more: 65536 bits | run: uint16 runs, each uint16 start, count - 1
 """
 
@@ -22,7 +22,7 @@ from lakehouse.errors import CorruptTableError, UserError
 
 I64: TypeAlias = NDArray[np.int64]
 
-#: A few bytes of runs may say 4 billion numbers; no base file has that many rows. They take 8 bytes each.
+#: The largest number of rows that is decoded. Without it, a few bytes of runs could declare 4 billion rows of 8 bytes.
 MOST_ROWS = 1 << 26
 _COOKIE = 12_346
 _COOKIE_WITH_RUNS = 12_347
@@ -34,27 +34,32 @@ _RUNS = np.dtype("<u2")
 
 
 def decode_positions(text: str) -> I64:
-    """Return the row numbers, ascending; CorruptTableError if the text is no bitmap, or of more than MOST_ROWS rows."""
+    """Return the row numbers in ascending order.
+
+    Raises CorruptTableError if the text is not a bitmap or has more than MOST_ROWS rows.
+    """
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise CorruptTableError(f"record positions are no Base64: {error}") from error
+        raise CorruptTableError(f"record positions are not Base64: {error}") from error
     reader = _Reader(data)
     parts = [np.zeros(0, np.int64)]
     for _ in range(reader.number("<u8")):
         high = reader.number("<u4")
         if high >= 1 << 31:
-            raise CorruptTableError(f"record positions hold a row number of the high half {high}, beyond 63 bits")
+            raise CorruptTableError(
+                f"record positions have row numbers of more than 63 bits, with the high half {high}"
+            )
         parts += ((high << 32) + low for low in _containers(reader))
     reader.expect_end()
     rows = np.concatenate(parts)
     if len(rows) and (rows[0] < 0 or (np.diff(rows) <= 0).any()):
-        raise CorruptTableError("record positions do not ascend")
+        raise CorruptTableError("record positions are not in ascending order")
     return rows
 
 
 def encode_positions(rows: I64) -> str:
-    """Return the text for row numbers of any order; UserError if one is negative or occurs twice."""
+    """Return the header text for row numbers in any order; UserError if one is negative or occurs twice."""
     ordered = np.sort(rows).astype(np.int64)
     if (ordered[:1] < 0).any() or (np.diff(ordered) == 0).any():
         raise UserError("record positions must be unique and not negative")
@@ -66,7 +71,7 @@ def encode_positions(rows: I64) -> str:
 
 
 class _Reader:
-    """Little-endian items, one after the other."""
+    """Reads little-endian numbers in sequence."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -74,28 +79,28 @@ class _Reader:
         self._rows = 0
 
     def numbers(self, dtype: str, count: int) -> NDArray[Any]:
-        """Return the next `count` items."""
-        wanted = np.dtype(dtype).itemsize * count
-        if wanted > len(self._data) - self._position:
+        """Return the next `count` numbers of type `dtype`."""
+        size = np.dtype(dtype).itemsize * count
+        if size > len(self._data) - self._position:
             raise CorruptTableError(f"record positions end at byte {len(self._data)}, inside a bitmap")
-        found = np.frombuffer(self._data, dtype, count, self._position)
-        self._position += wanted
-        return found
+        numbers = np.frombuffer(self._data, dtype, count, self._position)
+        self._position += size
+        return numbers
 
     def number(self, dtype: str) -> int:
-        """Return the next item."""
+        """Return the next number of type `dtype`."""
         return int(self.numbers(dtype, 1)[0])
 
     def expect_rows(self, count: int) -> None:
-        """Raise CorruptTableError if with `count` more row numbers there are too many; ask before they are made."""
+        """Count `count` more row numbers before they are decoded; CorruptTableError if there are too many."""
         self._rows += count
         if self._rows > MOST_ROWS:
-            raise CorruptTableError(f"record positions hold {self._rows} row numbers; at most {MOST_ROWS} can be")
+            raise CorruptTableError(f"record positions have {self._rows} row numbers; at most {MOST_ROWS} are possible")
 
     def expect_end(self) -> None:
-        """Raise CorruptTableError if something is left."""
+        """Raise CorruptTableError if bytes are left."""
         if self._position != len(self._data):
-            raise CorruptTableError(f"record positions end at byte {self._position} of {len(self._data)}")
+            raise CorruptTableError(f"record positions end at byte {self._position}, but have {len(self._data)} bytes")
 
 
 def _containers(reader: _Reader) -> list[I64]:
@@ -108,14 +113,14 @@ def _containers(reader: _Reader) -> list[I64]:
         count = (cookie >> 16) + 1
         is_run = np.unpackbits(reader.numbers("u1", -(-count // 8)), bitorder="little")[:count] != 0
     else:
-        raise CorruptTableError(f"record positions hold a bitmap with the unknown cookie {cookie}")
+        raise CorruptTableError(f"record positions have a bitmap with the unknown cookie {cookie}")
     if count > _SPAN:
-        raise CorruptTableError(f"record positions hold a bitmap of {count} containers; {_SPAN} are possible")
+        raise CorruptTableError(f"record positions have a bitmap of {count} containers; at most {_SPAN} are possible")
     heads = reader.numbers("<u2", 2 * count).reshape(count, 2).astype(np.int64)
     if cookie == _COOKIE or count >= _FEWEST_WITH_OFFSETS:
         reader.numbers("<u4", count)
     reader.expect_rows(int(heads[:, 1].sum()) + count)
-    found = []
+    containers = []
     for number, (key, last) in enumerate(heads.tolist()):
         if number < len(is_run) and is_run[number]:
             low = _runs(reader, last + 1)
@@ -124,16 +129,20 @@ def _containers(reader: _Reader) -> list[I64]:
         else:
             low = np.flatnonzero(np.unpackbits(reader.numbers("u1", _BITMAP_BYTES), bitorder="little"))
         if len(low) != last + 1:
-            raise CorruptTableError(f"record positions: a container of {last + 1} numbers holds {len(low)}")
-        found.append(key * _SPAN + low)
-    return found
+            raise CorruptTableError(
+                f"record positions have a container of {len(low)} numbers that declares {last + 1} numbers"
+            )
+        containers.append(key * _SPAN + low)
+    return containers
 
 
 def _runs(reader: _Reader, expected: int) -> I64:
     pairs = reader.numbers("<u2", 2 * reader.number("<u2")).reshape(-1, 2).astype(np.int64)
     starts, counts = pairs[:, 0], pairs[:, 1] + 1
     if counts.sum() != expected:
-        raise CorruptTableError(f"record positions: a container of {expected} numbers has runs of {counts.sum()}")
+        raise CorruptTableError(
+            f"record positions have a container with runs of {counts.sum()} numbers that declares {expected} numbers"
+        )
     first = np.cumsum(counts) - counts
     return np.repeat(starts - first, counts) + np.arange(counts.sum())
 
@@ -156,7 +165,7 @@ def _bitmap(low: I64) -> bytes:
 
 
 def _container(numbers: I64) -> tuple[bytes, bool]:
-    """Return the shortest form of numbers below 65536, and whether it is one of runs."""
+    """Return the shortest container for numbers below 65536, and whether it is a run container."""
     firsts = np.flatnonzero(np.diff(np.append(-2, numbers)) != 1)
     if _RUNS.itemsize + 2 * _RUNS.itemsize * len(firsts) < _plain_bytes(len(numbers)):
         counts = np.diff(np.append(firsts, len(numbers)))
@@ -174,7 +183,7 @@ def _plain_bytes(count: int) -> int:
 
 
 def _split(ordered: I64, bits: int) -> list[I64]:
-    """Return the runs of numbers that are equal but for their low `bits`."""
+    """Return the ascending numbers divided into groups that differ only in their low `bits` bits."""
     cuts = np.flatnonzero(np.diff(ordered >> bits)) + 1
     return np.split(ordered, cuts) if len(ordered) else []
 

@@ -1,10 +1,10 @@
-"""Which log blocks of a file slice count, and in what order (DATA-4.6).
+"""Select the log blocks of a file slice that readers merge, and their order (DATA-4.6).
 
-A rollback command undoes the blocks of its target that stand before it; blocks that the instant writes again later
-survive. A log compaction writes blocks that stand for those of the instants they list, and takes their place:
+A rollback command removes the blocks of its target instant that precede it. Blocks that the instant writes again later
+remain. A log compaction writes blocks that replace the blocks of the instants they list:
 
-    file order     B1  B2  M(B1,B2)  B3       B3 may have come before M as well
-    settled        M  B3                      M stands where the last of the blocks it replaces stood
+    file order     B1  B2  M(B1,B2)  B3       B3 may also precede M in the file
+    settled        M  B3                      M takes the position of the last block that it replaces
 """
 
 from __future__ import annotations
@@ -22,12 +22,18 @@ _DATA_OR_DELETE = (BlockType.DELETE, BlockType.AVRO_DATA, BlockType.HFILE_DATA, 
 
 
 def settle_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool]) -> list[Placed]:
-    """Return the data and delete blocks that count, oldest first.
+    """Return the data and delete blocks that readers merge, oldest first.
 
-    `blocks` are those of all log files of one slice, each with the number of its file, in file order; `visible` says
-    of a requested time whether its commit counts. Corrupt blocks are dropped. Without log compactions the order stays;
-    with them each instant's blocks stand together, where the first of them stood.
-    Raises UnsupportedError for a command other than a rollback, CorruptTableError for a change log among the logs.
+    Corrupt blocks are dropped. Without log compactions the order does not change. With them, the blocks of each instant
+    are adjacent, at the position of the first of them.
+
+    Args:
+        blocks: The blocks of all log files of one slice in file order, each with the number of its file.
+        visible: Returns whether the commit with a requested time is visible.
+
+    Raises:
+        UnsupportedError: A command block is not a rollback.
+        CorruptTableError: A log file contains a change data block.
     """
     kept: list[Placed] = []
     for number, block in blocks:
@@ -38,17 +44,19 @@ def settle_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool]) -> l
             if visible(block.instant):
                 kept.append((number, block))
         elif block.kind is not BlockType.CORRUPT:
-            raise CorruptTableError(f"a block of {block.instant} in log file {number} is {block.kind.name}: no data")
+            raise CorruptTableError(
+                f"a block of {block.instant} in log file {number} has the kind {block.kind.name}, not data or deletes"
+            )
     return _compacted(kept) if any(block.compacted for _, block in kept) else kept
 
 
 def lost_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool], *, appended: bool) -> list[Placed]:
-    """Return the corrupt blocks that hold what a completed commit wrote; `blocks` as for `settle_blocks`.
+    """Return the corrupt blocks that contain data of a completed commit; arguments as for `settle_blocks`.
 
-    A file that one commit wrote (not `appended`) has no other blocks. Files that several commits append to, those of
-    version 6, may also have what a failed append left. That is a block of an instant that did not complete or was
-    rolled back by a command behind it, or one that the same instant wrote again. A block whose headers cannot be read
-    is such a block, too: nothing tells which commit wrote it.
+    If each file has one commit (`appended` is false), every corrupt block is lost data. In table version 6 several
+    commits append to a file (`appended` is true), so a corrupt block may also be left over from a failed append. It is
+    left over if its instant did not complete, was rolled back by a later command, or wrote the block again. A block
+    whose headers cannot be read is also regarded as left over, because its commit is not known.
     """
     corrupt = [(at, number, block) for at, (number, block) in enumerate(blocks) if block.kind is BlockType.CORRUPT]
     if not appended:
@@ -68,26 +76,29 @@ def lost_blocks(blocks: Sequence[Placed], visible: Callable[[str], bool], *, app
 def _rolled_back(command: LogBlock) -> str:
     kind = command.headers.get(BlockHeader.COMMAND_BLOCK_TYPE)
     if kind != _ROLLBACK or command.target is None:
-        raise UnsupportedError(f"the command block of {command.instant} is of type {kind!r}; only rollbacks are known")
+        raise UnsupportedError(
+            f"the command block of {command.instant} has the type {kind!r}; only rollbacks are supported"
+        )
     return command.target
 
 
 def _compacted(blocks: Sequence[Placed]) -> list[Placed]:
-    """Put the blocks of log compactions in place of those they replace.
+    """Return the blocks with those of log compactions in place of the blocks that they replace.
 
-    Instants are walked from the newest on, so the compaction that replaces an instant is met before the instant.
-    Compactions of compactions are followed to the last one. One that replaces nothing that is here adds nothing.
+    The loop goes from the newest instant to the oldest, so it reaches a compaction before the instants it replaces. If
+    compactions replace compactions, the newest one is used. A compaction whose replaced instants are all absent is
+    dropped.
     """
     of_instant: dict[str, list[Placed]] = {}
     for placed in blocks:
         of_instant.setdefault(placed[1].instant, []).append(placed)
-    stands_for: dict[str, str] = {}
+    replaced_by: dict[str, str] = {}
     order: dict[str, None] = {}
     for instant in reversed(of_instant):
         first = of_instant[instant][0][1]
         if first.compacted:
-            final = stands_for.get(instant, instant)
-            stands_for |= dict.fromkeys(first.compacted, final)
+            final = replaced_by.get(instant, instant)
+            replaced_by |= dict.fromkeys(first.compacted, final)
         else:
-            order.setdefault(stands_for.get(instant, instant))
+            order.setdefault(replaced_by.get(instant, instant))
     return [placed for instant in reversed(order) for placed in of_instant[instant]]

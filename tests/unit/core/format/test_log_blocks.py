@@ -131,8 +131,8 @@ def test_the_next_block_is_found_across_the_pieces_a_search_reads() -> None:
 @pytest.mark.parametrize(
     ("kind", "headers", "problem"),
     [
-        (BlockType.DELETE, {}, "DELETE and lacks the headers INSTANT_TIME"),
-        (BlockType.AVRO_DATA, {BlockHeader.INSTANT_TIME: T1}, "AVRO_DATA and lacks the headers SCHEMA"),
+        (BlockType.DELETE, {}, "DELETE but lacks the headers INSTANT_TIME"),
+        (BlockType.AVRO_DATA, {BlockHeader.INSTANT_TIME: T1}, "AVRO_DATA but lacks the headers SCHEMA"),
         (
             BlockType.COMMAND,
             {BlockHeader.INSTANT_TIME: T1},
@@ -156,8 +156,8 @@ def test_a_whole_block_that_makes_no_sense_is_refused(
     [
         (14, b"\0\0\0\2", "log format version 2"),
         (22, b"\0\0\1\0", "256 headers"),
-        (30, b"\xff\xff\xff\xff", "header INSTANT_TIME has -1 bytes"),
-        (34, b"\xff\xff", "no text"),
+        (30, b"\xff\xff\xff\xff", "declares a header INSTANT_TIME of -1 bytes"),
+        (34, b"\xff\xff", "not UTF-8"),
     ],
 )
 def test_broken_headers_are_named(at: int, replacement: bytes, problem: str) -> None:
