@@ -36,7 +36,7 @@ def decode_publications(data: bytes, path: str) -> dict[str, Publication]:
         found = parse_json(data)
         if found["version"] != _VERSION:
             raise ValueError(f"version {found['version']} is newer than the supported version {_VERSION}")
-        return {str(name): _decoded(told) for name, told in found["tables"].items()}
+        return {str(name): _decoded(record) for name, record in found["tables"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptTableError(f"{path} is not a file of publications: {error!r}", path=path) from error
 
@@ -108,7 +108,7 @@ def _publication(publication: Publication) -> dict[str, Any]:
 
 
 def _partition(partition: PublishedPartition) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "stage": str(partition.stage),
         "instant": partition.version.instant,
         "completion": partition.version.completion,
@@ -126,20 +126,20 @@ def _partition(partition: PublishedPartition) -> dict[str, Any]:
         "needs_copy": partition.needs_copy or None,
         "reason": partition.reason or None,
     }
-    return told | {name: value for name, value in optional.items() if value is not None}
+    return record | {name: value for name, value in optional.items() if value is not None}
 
 
-def _decoded(told: Mapping[str, Any]) -> Publication:
+def _decoded(record: Mapping[str, Any]) -> Publication:
     return Publication(
-        partitions={str(name): _decoded_partition(p) for name, p in told["partitions"].items()},
-        signals={str(name): int(at_ms) for name, at_ms in told["signals"].items()},
-        retired=tuple(_decoded_retired(r) for r in told["retired"]),
-        span=_decoded_span(told.get("span") or {}),
+        partitions={str(name): _decoded_partition(p) for name, p in record["partitions"].items()},
+        signals={str(name): int(at_ms) for name, at_ms in record["signals"].items()},
+        retired=tuple(_decoded_retired(r) for r in record["retired"]),
+        span=_decoded_span(record.get("span") or {}),
     )
 
 
-def _decoded_retired(told: Mapping[str, Any]) -> Retired:
-    return Retired(manifest=str(told["manifest"]), copy=str(told["copy"]), at_ms=int(told["at_ms"]))
+def _decoded_retired(record: Mapping[str, Any]) -> Retired:
+    return Retired(manifest=str(record["manifest"]), copy=str(record["copy"]), at_ms=int(record["at_ms"]))
 
 
 def _decoded_span(stored: Mapping[str, Any]) -> EventSpan:
@@ -150,24 +150,24 @@ def _decoded_span(stored: Mapping[str, Any]) -> EventSpan:
     )
 
 
-def _decoded_partition(told: Mapping[str, Any]) -> PublishedPartition:
-    paths, before = told.get("paths"), told.get("before")
+def _decoded_partition(record: Mapping[str, Any]) -> PublishedPartition:
+    paths, before = record.get("paths"), record.get("before")
     return PublishedPartition(
-        stage=Stage(told["stage"]),
-        version=Version(instant=str(told["instant"]), completion=str(told["completion"])),
-        manifest=str(told.get("manifest", "")),
-        copy=str(told.get("copy", "")),
+        stage=Stage(record["stage"]),
+        version=Version(instant=str(record["instant"]), completion=str(record["completion"])),
+        manifest=str(record.get("manifest", "")),
+        copy=str(record.get("copy", "")),
         before=None if before is None else _decoded_partition(before),
         paths=None if paths is None else tuple(map(str, paths)),
-        event_time_ms=_time(told.get("event_time_ms")),
-        ready_ms=int(told["ready_ms"]),
-        published_ms=_time(told.get("published_ms")),
-        files=int(told["files"]),
-        size_bytes=int(told["bytes"]),
-        needs_copy=bool(told.get("needs_copy", False)),
-        reason=str(told.get("reason", "")),
+        event_time_ms=_time(record.get("event_time_ms")),
+        ready_ms=int(record["ready_ms"]),
+        published_ms=_time(record.get("published_ms")),
+        files=int(record["files"]),
+        size_bytes=int(record["bytes"]),
+        needs_copy=bool(record.get("needs_copy", False)),
+        reason=str(record.get("reason", "")),
     )
 
 
-def _time(told: Any) -> int | None:
-    return None if told is None else int(told)
+def _time(value: Any) -> int | None:
+    return None if value is None else int(value)

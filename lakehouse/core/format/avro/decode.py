@@ -317,8 +317,8 @@ class _Reader:
         if len(sized):
             counts[sized] = -counts[sized]
             behind[sized] = self._varint(node, behind[sized], limits[sized])[1]
-        room = (limits - behind) // sum(part.least_width for part in parts)
-        is_wrong = (counts < 0) | (counts > room)
+        most = (limits - behind) // sum(part.least_width for part in parts)
+        is_wrong = (counts < 0) | (counts > most)
         if is_wrong.any():
             self._fail(
                 node, is_wrong, limits, f"declares {counts[is_wrong][0]} items, more than its record can contain"
