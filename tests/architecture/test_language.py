@@ -45,7 +45,6 @@ PENDING: tuple[str, ...] = (
     "tests/interop",
     "tests/property",
     "tests/simulation",
-    "tests/support",
     "tests/unit/cli",
     "tests/unit/core/format",
     "tests/unit/core/operations",

@@ -21,10 +21,10 @@ import org.apache.hudi.storage.StorageConfiguration;
 import org.slf4j.LoggerFactory;
 
 /**
- * Hudi's StorageBasedLockProvider, whole, with another client in place of the one of a cloud.
+ * Hudi's StorageBasedLockProvider with a client for a local HTTP server instead of a cloud client.
  *
- * <p>Hudi has clients for S3, GCS and Azure only, in bundles of their own. This one asks a server on this machine for
- * the lock file, by the requests that S3 takes: GET, and PUT with If-None-Match or If-Match.
+ * <p>Hudi's own clients are only for S3, GCS and Azure, and are in separate bundles. This client reads and writes the
+ * lock file with the requests that S3 accepts: GET, and PUT with If-None-Match or If-Match.
  */
 public class BridgedStorageLockProvider extends StorageBasedLockProvider {
   private static final String URL = "hoodie.test.lock.url";

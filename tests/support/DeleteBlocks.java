@@ -17,9 +17,11 @@ import org.apache.hudi.common.util.collection.ArrayComparable;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Serialises keys and delete records as Apache Hudi does: one block a line, `version shared entry entry ...`; prints the
- * bytes in hex. An entry is `key partition class value [class value ...]`, joined by commas; texts are in Base64, "-" is
- * null. Of a `shared` block equal texts and values are one object.
+ * Serialises keys and delete records with Apache Hudi's classes.
+ *
+ * <p>Each line of stdin describes one block: `version shared entry entry ...`. The program prints the bytes of each
+ * block in hex. An entry is `key,partition,class,value[,class,value ...]`. Strings are in Base64; "-" is null. In a
+ * `shared` block, equal strings and values are the same object.
  */
 public final class DeleteBlocks {
   private final boolean shared;

@@ -1,4 +1,4 @@
-"""What readers see of a table: to be the same whatever was archived."""
+"""Collect all results of reading a table, to compare them before and after an archive run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
 from lakehouse.model.instant import Instant, Timeline
 
-#: An archive that leaves little: two commits stay, files of the archive are merged by twos.
+#: Options with which an archive run keeps two commits active and merges archive files in pairs.
 EAGERLY = {
     "hoodie.keep.min.commits": "2",
     "hoodie.keep.max.commits": "3",
@@ -20,7 +20,7 @@ EAGERLY = {
 
 
 def eager(table: Table, **options: str) -> Table:
-    """Return the table with options by which archives leave little."""
+    """Return the table with the options EAGERLY."""
     env = table.refresh().env
     return Table.open(env.storage.root, options=EAGERLY | options, env=env)
 
@@ -28,14 +28,15 @@ def eager(table: Table, **options: str) -> Table:
 def every_write(table: Table) -> tuple[Instant, ...]:
     """Return the completed writes, archived ones included, in order of completion."""
     found = Timeline((*table.archived(), *table.timeline.writes())).by_completion()
-    assert len({instant.requested for instant in found}) == len(found), "an instant counts twice"
+    assert len({instant.requested for instant in found}) == len(found), "an instant is both active and archived"
     return found
 
 
 def seen(table: Table, key: str = "number", *, ranges: bool = True) -> Mapping[str, Any]:
-    """Return what readers see now, as of every write, and since every write; errors by their class.
+    """Return the results of reading the table now, as of every write and since every write.
 
-    With `ranges` every range between two writes is read, too.
+    A read that fails is recorded as the name of its exception class. With `ranges`, every range between two writes is
+    read as well.
     """
     writes = every_write(table)
     times = [instant.completion for instant in writes]
@@ -60,7 +61,7 @@ def seen(table: Table, key: str = "number", *, ranges: bool = True) -> Mapping[s
 
 
 def assert_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Compare two answers of `seen`, and name what differs."""
+    """Assert that two results of `seen` are equal; the message lists the reads that differ."""
     other = [
         f"{name}: {found.get(name)} instead of {wanted[name]}" for name in wanted if found.get(name) != wanted[name]
     ]

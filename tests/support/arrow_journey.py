@@ -1,4 +1,4 @@
-"""Runs the main operations of a table in an environment that has `lakehouse[arrow]` only; a contract test starts it.
+"""Run the main operations of a table in an environment with `lakehouse[arrow]` only; a contract test starts it.
 
 The only argument is an empty directory. The program prints the names of the steps as a JSON list.
 """
@@ -23,12 +23,12 @@ CLEAN_SOON = {
 
 
 def rows(*ids: str, ts: int) -> pa.Table:
-    """Return rows of one partition with these ids."""
+    """Return rows with these ids in one partition."""
     return pa.table({"id": ids, "ts": [ts] * len(ids), "day": ["2026-01-01"] * len(ids)})
 
 
 def check_environment() -> None:
-    """Fail if pyspark or Java can be found, or if lakehouse comes from a source tree."""
+    """Fail if pyspark or Java is installed, or if lakehouse is imported from a source tree."""
     assert find_spec("pyspark") is None and find_spec("pandas") is None
     assert shutil.which("java") is None and "JAVA_HOME" not in os.environ
     installed = find_spec("lakehouse")

@@ -1,4 +1,4 @@
-"""Commits on storage, changed after the fact: for tests that change a committed file and mean it."""
+"""Edit completed commits on storage, for tests that change a committed file deliberately."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ def completed_commits(storage: Storage) -> list[str]:
 
 
 def edit_commit(storage: Storage, path: str, change: Callable[[CommitMetadata], CommitMetadata]) -> None:
-    """Write a commit again with other metadata."""
+    """Replace the metadata of a commit by the result of `change`."""
     metadata = change(decode_commit(storage.get(path)))
     storage.put(path, encode_commit(metadata, table_version=9))
 
 
 def restate(storage: Storage, path: str, change: Callable[[WriteStat], WriteStat] | None = None) -> None:
-    """Let the commits that name a file state its size, or what `change` makes of what they state."""
+    """Update a file's statistics in the commits that name it.
+
+    Without `change` the size is set to the current size of the file.
+    """
     size = len(storage.get(path))
 
     def stated(metadata: CommitMetadata) -> CommitMetadata:

@@ -1,4 +1,4 @@
-"""The Avro schema of delete blocks, as Apache Hudi 1.2 declares it, with a reader and a writer entry by entry."""
+"""Read and write delete blocks of version 3 with fastavro and the Avro schema of Apache Hudi 1.2."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LIST = fastavro.parse_schema(
         "fields": [{"name": "deleteRecordList", "type": {"type": "array", "items": _RECORD}}],
     }
 )
-#: Key, partition, and the ordering value: None, or the name of a wrapper and what it wraps.
+#: Key, partition and ordering value; the ordering value is None, or the name of its Avro wrapper and the wrapped value.
 Entry = tuple[str, str | None, tuple[str, Any] | None]
 
 

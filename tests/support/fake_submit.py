@@ -1,8 +1,11 @@
-"""A spark-submit that starts nothing: it records how it was called and does what a test has planned.
+"""A fake spark-submit: it starts no Spark, records its call and behaves as the test planned.
 
-`install` makes a Spark environment around it. Run as a script it reads `plan.json` of its directory, writes `call.json`
-with its arguments and environment, then leaves the planned report, starts the planned processes and ends with the
-planned exit code.
+`install` creates a Spark environment that contains it. As a script it does this:
+
+1. read `plan.json` in its directory;
+2. write its arguments and environment to `call.json`;
+3. write the planned report and start the planned processes;
+4. exit with the planned exit code.
 """
 
 from __future__ import annotations
@@ -17,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 DIRECTORY = "FAKE_SUBMIT"
-# What the driver of a real job may do: outlive the JVM that started it, and not mind SIGTERM.
+# Like the driver of a real job, it can outlive the JVM that started it, and it ignores SIGTERM.
 DRIVER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeSubmit:
-    """The fake in the hands of a test."""
+    """Control of an installed fake spark-submit by a test."""
 
     home: Path
     directory: Path
@@ -37,7 +40,10 @@ class FakeSubmit:
         hang: bool = False,
         orphan: bool = False,
     ) -> None:
-        """Say what the next call does; `hang` keeps it and a driver alive, `orphan` only the driver."""
+        """Set what the next call does.
+
+        With `hang` the call and a driver process keep running; with `orphan` only the driver process does.
+        """
         plan = {"exit_code": exit_code, "report": report, "output": output, "hang": hang, "orphan": orphan}
         (self.directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
 
@@ -53,7 +59,7 @@ class FakeSubmit:
 
     @property
     def driver_pid(self) -> int | None:
-        """The process id of the driver that the last call started, once it is up."""
+        """The process id of the driver that the last call started; None until the driver runs."""
         path = self.directory / "driver.pid"
         return int(path.read_text(encoding="utf-8")) if path.exists() else None
 
@@ -63,7 +69,10 @@ class FakeSubmit:
 
 
 def install(root: Path) -> FakeSubmit:
-    """Make a Spark environment below `root` whose spark-submit is this file, planned to end well without a report."""
+    """Create a Spark environment below `root` with this file as its spark-submit.
+
+    Until a test plans something else, a call succeeds and writes no report.
+    """
     home, directory = root / "spark", root / "fake"
     (home / "bin").mkdir(parents=True)
     directory.mkdir()
@@ -78,7 +87,7 @@ def install(root: Path) -> FakeSubmit:
 
 
 def main(argv: list[str]) -> int:
-    """Do what is planned and return the exit code."""
+    """Execute the plan and return its exit code."""
     directory = Path(os.environ[DIRECTORY])
     plan = json.loads((directory / "plan.json").read_text(encoding="utf-8"))
     call = {"argv": argv, "environment": dict(os.environ)}
@@ -95,8 +104,8 @@ def main(argv: list[str]) -> int:
 
 
 def _start_driver(directory: Path) -> None:
-    """Start the driver and name its process id, but only when it is deaf to SIGTERM."""
-    # A real driver writes into a pipe of the JVM, so it does not keep the JVM's own output open.
+    """Start the driver process and write its process id to a file after it has started to ignore SIGTERM."""
+    # A real driver writes to a pipe of the JVM, so it does not keep the JVM's output open.
     driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert driver.stdout is not None, "stdout is a pipe"
     driver.stdout.readline()

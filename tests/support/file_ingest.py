@@ -1,4 +1,4 @@
-"""Sections `ingest` of specs for files, built from flat settings as YAML has them."""
+"""Build `ingest` sections of specs with a file source from flat settings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _OF_FILES = {declared.name for declared in fields(FileSourceSpec)}
 
 
 def file_ingest(**settings: Any) -> IngestSpec:
-    """Return the section with these settings, each a field of `FileSourceSpec` or of `IngestSpec`."""
+    """Return a section with these settings, each of which is a field of `FileSourceSpec` or `IngestSpec`."""
     source, common = _divided(settings)
     return IngestSpec(source=FileSourceSpec(**source), **common)
 
 
 def changed_ingest(ingest: IngestSpec | None, **settings: Any) -> IngestSpec:
-    """Return the section with some settings changed."""
+    """Return the section with these settings changed."""
     assert ingest is not None, "the spec has a source"
     assert isinstance(ingest.source, FileSourceSpec), "the source is files"
     source, common = _divided(settings)
@@ -26,7 +26,7 @@ def changed_ingest(ingest: IngestSpec | None, **settings: Any) -> IngestSpec:
 
 
 def files_of(ingest: IngestSpec | None) -> FileSourceSpec:
-    """Return the settings of the files source."""
+    """Return the section's file source."""
     assert ingest is not None, "the spec has a source"
     assert isinstance(ingest.source, FileSourceSpec), "the source is files"
     return ingest.source

@@ -1,6 +1,6 @@
-"""Tables that Apache Hudi wrote, with their expected rows: unpacked, opened, compared row by row.
+"""Load tables that Apache Hudi wrote, with their expected rows.
 
-The manifest, the expectations and the definition of the row hash stand in the shared folder's README.
+The README of the shared folder describes the manifest, the expected rows and the row hash.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEPT_META = ("_hoodie_commit_time", "_hoodie_record_key", "_hoodie_partition_pat
 
 @dataclass(frozen=True, slots=True)
 class FixtureTable:
-    """One table of the manifest; `entry` is its object there."""
+    """One table of the manifest; `entry` is its JSON object."""
 
     name: str
     entry: dict[str, Any] = field(repr=False, hash=False, compare=False)
@@ -38,23 +38,23 @@ class FixtureTable:
 
     @property
     def is_supported(self) -> bool:
-        """Whether it is of a version and format that this package reads."""
+        """Whether lakehouse reads the table's version and base file format."""
         e = self.entry
         return self.version in (6, 8, 9) and e["base_file_format"] == "PARQUET"
 
     @property
     def has_meta_fields(self) -> bool:
-        """Whether its rows carry keys and commit times."""
+        """Whether the table's rows have meta columns."""
         return bool(self.entry["populate_meta_fields"] == "true")
 
     @property
     def times(self) -> list[dict[str, Any]]:
-        """The instants with an expected time travel."""
+        """The manifest's entries for time travel reads."""
         return self.entry.get("as_of") or []
 
     @property
     def ranges(self) -> list[dict[str, Any]]:
-        """The expected incremental reads."""
+        """The manifest's entries for incremental reads."""
         return self.entry.get("incremental") or []
 
     def unpack(self, directory: Path) -> Path:
@@ -64,13 +64,16 @@ class FixtureTable:
         return directory / str(self.entry["root_in_zip"])
 
     def expected(self, part: str = "") -> pa.Table | None:
-        """Return the expected rows of a part (`asof`, `incr`, `ro` or the snapshot), None if it has none."""
+        """Return the expected rows of a read, or None if the fixture has none.
+
+        `part` is `asof...`, `incr...`, `ro`, or empty for the snapshot.
+        """
         path = fixtures("hudi_tables") / "expected" / f"{self.name}{part and '.'}{part}.parquet"
         return pq.read_table(path) if path.exists() else None
 
 
 def load_fixture_tables() -> list[FixtureTable]:
-    """Return all tables of the manifest; skips the collecting module if the shared folder is missing."""
+    """Return all tables of the manifest; skip the calling test module if the shared folder is missing."""
     try:
         manifest = shared_dir() / "fixtures" / "hudi_tables" / "manifest.json"
     except pytest.skip.Exception as missing:
@@ -79,14 +82,14 @@ def load_fixture_tables() -> list[FixtureTable]:
 
 
 def row_hash(rows: pa.Table, *, with_meta: bool = False) -> str:
-    """Return the hash of the rows, whatever their order."""
+    """Return a hash of the rows that does not depend on their order."""
     return hashlib.sha256("\n".join(canonical_rows(rows, with_meta=with_meta)).encode()).hexdigest()
 
 
 def canonical_rows(rows: pa.Table, *, with_meta: bool = False) -> list[str]:
-    """Return one JSON text per row, sorted: equal lists are equal tables, whatever the order of rows and columns."""
+    """Return the rows as a sorted list of JSON texts, which does not depend on the order of rows and columns."""
     meta = KEPT_META if with_meta else ()
-    # What a user's row says of itself, such as `_hoodie_is_deleted`, is data.
+    # `_hoodie_is_deleted` is a column of the user's data, not a meta column.
     names = sorted(n for n in rows.column_names if n not in META_COLUMNS or n in meta)
     columns = [_texts(rows.column(name)) for name in names]
     labels = [f"{',' if i else '{'}{json.dumps(name)}:" for i, name in enumerate(names)]
@@ -97,7 +100,7 @@ def canonical_rows(rows: pa.Table, *, with_meta: bool = False) -> list[str]:
 
 
 def _texts(column: pa.ChunkedArray) -> pa.Array:
-    """Return the JSON text of every value."""
+    """Return each value as JSON text."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -118,7 +121,7 @@ def _renderer(kind: pa.DataType) -> Callable[[Any], str]:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Return a value as the README's JSON has it."""
+    """Return a value in the JSON form that the README of the shared folder defines."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

@@ -1,7 +1,7 @@
-"""Hostile bytes: valid ones that were damaged by a seed, and what may come of reading them.
+"""Fuzz decoders and tables with damaged bytes.
 
-The answer is a value or a LakehouseError; anything else (another exception, no memory, no end) is a defect. A seed
-repeats a case exactly.
+A read of damaged bytes must return a value or raise a LakehouseError. Every other outcome is a defect: another
+exception, exhausted memory or a read that does not end. The same seed repeats a case exactly.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from lakehouse.core.storage.protocol import Storage
 from lakehouse.core.table.table import Table
 from lakehouse.errors import LakehouseError
 
-#: What a case may take beside what the process has; the seeds are a few kilobytes.
+#: Memory that a case may allocate in addition to the process's memory; the valid inputs have a few kilobytes.
 MEMORY_BYTES = 2 << 30
-#: No case takes a thousandth of it. It turns a decoder that never ends into a failure with a stack.
+#: The limit fails a decoder that never ends, with its stack. Every case takes less than a thousandth of it.
 HANG_S = 120
 _NUMBERS = (0, 1, -1, 127, 128, 255, 2**15, 2**31 - 1, -(2**31), 2**32 - 1, 2**62, 2**63 - 1, -(2**63))
 
 
 class HangError(Exception):
-    """A case did not end."""
+    """Raised if a case does not end within HANG_S seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A case whose outcome is neither a value nor a LakehouseError."""
+    """A case in which a read neither returned a value nor raised a LakehouseError."""
 
     name: str
     seed: int
@@ -42,7 +42,7 @@ class Defect:
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """Return the bytes with one to four damages."""
+    """Return the bytes with one to four random changes."""
     content = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(content) + 1)
@@ -97,7 +97,7 @@ _DAMAGES = (_flip, _flip, _extreme, _extreme, _number, _number, _varint, _trunca
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Bound memory and time of a case: MemoryError and HangError instead of a machine that stands still."""
+    """Limit the memory and the time of a case: exceeding them raises MemoryError or HangError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = signal.signal(signal.SIGALRM, _hang)
@@ -112,11 +112,11 @@ def bounded() -> Iterator[None]:
 
 
 def _hang(number: int, frame: FrameType | None) -> None:
-    raise HangError(f"no end after {HANG_S} s")
+    raise HangError(f"the case did not end within {HANG_S} s")
 
 
 def outcome(read: Callable[[], object]) -> str:
-    """Return what is wrong with the outcome of reading, "" if it is a value or a LakehouseError."""
+    """Run `read` and return the defect as text; return "" if it returns a value or raises a LakehouseError."""
     try:
         with bounded():
             read()
@@ -130,7 +130,7 @@ def outcome(read: Callable[[], object]) -> str:
 
 
 def fuzz_decoder(name: str, seeds: list[bytes], decode: Callable[[bytes], object], numbers: range) -> list[Defect]:
-    """Read damaged seeds, one for each number; return the defects."""
+    """Decode one damaged input for each number; return the defects."""
     defects = []
     for number in numbers:
         rng = random.Random(f"{name}/{number}")
@@ -141,10 +141,10 @@ def fuzz_decoder(name: str, seeds: list[bytes], decode: Callable[[bytes], object
 
 
 def fuzz_table(name: str, files: Mapping[str, bytes], numbers: range) -> list[Defect]:
-    """Damage one file of a table for each number and use the table in every reading way; return the defects."""
+    """For each number, damage one file of a table and run every read operation; return the defects."""
     defects = []
     paths = sorted(files)
-    # Metadata is small and many-sided, so it is damaged as often as data.
+    # Metadata is small and has many formats, so most cases damage metadata.
     control = [path for path in paths if path.startswith(".hoodie/")]
     data = [path for path in paths if not path.startswith(".hoodie/")]
     for number in numbers:
@@ -159,7 +159,7 @@ def fuzz_table(name: str, files: Mapping[str, bytes], numbers: range) -> list[De
 
 
 def stored(files: Mapping[str, bytes]) -> Storage:
-    """Return a store in memory that holds some files."""
+    """Return a memory store with these files."""
     storage = MemoryStorage()
     for path, data in files.items():
         storage.put(path, data)
@@ -167,12 +167,12 @@ def stored(files: Mapping[str, bytes]) -> Storage:
 
 
 def files_of(storage: Storage) -> dict[str, bytes]:
-    """Return all files of a store."""
+    """Return path and content of all files of a store."""
     return {file.path: storage.get(file.path) for file in storage.list("")}
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    """Return all files below a folder of the disk."""
+    """Return relative path and content of all files below a local folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 

@@ -1,4 +1,4 @@
-"""A Hive Metastore on a free port of 127.0.0.1, from the jars that Spark brings, with a Derby of its own."""
+"""Start a Hive Metastore with its own Derby database on a free port of 127.0.0.1, from the jars in pyspark."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def settings(place: Path) -> dict[str, str]:
-    """Return what `hive-site.xml` says: everything below `place`, and the dead are found after seconds."""
+    """Return the settings of `hive-site.xml`: all files are below `place`; locks expire within seconds."""
     return {
         "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={place}/metastore;create=true",
         "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
-        # Spark leaves out the pool that is the default.
+        # Spark does not include Hive's default connection pool.
         "datanucleus.connectionPoolingType": "HikariCP",
         "datanucleus.schema.autoCreateAll": "true",
         "hive.metastore.schema.verification": "false",
         "hive.metastore.warehouse.dir": f"{place}/warehouse",
         "hive.async.log.enabled": "false",
-        # Makes the tables of locks, which only a script of Hive's own distribution makes otherwise.
+        # Creates the tables of locks; otherwise only a script of Hive's distribution creates them.
         "hive.in.test": "true",
         "hive.support.concurrency": "true",
         "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager",
@@ -44,7 +44,7 @@ def settings(place: Path) -> dict[str, str]:
 
 @contextmanager
 def metastore_at(place: Path, java: str) -> Iterator[str]:
-    """A metastore that keeps all below `place`, as `thrift://host:port`."""
+    """Run a metastore whose files are below `place`; yield its URI `thrift://host:port`."""
     jars, port = spark_jars(), free_port()
     assert jars is not None, "they hold the Hive Metastore"
     rows = (f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings(place).items())
@@ -67,7 +67,7 @@ def metastore_at(place: Path, java: str) -> Iterator[str]:
 
 
 def spark_jars() -> Path | None:
-    """Return the folder of Spark's jars: of this environment, or else of the one beside it that has Spark."""
+    """Return the folder of Spark's jars in this environment or in `.venv`; None if neither has Spark."""
     spark = find_spec("pyspark")
     if spark is not None and spark.origin is not None:
         return Path(spark.origin).parent / "jars"
@@ -76,7 +76,7 @@ def spark_jars() -> Path | None:
 
 @pytest.fixture(scope="session")
 def hive_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A metastore, as `thrift://host:port`."""
+    """Run a metastore for the test session; yield its URI `thrift://host:port`."""
     java = shutil.which("java")
     if java is None or spark_jars() is None:
         pytest.skip("missing: java and pyspark, whose jars hold the Hive Metastore")

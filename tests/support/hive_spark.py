@@ -1,4 +1,4 @@
-"""A consumer of the metastore: Spark SQL with Hive's catalog, in a process of its own, for a whole test session."""
+"""Run Spark SQL with Hive's catalog as a consumer of the metastore: one process serves a whole test session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class HiveSpark:
-    """Spark SQL in the hands of a test."""
+    """Client of a process that runs Spark SQL on a metastore."""
 
     def __init__(self, uri: str, home: Path) -> None:
         self._log = home / "consumer.log"
@@ -33,11 +33,11 @@ class HiveSpark:
         self.version = self._answer()
 
     def rows(self, text: str, *, view: str = "") -> list[list[Any]]:
-        """Return the rows of a query; `view` is a published table `database.table`, made a view of its last name."""
+        """Return the rows of a query; `view` names a published table `database.table`, queried by its table name."""
         return list(self._ask({"verb": "sql", "text": text, "view": view}))
 
     def source(self, text: str, published: str) -> list[list[Any]]:
-        """Return the rows of a query over `source`, which is a published table through our data source."""
+        """Return the rows of a query over `source`: the published table, read through lakehouse's data source."""
         return list(self._ask({"verb": "source", "text": text, "view": published}))
 
     def explain(self, text: str, *, view: str = "") -> str:
@@ -45,11 +45,11 @@ class HiveSpark:
         return str(self._ask({"verb": "explain", "text": text, "view": view}))
 
     def splits(self, location: str, format: str) -> list[str]:
-        """Return the files that an input format of Hive finds at a location."""
+        """Return the files that an input format of Hive lists at a location."""
         return list(self._ask({"verb": "splits", "location": location, "format": format}))
 
     def close(self) -> None:
-        """End the session: the process stops by itself when nothing more can be asked."""
+        """Close the process's stdin, which ends the process."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
@@ -68,15 +68,15 @@ class HiveSpark:
     def _answer(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, f"the consumer ended: {self._log.read_text()[-3000:]}"
-        told = json.loads(line)
-        assert "error" not in told, told["error"]
-        return told["value"]
+        assert line, f"the Spark process ended; its log: {self._log.read_text()[-3000:]}"
+        answer = json.loads(line)
+        assert "error" not in answer, answer["error"]
+        return answer["value"]
 
 
 @pytest.fixture(scope="session")
 def hive_spark(hive_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveSpark]:
-    """Spark SQL on the metastore."""
+    """Run Spark SQL on the metastore for the test session."""
     consumer = HiveSpark(hive_uri, tmp_path_factory.mktemp("consumer"))
     yield consumer
     consumer.close()

@@ -1,6 +1,6 @@
-"""Spark SQL with Hive's catalog, in a process of its own, told what to do by JSON lines: a consumer of the metastore.
+"""Serve requests to Spark SQL with Hive's catalog: the process behind `tests.support.hive_spark`.
 
-Each line on stdin is a request, each line on stdout its answer. It ends when stdin does.
+Each line of stdin is a request in JSON, each line of stdout its answer. The process ends when stdin ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakehouse.spark.source import register
 
 
 def start(uri: str, home: str) -> SparkSession:
-    """Return a session of two threads whose tables are those of the metastore."""
+    """Return a Spark session with two threads whose catalog is the metastore."""
     settings = {
         "spark.hadoop.hive.metastore.uris": uri,
         "spark.sql.catalogImplementation": "hive",
@@ -42,7 +42,10 @@ def start(uri: str, home: str) -> SparkSession:
 
 
 def answer(spark: SparkSession, uri: str, request: dict[str, Any]) -> Any:
-    """Run a query (over a view of a published table, if one is named), or list what Hive's own input format reads."""
+    """Run a query, or list the files that Hive's input format reads.
+
+    If the request names a published table, the query can use a view of it.
+    """
     if request["verb"] == "splits":
         return splits(spark, request["location"], request["format"])
     if request["verb"] == "source":
@@ -59,7 +62,7 @@ def answer(spark: SparkSession, uri: str, request: dict[str, Any]) -> Any:
 
 
 def splits(spark: SparkSession, location: str, format: str) -> list[str]:
-    """Return the files that Hive's input format finds at a location."""
+    """Return the files that Hive's input format lists at a location."""
     jvm: Any = spark._jvm
     conf = jvm.org.apache.hadoop.mapred.JobConf()
     jvm.org.apache.hadoop.mapred.FileInputFormat.setInputPaths(conf, location)
@@ -69,7 +72,7 @@ def splits(spark: SparkSession, location: str, format: str) -> list[str]:
     found = input_format().getSplits(conf, 1)
     targets = set()
     for split in found:
-        # The only way to it that is not a whole MapReduce job.
+        # Without reflection the split is accessible only in a MapReduce job.
         field = split.getClass().getDeclaredField("split")
         field.setAccessible(True)
         targets.add(field.get(split).getPath().toString())
@@ -77,16 +80,16 @@ def splits(spark: SparkSession, location: str, format: str) -> list[str]:
 
 
 def main(uri: str, home: str) -> None:
-    """Answer until stdin ends."""
+    """Answer requests until stdin ends."""
     out, sys.stdout = sys.stdout, sys.stderr
     spark = start(uri, home)
     print(json.dumps({"value": spark.version}), file=out, flush=True)
     for line in sys.stdin:
         try:
-            told: dict[str, Any] = {"value": answer(spark, uri, json.loads(line))}
+            result: dict[str, Any] = {"value": answer(spark, uri, json.loads(line))}
         except Exception:
-            told = {"error": traceback.format_exc()}
-        print(json.dumps(told, default=str), file=out, flush=True)
+            result = {"error": traceback.format_exc()}
+        print(json.dumps(result, default=str), file=out, flush=True)
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""What the fuzzers read: the decoders with valid bytes of each, and tables with every kind of file."""
+"""Valid inputs for fuzz tests: bytes for each decoder, and tables with every kind of file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ROWS = [
 
 
 def busy_table(kind: str, version: int = 9) -> Table:
-    """Return a table that every service and every undo has left files in."""
+    """Return a table with files of writes, a savepoint, a rollback, a compaction and a clean."""
     table = make_table(Shape(type=kind, rows_per_file=4, version=version))
     for n in range(4):
         table.upsert(batch([row(f"k{i}", p="ab"[i % 2], ts=n, v=f"v{n}") for i in range(n, n + 6)]))
@@ -75,7 +75,7 @@ def busy_table(kind: str, version: int = 9) -> Table:
 
 
 def decoders() -> dict[str, Decoder]:
-    """Return every decoder of the format, with valid bytes."""
+    """Return each decoder of the format with valid inputs."""
     found: dict[str, Decoder] = {
         "properties": ([b"# x\nhoodie.table.name=t\na\\:b = c\\u00e4 \\\n d\n"], parse_properties),
         "table schema": ([arrow_to_avro(NESTED, table="t").encode()], _text(avro_to_arrow)),
@@ -123,7 +123,7 @@ _PLANS: dict[str, Callable[[bytes], object]] = {
     ".rollback": _relative(decode_rollback_metadata),
     ".rollback.requested": _relative(decode_rollback_plan),
 }
-#: Decoders whose bytes are read as those of others, which must not trouble them.
+#: Decoders that must also reject or accept valid inputs of other decoders without a defect.
 CROSSED: tuple[Callable[[bytes], object], ...] = (
     decode_requested_replace,
     decode_clustering_plan,
@@ -138,7 +138,7 @@ def _text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            # Texts come out of documents that were decoded before.
+            # In production these texts come from documents that are already decoded.
             raise LakehouseError(str(error)) from error
         return decode(text)
 

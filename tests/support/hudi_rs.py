@@ -1,4 +1,4 @@
-"""Reads through hudi-rs, the other implementation of the format that needs no JVM."""
+"""Read tables with hudi-rs, an implementation of the format in Rust that needs no JVM."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
 
 
 def read(location: str) -> pa.Table:
-    """Return the newest snapshot."""
+    """Return the latest snapshot."""
     return _read(location, HudiReadOptions())
 
 
 def read_as_of(location: str, time: str) -> pa.Table:
-    """Return the table as it was at the instant `time`."""
+    """Return the snapshot as of the instant `time`."""
     return _read(location, HudiReadOptions().with_as_of_timestamp(time))
 
 
 def read_incremental(location: str, start: str, end: str) -> pa.Table:
-    """Return the rows that commits completed in (start, end] wrote (version 6: requested)."""
+    """Return the rows written by the commits with a completion time in (start, end].
+
+    For tables of version 6 the requested time counts.
+    """
     options = HudiReadOptions().with_query_type(HudiQueryType.Incremental)
     return _read(location, options.with_start_timestamp(start).with_end_timestamp(end))
 
 
 def like(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return `rows` with text columns cast where `schema` has another type.
+    """Return `rows` with string columns cast to the types of `schema`.
 
-    hudi-rs returns the source column of a timestamp partition as text, whatever the file holds.
+    hudi-rs returns the source column of a timestamp partition as string, whatever its type in the file is.
     """
     for position, field in enumerate(rows.schema):
         wanted = schema.field(field.name).type

@@ -1,7 +1,7 @@
-"""Delete blocks of versions 1 and 2, as Hudi's writers before 0.14 made them: objects written by Kryo, one by one.
+"""Write delete blocks of versions 1 and 2 as Hudi before 0.14 did: Java objects serialized with Kryo.
 
-The writer knows an object by what it is, so equal texts, keys and values of one block are the same object where
-`shared` says so, and none is where it does not: real blocks lie between.
+Kryo writes an object that occurs again as a reference. With `shared`, equal strings, keys and values in a block are the
+same object; without it each value is a separate object. Real blocks are between these two cases.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from tests.support.fixture_tables import FixtureTable
 ARRAY = "org.apache.hudi.common.util.collection.ArrayComparable"
 DELETE_RECORD = "org.apache.hudi.common.model.DeleteRecord"
 HOODIE_KEY = "org.apache.hudi.common.model.HoodieKey"
-#: Forms of Utf8: its fields as of Avro 1.8 and of later ones, and the number it is registered under.
+#: Serialized forms of Avro's Utf8 class: with the fields of Avro 1.8 or later, or with its Kryo registration number.
 AVRO_8, AVRO_10, HUDI_0_12, HUDI_0_13 = "avro 1.8", "avro 1.10", 10, 27
-#: The table of trips that deletes are added to, and its last commit.
+#: The name of the fixture table of trips, and its last commit.
 TRIPS, _LAST = "mor_v6_trips_8i1u", "20250331030645735"
 _COMMIT_TIME, _EVENT_TIME = "OverwriteWithLatestAvroPayload", "DefaultHoodieRecordPayload"
-#: A key of Hudi 0.10.1, and records of Hudi 0.12.3: late, later, and without ordering value.
+#: A key written by Hudi 0.10.1. Hudi 0.12.3 wrote the records: one with a lower ordering value than the stored row, one
+#: with a higher ordering value and one without.
 _KEY = (
     b"\x01\0[Lorg.apache.hudi.common.model.HoodieKey\xbb\x01\x02\x01\x01org.apache.hudi.common.model.HoodieKe\xf9"
     b"\x01\x01city=sao_paul\xef\x01e3cf430c-889d-4015-bc98-59bdce1e530\xe3"
@@ -48,20 +49,21 @@ _SIZED = {"Float": struct.Struct(">f"), "Double": struct.Struct(">d"), "Boolean"
 
 
 def framed(version: int, payload: bytes) -> bytes:
-    """Return the content of a delete block."""
+    """Return the content of a delete block: version, length and payload."""
     return struct.pack(">ii", version, len(payload)) + payload
 
 
 def write_objects(entries: list[Entry], version: int, *, shared: bool = True, utf8: str | int = HUDI_0_13) -> bytes:
-    """Return the content of a delete block of version 1 or 2; a value ("Utf8", text) is written in the form `utf8`."""
+    """Return the content of a delete block of version 1 or 2; `utf8` is the form of values ("Utf8", text)."""
     return framed(version, _Kryo(shared, utf8).block(entries, version))
 
 
 def trips_with_deletes(trips: FixtureTable, directory: Path, *, event: bool) -> Path:
-    """Unpack the table of trips and delete four in its last commit; return its path.
+    """Unpack the table of trips, add deletes of four keys to its last commit and return its path.
 
-    The delete of the key `LATE` is older than its row, those of `HOLDING` are not: `event` time or commit time decides.
-    A block of version 2 follows the rows of the commit in their log, one of version 1 makes a log of its own.
+    The delete of the key `LATE` has a lower ordering value than its row, so it applies only with commit-time ordering.
+    The deletes of `HOLDING` always apply. With `event` the table has event-time ordering. The delete block of version 2
+    is appended to an existing log file; the block of version 1 is in a separate log file.
     """
     path = trips.unpack(directory)
     properties = path / ".hoodie" / "hoodie.properties"
@@ -194,7 +196,7 @@ class _Kryo:
             self.characters(name)
 
     def begin(self, identity: Any) -> bool:
-        """Write the mark of an object; return whether its content must follow."""
+        """Write the header of an object: a reference or a new object; return whether its content must follow."""
         if self.shared and identity in self.objects:
             self.number(self.objects[identity] + 2)
             return False

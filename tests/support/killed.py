@@ -1,6 +1,6 @@
-"""Writers that die: what they were doing, what the table may hold afterwards, and what must not be left of them.
+"""Run table operations that are killed, and state what the table may contain afterwards.
 
-Every verb is told twice: as a call on a table, and as what it does to a dict {(partition, key): value}.
+Each operation is defined twice: as a call on a table, and as its effect on a dict {(partition, key): value}.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.processes import forked
 T = TypeVar("T")
 Rows = dict[tuple[str, str], int]
 
-#: Every step of every verb, instead of those that leave storage in a different state.
+#: Crash at each step of each operation, not only at the steps that change storage.
 EXHAUSTIVE = "LAKEHOUSE_EXAMPLES" in os.environ
 CHANGING = ("create", "put", "replace_if", "delete", "open_output", "close")
 
@@ -39,48 +39,48 @@ INDEXES: dict[str, dict[str, str]] = {
     "SIMPLE": {},
     "BUCKET": {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
 }
-#: Options of merge-on-read tables.
+#: Options of merge-on-read tables, by index.
 LOGGED: dict[str, dict[str, str]] = {f"LOGS_{name}": options for name, options in INDEXES.items()}
 #: Options of every call: two logs are enough for a log compaction.
 CALLS = {"hoodie.log.compaction.blocks.threshold": "2"}
-#: Changes that an upsert makes: two stored rows, a new row in a known partition and one in a new partition.
+#: Rows of the upsert: two stored rows, a new row in an existing partition and one in a new partition.
 CHANGED: Rows = {("a", "a1"): 2, ("b", "b2"): 2, ("a", "a9"): 2, ("c", "c1"): 2}
 DELETED = (("a", "a3"), ("b", "b4"))
 ADDED: Rows = {("b", "b8"): 2, ("c", "c1"): 2, ("c", "c2"): 2}
-#: What the next writer, the survivor, upserts.
+#: Rows that the next writer upserts after the crash.
 RECOVERY: Rows = {("a", "a2"): 9, ("b", "b9"): 9, ("d", "d1"): 9}
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A process as the table sees it: its own number, and the numbers of processes that are gone."""
+    """Simulated process table: the id of the current process, and the ids of processes that do not run any more."""
 
     pid: int
     dead: frozenset[int] = field(default_factory=frozenset)
 
     def current(self) -> ProcessId:
-        """Return this process."""
+        """Return the current process."""
         return ProcessId(host="one-host", pid=self.pid, boot="boot", namespace="pid:[1]", started=str(self.pid))
 
     def is_running(self, process: ProcessId) -> bool:
-        """Return whether the process lives."""
+        """Return whether the process runs."""
         return process.pid not in self.dead
 
 
 class Interrupted(FaultyStorage):
-    """A store whose user is stopped at one step while `rival`, in another process, has its turn, and then goes on."""
+    """Storage that pauses its user before the step with number `at` while another process runs `rival`."""
 
     def __init__(self, inner: Storage, at: int, rival: Callable[[Storage], object], patch: pytest.MonkeyPatch) -> None:
         super().__init__(inner)
         self.at, self.rival, self.patch = at, rival, patch
 
     def step(self, name: str, call: Callable[[], T]) -> T:
-        """Let the rival have its turn before the step of this number."""
+        """Run the rival before the step with the chosen number."""
         with self._lock:
             self.at -= 1
             is_due = self.at == 0
         if is_due:
-            # Another process does not see the locks this one holds in memory.
+            # Another process does not see the locks that this process holds in memory.
             with self.patch.context() as other_process:
                 other_process.setattr(process_state(), "_thread_locks", {})
                 self.rival(self.inner)
@@ -88,7 +88,10 @@ class Interrupted(FaultyStorage):
 
 
 class Unanswered(FaultyStorage):
-    """A store that stops answering at the commit, which may have landed or not; it tells what was deleted since."""
+    """Storage whose reply to the commit is lost; it records later deletions.
+
+    With `lands` the completed file is created although the reply is lost.
+    """
 
     def __init__(self, inner: Storage, *, lands: bool) -> None:
         super().__init__(inner)
@@ -119,7 +122,11 @@ class Unanswered(FaultyStorage):
 
 
 def points(steps: Sequence[str], *, every: bool = EXHAUSTIVE) -> Iterator[tuple[int, FaultMode]]:
-    """Yield where to crash. Storage is the same before a step and after the one before it, and reads change nothing."""
+    """Yield the steps at which to crash, with the fault mode.
+
+    A crash before a step equals one after the previous step, and a read changes nothing. Unless `every` is set, both
+    are skipped.
+    """
     for number, step in enumerate(steps, start=1):
         if every or number == 1:
             yield number, FaultMode.CRASH_BEFORE
@@ -128,9 +135,10 @@ def points(steps: Sequence[str], *, every: bool = EXHAUSTIVE) -> Iterator[tuple[
 
 
 def share_of(found: Iterable[T], part: object, of: int) -> list[T]:
-    """Return each `of`-th item, another share for another `part`: tests that sweep alike go over it together.
+    """Return every `of`-th item, starting at an offset that depends on `part`.
 
-    With LAKEHOUSE_EXAMPLES every item.
+    Similar tests pass different parts, so together they cover more items. With LAKEHOUSE_EXAMPLES set, all items are
+    returned.
     """
     listed = list(found)
     start = sum(map(ord, str(part))) % of
@@ -139,14 +147,14 @@ def share_of(found: Iterable[T], part: object, of: int) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A write, and what it does to the dict."""
+    """A write operation, and its effect on the dict of rows."""
 
     run: Callable[[Table], object]
     after: Callable[[Rows], Rows]
 
 
 def batch(rows: Mapping[tuple[str, str], int], deleted: Iterable[tuple[str, str]] = ()) -> pa.Table:
-    """Return rows, and deletes of keys, as a batch; values serve as ordering values too."""
+    """Return a batch with rows and with deletes of keys; the values are also the ordering values."""
     gone = list(deleted)
     keys = [*rows, *gone]
     values = [*rows.values(), *[5] * len(gone)]
@@ -188,7 +196,7 @@ VERBS: dict[str, Verb] = {
 }
 
 
-#: Services of merge-on-read tables: they change no row.
+#: Table services of merge-on-read tables; they change no row.
 SERVICES: dict[str, Callable[[Table], object]] = {
     "plan compaction": lambda table: table.services.compaction.schedule(force=True),
     "compaction": lambda table: table.services.compaction.run(force=True),
@@ -197,7 +205,7 @@ SERVICES: dict[str, Callable[[Table], object]] = {
 
 
 def run_verb(name: str, table: Table) -> None:
-    """Run a verb or a service."""
+    """Run an operation of VERBS or SERVICES."""
     if name in SERVICES:
         SERVICES[name](table)
     else:
@@ -205,7 +213,7 @@ def run_verb(name: str, table: Table) -> None:
 
 
 def create(storage: Storage, index: str, pid: int = 1, dead: Iterable[int] = ()) -> Table:
-    """Create the table, or open it if it is there."""
+    """Create the table, or open it if it exists; `dead` are the processes that do not run any more."""
     return Table.create(
         storage.root,
         name="mortal",
@@ -220,14 +228,14 @@ def create(storage: Storage, index: str, pid: int = 1, dead: Iterable[int] = ())
 
 
 def open_as(storage: Storage, pid: int, dead: Iterable[int] = (), **options: str) -> Table:
-    """Open the table as the process `pid`, to whom the processes `dead` are gone."""
+    """Open the table as the process `pid`; `dead` are the processes that do not run any more."""
     return Table.open(
         storage.root, options=CALLS | options, env=Env(storage=storage, processes=Host(pid, frozenset(dead)))
     )
 
 
 def base_table(storage: Storage, index: str) -> Storage:
-    """Fill a store with a table of BASE, some of it updated once."""
+    """Create a table with the rows of BASE on a store; one row is updated once."""
     table = create(storage, index)
     table.bulk_insert(batch({**BASE, ("a", "a0"): 0}))
     table.upsert(batch({("a", "a0"): 1}))
@@ -235,9 +243,10 @@ def base_table(storage: Storage, index: str) -> Storage:
 
 
 def logged_table(storage: Storage, index: str, plan: str = "") -> Storage:
-    """Fill a store with a merge-on-read table of BASE: keys deleted and updated in several logs; maybe with a plan.
+    """Create a merge-on-read table with the rows of BASE on a store; several logs contain updates and deletes.
 
-    One row comes last, so that it has a file group without logs where the index leaves a choice.
+    With `plan`, a plan of that service is scheduled. One row is inserted last: unless the index chooses its file group,
+    the row is in a file group without logs.
     """
     table = create(storage, index)
     first = _without(BASE, [("b", "b4")])
@@ -251,7 +260,7 @@ def logged_table(storage: Storage, index: str, plan: str = "") -> Storage:
 
 
 def copy_of(storage: Storage) -> MemoryStorage:
-    """Return a store in memory with the same files."""
+    """Return a memory store with the same files."""
     copy = MemoryStorage()
     for file in storage.list(""):
         copy.put(file.path, storage.get(file.path))
@@ -259,10 +268,10 @@ def copy_of(storage: Storage) -> MemoryStorage:
 
 
 def rows_of(storage: Storage) -> Rows:
-    """Return the rows a reader sees; a key that shows up twice fails."""
+    """Return the rows that a reader sees; fail if a key occurs twice."""
     found = open_as(storage, 999).scan(columns=["p", "id", "v"]).to_arrow().to_pydict()
     rows = dict(zip(zip(found["p"], found["id"], strict=True), found["v"], strict=True))
-    assert len(rows) == len(found["v"]), f"a key shows up twice: {sorted(found['id'])}"
+    assert len(rows) == len(found["v"]), f"a key occurs twice: {sorted(found['id'])}"
     return rows
 
 
@@ -272,7 +281,7 @@ def writes_of(storage: Storage) -> int:
 
 
 def leftovers(storage: Storage) -> list[str]:
-    """Return what lies in the table and belongs to no completed instant, and what such an instant names in vain."""
+    """Return pending instants, leftover files, and files that a commit names but that do not exist."""
     table = open_as(storage, 999)
     timeline: Timeline = table.timeline
     named = {stat.path for _, metadata in table.commits() for stat in metadata.stats}
@@ -288,14 +297,14 @@ def leftovers(storage: Storage) -> list[str]:
 
 
 def run_and_die(root: str, index: str, verb: str, step: int, mode: str) -> None:
-    """Run a verb or a service on a local table and be killed at a step; for a process of its own."""
+    """Run an operation on a local table with a fault at one step; a fault of mode kill ends the current process."""
     storage = FaultyStorage(LocalStorage(root), step, mode)
     table = Table.open(root, options={**INDEXES, **LOGGED}[index] | CALLS, env=Env(storage=storage))
     run_verb(verb, table)
 
 
 def killed(root: str, index: str, verb: str, step: int, mode: str) -> int | None:
-    """Run a verb in a process that is killed at a step; return its exit code, negative for a signal."""
+    """Run an operation in a process that is killed at a step; return its exit code, which is negative for a signal."""
     processes = forked()
     child = processes.Process(target=run_and_die, args=(root, index, verb, step, mode))
     child.start()
@@ -304,18 +313,18 @@ def killed(root: str, index: str, verb: str, step: int, mode: str) -> int | None
 
 
 def share(number: int) -> Rows:
-    """Return what one of several racing writers brings: a row of its own in a partition they all write to."""
+    """Return the rows of one of several concurrent writers: a separate row in each of two common partitions."""
     return {("a", f"n{number}"): number, ("n", f"n{number}"): number}
 
 
 def insist(root: str, number: int) -> None:
-    """Upsert a share into a local table as often as it takes; whatever is not `try again` is an error."""
+    """Upsert a writer's rows into a local table; retry after each RetryableError, up to 500 times."""
     table = Table.open(root)
     for _ in range(500):
         try:
             table.upsert(batch(share(number)))
             return
         except RetryableError as error:
-            assert re.search(r"\d{17}|lock", str(error)), f"{error} does not say who is in the way"
+            assert re.search(r"\d{17}|lock", str(error)), f"{error} names neither an instant nor a lock"
             SystemClock().sleep(0.01)
-    raise AssertionError("never had a turn")
+    raise AssertionError("500 attempts failed with retryable errors")

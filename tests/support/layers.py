@@ -1,10 +1,10 @@
-"""A merge-on-read table with a bucket index, as a plain model: rows are appended unread, and what is stored is layers.
+"""Model of a merge-on-read table with a bucket index: writes append log entries without reading the stored rows.
 
-    {(partition path, bucket): base rows + what logs say}
+    {(partition path, bucket): base rows + log entries}
 
-Reading folds them (DATA-5.2), so what a write means depends on what is in the base file by then. Every
-change is kept as an event and played again, in order of requests, for each question: a compaction takes effect where
-its plan was made, but only for readers who know that it was completed.
+A read merges them (DATA-5.2), so the effect of a write depends on the rows in the base file at that time. The model
+stores each change as an event. For each read it replays the events in the order of their requested times. A compaction
+takes effect at the requested time of its plan, but only for reads that include its completion.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ Where = tuple[str, int]
 
 @dataclass(slots=True)
 class Layers:
-    """One file group: rows of its base file, and what its logs say since; rows know when they were written."""
+    """One file group: the rows of its base file and the entries of its logs; each row has its commit time."""
 
     base: list[Entry] = field(default_factory=list)
     logs: list[Entry] = field(default_factory=list)
 
     def rows(self, *, by_event: bool) -> list[Entry]:
-        """Return the rows a reader sees; of base rows with one key only the first meets the logs."""
+        """Return the rows that a reader sees.
+
+        If several base rows have the same key, only the first is merged with the logs.
+        """
         folded: dict[str, Entry] = {}
         for entry in self.logs:
             known = folded.get(entry.key)
@@ -52,7 +55,7 @@ Groups = dict[Where, Layers]
 
 @dataclass(slots=True)
 class Event:
-    """A change; `instant` is None while it is not committed."""
+    """A change of the table; `instant` is None until the change is committed."""
 
     requested: str
     apply: Callable[[Groups, str], None]
@@ -61,34 +64,34 @@ class Event:
 
 @dataclass(slots=True)
 class BucketLogs(Model):
-    """What a merge-on-read table with a bucket index must hold."""
+    """Expected contents of a merge-on-read table with a bucket index."""
 
     events: list[Event] = field(default_factory=list)
     pending: list[Event] = field(default_factory=list)
 
     def upsert(self, rows: Iterable[Row]) -> None:
-        """Append rows; flagged ones are deletes."""
+        """Append rows; rows with the delete flag are deletes."""
         chosen = self.combined(rows)
         self._change(lambda groups, written: self._append(groups, chosen, written))
 
     def insert(self, rows: Iterable[Row]) -> None:
-        """Append rows; flagged ones are left out."""
+        """Append rows without those that have the delete flag."""
         chosen = self._inserted(rows)
         self._change(lambda groups, written: self._append(groups, chosen, written))
 
     def insert_overwrite(self, rows: Iterable[Row]) -> None:
-        """Replace the partitions that the rows lie in."""
+        """Replace the partitions of the rows."""
         chosen = self._inserted(rows)
         paths = {path_of(self.shape, row) for row in chosen}
         self._change(lambda groups, written: self._replace(groups, paths, chosen, written))
 
     def insert_overwrite_table(self, rows: Iterable[Row]) -> None:
-        """Replace everything."""
+        """Replace all rows of the table."""
         chosen = self._inserted(rows)
         self._change(lambda groups, written: self._replace(groups, None, chosen, written))
 
     def delete(self, rows: Iterable[Row], *, everywhere: bool) -> None:
-        """Append deletes: to the bucket that a key's partition tells, else to those in which it is seen."""
+        """Append deletes: to the bucket of each key in its partition, or `everywhere` that the key is stored."""
         seek = everywhere and bool(KEYS[self.shape.keys][1])
         keys = {(path_of(self.shape, row), key_of(self.shape, row)) for row in rows}
         self._change(lambda groups, _: self._delete(groups, keys, seek=seek))
@@ -99,27 +102,27 @@ class BucketLogs(Model):
         self._change(lambda groups, written: self._replace(groups, gone, [], written))
 
     def planned(self, requested: str, groups: Iterable[Where]) -> None:
-        """A compaction of these groups was planned."""
+        """Record that a compaction of these groups was scheduled."""
         chosen = set(groups)
         self.pending.append(Event(requested, lambda known, _: self._compact(known, chosen)))
 
     def carried_out(self, instant: Instant) -> None:
-        """The plan of this instant was carried out."""
+        """Record that the plan of this instant was executed."""
         for event in [event for event in self.pending if event.requested == instant.requested]:
             event.instant = instant
             self.events.append(event)
             self.pending.remove(event)
 
     def committed(self, instant: Instant) -> None:
-        """The last change was committed."""
+        """Record that the last change was committed."""
         self.events[-1].requested, self.events[-1].instant = instant.requested, instant
 
     def forget(self) -> None:
-        """The last change was not committed."""
+        """Remove the last change, which was not committed."""
         self.events = [event for event in self.events if event.instant is not None]
 
     def at(self, *, as_of: str | None = None, upto: str | None = None) -> Counter[Read]:
-        """Return what a reader sees who knows the events requested by `as_of`, or completed by `upto`."""
+        """Return the rows as of the events requested up to `as_of`, or completed up to `upto`."""
         return self._shown(
             (path, entry)
             for (path, _), layers in self._groups(as_of, upto).items()
@@ -127,15 +130,15 @@ class BucketLogs(Model):
         )
 
     def snapshot(self) -> Counter[Read]:
-        """Return what a reader sees."""
+        """Return the rows of the latest snapshot."""
         return self.at()
 
     def read_optimized(self) -> Counter[Read]:
-        """Return what base files hold."""
+        """Return the rows in base files."""
         return self._shown((path, entry) for (path, _), layers in self._groups().items() for entry in layers.base)
 
     def has(self, row: Row) -> bool:
-        """Whether the row's key is seen in its partition."""
+        """Return whether the row's key is visible in its partition."""
         return any(read[:2] == (path_of(self.shape, row), key_of(self.shape, row)) for read in self.at())
 
     @property

@@ -1,7 +1,7 @@
-"""A merge-on-read table of names alone: who wrote which log when, and which logs a base file includes.
+"""Model of a merge-on-read table that consists of file names: the logs of each write and the logs in each base file.
 
-Files are on disk from the request on, as those of a writer at work or dead. What a reader of the newest slices gets is
-then a set of log names: those in the base file's content, and those of the slice.
+Files exist from the requested time on, as files of an active or failed write do. A read of the latest slices returns
+log names: those included in the base file, and those of the slice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNBOUNDED = CompactionPolicy(strategy="UnBounded")
 
 
 class MergedGroups:
-    """Layout 2: any number of delta commits and compactions in flight, requested and completed in any order."""
+    """A table with timeline layout 2: pending delta commits and compactions complete in any order."""
 
     layout = 2
 
@@ -31,12 +31,12 @@ class MergedGroups:
         self.clock = 0
 
     def tick(self) -> str:
-        """Return the next time."""
+        """Return the next instant time."""
         self.clock += 1
         return f"20260101{self.clock:09}"
 
     def request(self, action: Action, groups: Iterable[str] = ()) -> Instant:
-        """Begin an action; a delta commit writes a log to each group."""
+        """Request an action; a delta commit writes a log to each group."""
         instant = Instant(requested=self.tick(), action=action, state=State.REQUESTED)
         self.timeline = self.timeline.transition(instant, State.REQUESTED)
         for group in groups:
@@ -46,13 +46,13 @@ class MergedGroups:
         return instant
 
     def complete(self, instant: Instant) -> None:
-        """Make it true."""
+        """Complete an instant."""
         self.timeline = self.timeline.transition(instant, State.INFLIGHT)
         self.timeline = self.timeline.transition(instant, State.COMPLETED, self.tick())
         self.held = {group: holder for group, holder in self.held.items() if holder != instant.requested}
 
     def plan(self, policy: CompactionPolicy = UNBOUNDED) -> tuple[Instant, CompactionPlan] | None:
-        """Plan a compaction, as the operation does: on the slices of now, under a time drawn at once."""
+        """Plan a compaction as the operation does: on the latest slices, with a requested time taken immediately."""
         plan = plan_compaction(self.slices(), frozenset(self.held), policy)
         if plan is None:
             return None
@@ -66,11 +66,11 @@ class MergedGroups:
         return instant, plan
 
     def slices(self, **bounds: str) -> tuple[FileSlice, ...]:
-        """Return the newest slices."""
+        """Return the latest slices within the bounds."""
         return latest_slices(self.files, visible_timeline(self.timeline, (), **bounds), layout=self.layout)
 
     def read(self, **bounds: str) -> dict[str, list[str]]:
-        """Return the logs whose rows a reader gets, once for each time he gets them, by group."""
+        """Return the logs whose rows a read returns, by group; a log that is read twice occurs twice."""
         return {
             s.file_id: sorted([*(self.included[s.base.name] if s.base else ()), *(log.name for log in s.logs)])
             for s in self.slices(**bounds)

@@ -1,7 +1,7 @@
-"""Random histories of merge-on-read tables: writes, and compactions planned and carried out between them.
+"""Random histories of merge-on-read tables: writes with compactions that are planned and executed between them.
 
-`MergedRun` compares every reading with two others: the model of the table's verbs (a plain dict under an index that
-looks keys up, layers under the bucket index) and the naive reader of the files that are there.
+`MergedRun` compares each read with two references: a model of the operations, and the naive reader of the table's
+files. The model is a plain dict for an index that looks keys up, and `BucketLogs` for the bucket index.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLUMNS = (PATH, KEY, COMMIT_TIME, *SCHEMA.names)
 
 @contextmanager
 def tiny_parts() -> Iterator[None]:
-    """Let readers hold so little at once that logs of some rows go through local files."""
+    """Limit the memory of readers so that even small logs are spilled to local files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slice_log, "_MIN_PART_BYTES", 512)
         patch.setitem(slice_context.__kwdefaults__, "budget", 2_000)
@@ -40,7 +40,7 @@ def tiny_parts() -> Iterator[None]:
 
 @dataclass(slots=True)
 class MergedRun(Run):
-    """A merge-on-read table, its models, and the plans nobody carried out yet: instant -> groups that it holds."""
+    """A merge-on-read table, its model, and the groups of each pending plan by the plan's requested time."""
 
     plans: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class MergedRun(Run):
         self.model = BucketLogs(self.shape) if self.shape.index == "BUCKET" else Model(self.shape)
 
     def step(self, verb: Verb) -> None:
-        """Apply one verb or service and compare every reading that ends at it."""
+        """Apply one operation or service and compare the reads that end at it."""
         before = len(self.commits)
         if verb.name in SERVICES:
             self.serve(verb.name)
@@ -61,7 +61,7 @@ class MergedRun(Run):
             self.compare_incremental(ends=self.commits[-1:])
 
     def serve(self, name: str) -> None:
-        """Plan a compaction or log compaction, or carry out the oldest plan, or both."""
+        """Schedule a compaction or log compaction, or execute the oldest plan, or both."""
         logs_only, services = "log" in name, self.table.services
         if name.startswith("plan"):
             planned = services.named("logcompaction" if logs_only else "compaction").schedule(force=True)
@@ -77,47 +77,47 @@ class MergedRun(Run):
         self.note_run(outcome, before, logs_only=logs_only)
 
     def note_plan(self, requested: str, *, logs_only: bool = False) -> None:
-        """Tell the model of a plan; it must hold every group that has logs and no other plan."""
+        """Record a plan in the model; a compaction plan must contain each group that has logs and no other plan."""
         expected = self.with_logs() - self.held()
         self.plans[requested] = self.planned_groups(requested)
         if not logs_only:
             assert self.plans[requested] == expected
-            self.tell_of_plan(requested)
+            self.add_plan_to_model(requested)
 
     def note_run(self, outcome: Committed, before: frozenset[tuple[str, str]], *, logs_only: bool) -> None:
-        """Tell the model of a plan that was carried out, made right before if it was not known."""
+        """Record an executed plan in the model; a plan without a record was scheduled by the same call."""
         requested = outcome.instant.requested
         groups = frozenset((stat.partition, stat.file_id) for stat in outcome.metadata.stats)
         if requested not in self.plans and not logs_only:
             assert groups == before
             self.plans[requested] = groups
-            self.tell_of_plan(requested)
+            self.add_plan_to_model(requested)
         assert self.plans.pop(requested, groups) == groups
         if isinstance(self.model, BucketLogs):
             self.model.carried_out(outcome.instant)
         self.commits.append(outcome.instant)
 
-    def tell_of_plan(self, requested: str) -> None:
-        """Tell the layered model which of its groups a plan holds."""
+    def add_plan_to_model(self, requested: str) -> None:
+        """Add the groups of a plan to the model if the table has a bucket index."""
         if isinstance(self.model, BucketLogs):
             held = self.plans[requested]
             self.model.planned(requested, [(partition, bucket_of(file_id)) for partition, file_id in held])
 
     def held(self) -> frozenset[tuple[str, str]]:
-        """Return the groups in plans nobody carried out."""
+        """Return the groups of pending plans."""
         return frozenset(group for groups in self.plans.values() for group in groups)
 
     def with_logs(self) -> frozenset[tuple[str, str]]:
-        """Return the groups whose newest slice has logs."""
+        """Return the groups whose latest slice has logs."""
         return frozenset(where for where, group in NaiveReader(self.table).groups.items() if group.logs)
 
     def planned_groups(self, requested: str) -> frozenset[tuple[str, str]]:
-        """Return the groups that a pending plan on the timeline holds."""
+        """Return the groups of a pending plan on the timeline."""
         found = pending_compactions(self.table.refresh())
         return frozenset(group for group, instant in found.items() if instant == requested)
 
     def compare_snapshots(self, last: str) -> None:
-        """Compare the rows of now and of every commit with the model, those of now with the files as well."""
+        """Compare the latest rows with the model and the files, and the rows of some commits with the model."""
         assert read(self.table) == self.model.snapshot(), last
         for instant in {*self.commits[:1], *self.commits[-2:]}:
             self.compare_past(instant, last)
@@ -129,22 +129,22 @@ class MergedRun(Run):
         assert read(self.table, as_of=instant.requested) == expected, ("as of", instant.requested, last)
 
     def finish(self) -> None:
-        """Compare the rows of every commit, and the changes up to every other one."""
+        """Compare the rows of each commit, and the changes up to every second commit."""
         for instant in self.commits:
             self.compare_past(instant, "all")
         self.compare_incremental(self.commits[::2])
 
     def compare_bases(self, last: str) -> None:
-        """Compare what is read of base files alone."""
+        """Compare the read-optimized rows."""
         found = as_read(self.table.scan(read_optimized=True).to_arrow())
         assert found == counted(NaiveReader(self.table).read_optimized(), COLUMNS), last
         if isinstance(self.model, BucketLogs):
             assert found == self.model.read_optimized(), last
         if last == "compact" and not self.with_logs():
-            assert found == self.model.snapshot(), "after a full compaction base files are the whole truth"
+            assert found == self.model.snapshot(), "after a full compaction the base files contain all rows"
 
     def compare_incremental(self, ends: Sequence[Instant]) -> None:
-        """Compare the changes from the beginning, from half way and from the commit before to each of `ends`."""
+        """Compare the changes up to each of `ends` from three starts: the first, a middle and the previous commit."""
         for end in ends:
             files, seen = NaiveReader(self.table, upto=end.completion), self.model.at(upto=end.completion)
             done = [instant for instant in self.commits if instant.completion <= end.completion]
@@ -154,7 +154,7 @@ class MergedRun(Run):
                 found = read_incremental(self.table, "earliest" if number == 0 else begin, end.completion)
                 assert found == counted(files.incremental(begin), COLUMNS), ("incremental", begin, end.completion)
                 if isinstance(self.model, BucketLogs):
-                    # Rows of a range meet without what was before it, which may have kept a delete out of their way.
+                    # An incremental read merges without older entries, which may have overruled a delete in the range.
                     continue
                 wanted = {instant.requested for instant in done[number:]}
                 changed: Counter[Read] = Counter({row: n for row, n in seen.items() if row[2] in wanted})
@@ -167,13 +167,13 @@ def merged_shapes(**fixed: object) -> st.SearchStrategy[Shape]:
 
 
 def meeting_rows() -> st.SearchStrategy[Row]:
-    """Return random rows most of which share a partition, so that keys meet whatever they are made of."""
+    """Return random rows, most of them in one partition, so that equal keys occur with each key generator."""
     near = rows(partitions=("a", "a", "a", "b/c d=ü")).map(lambda row: row | {"region": "eu", "at": 0})
     return st.one_of(near, near, near, rows())
 
 
 def merged_histories(max_size: int = 8) -> st.SearchStrategy[list[Verb]]:
-    """Return random sequences that begin with rows: upserts and services more often than other verbs."""
+    """Return random histories that start with a write of rows; upserts and services occur most often."""
     many = st.lists(meeting_rows(), min_size=6, max_size=16).map(tuple)
     first = st.builds(Verb, name=st.sampled_from(["insert", "bulk_insert", "upsert"]), rows=many)
     upserts = verbs(names=("upsert", "delete"), row=meeting_rows())

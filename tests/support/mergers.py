@@ -1,4 +1,4 @@
-"""Mergers for tests: one that does its work, and some that do not. Named as `tests.support.mergers:function`."""
+"""Custom merge functions for tests: a correct one and incorrect ones, named `tests.support.mergers:function`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import pyarrow.compute as pc
 
 
 def add_up(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Sum column `n`, join column `v`, take the rest from the newer row; where rows tell, a sum below 0 is a delete."""
+    """Sum column `n`, join column `v` and take the other columns from the newer row.
+
+    If the rows have the delete flag, a negative sum is a delete.
+    """
     total = pc.add(older.column("n"), newer.column("n"))
     names = [f.name for f in newer.schema]
     merged = newer.set_column(names.index("n"), "n", total)
@@ -21,31 +24,31 @@ def add_up(older: pa.Table, newer: pa.Table) -> pa.Table:
 
 
 def drops_rows(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Return too few rows."""
+    """Return one row less."""
     return newer.slice(1)
 
 
 def drops_column(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Return too few columns."""
+    """Return one column less."""
     return newer.drop_columns(["n"])
 
 
 def changes_type(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Return a column in another type."""
+    """Return a column with another type."""
     return newer.set_column(newer.schema.get_field_index("n"), "n", newer.column("n").cast(pa.float64()))
 
 
 def changes_keys(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Return rows under other keys."""
+    """Return rows with other keys."""
     keys = pc.binary_join_element_wise(newer.column("_hoodie_record_key"), "x", "")
     return newer.set_column(newer.schema.get_field_index("_hoodie_record_key"), "_hoodie_record_key", keys)
 
 
 def returns_rows(older: pa.Table, newer: pa.Table) -> list[dict[str, object]]:
-    """Return no table."""
+    """Return a list instead of a table."""
     return list(newer.to_pylist())
 
 
 def fails(older: pa.Table, newer: pa.Table) -> pa.Table:
-    """Raise what a bug would."""
+    """Raise an exception as a defect in a merge function does."""
     raise ZeroDivisionError("division by zero")

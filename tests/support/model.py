@@ -1,10 +1,10 @@
-"""A table as a plain dict, and random histories of all verbs.
+"""Model of a table as a plain dict, and random histories of all write operations.
 
-The model knows the rules of merging (DATA-5.2, DATA-7.2) and nothing of files:
+The model implements the rules of merging (DATA-5.2, DATA-7.2) without files:
 
     {(partition path, record key): [version, ...]}       more than one version only if a key was inserted twice
 
-`Run` applies each verb of a history to a real table and to the model, and compares every way of reading.
+`Run` applies each operation of a history to a real table and to the model, and compares all kinds of reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.tables import DELETED, KEYS, SCHEMA, Shape, batch, check_stor
 
 COMMIT_TIME, _, KEY, PATH, _ = META_COLUMNS
 Row = dict[str, Any]
-#: A row as it is read: path, key, requested time of the commit that wrote it, values of SCHEMA.
+#: A row of a read: partition path, key, requested time of its commit, values of SCHEMA.
 Read = tuple[Any, ...]
 _ESCAPED = "\"#%'*/:=?\\{[]^"
 
@@ -57,7 +57,7 @@ def path_of(shape: Shape, row: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class Version:
-    """One stored row; `written` is the requested time of its commit, "" while that is not known yet."""
+    """One stored row; `written` is the requested time of its commit, "" until it is committed."""
 
     path: str
     row: Row
@@ -66,14 +66,14 @@ class Version:
 
 @dataclass(slots=True)
 class Model:
-    """What a table of this shape must hold."""
+    """Expected contents of a table of this shape."""
 
     shape: Shape
     stored: dict[tuple[str, str], list[Version]] = field(default_factory=dict)
     history: list[tuple[Instant, Counter[Read]]] = field(default_factory=list)
 
     def upsert(self, rows: Iterable[Row]) -> None:
-        """Insert, update, and delete what is flagged so."""
+        """Insert and update rows; rows with the delete flag are deletes."""
         for row in self.combined(rows):
             path, key, dead = path_of(self.shape, row), key_of(self.shape, row), bool(row[DELETED])
             settled = False
@@ -94,19 +94,19 @@ class Model:
                 self._add(path, key, row)
 
     def insert(self, rows: Iterable[Row]) -> None:
-        """Add rows without looking for their keys."""
+        """Add rows without looking up their keys."""
         for row in self._inserted(rows):
             self._add(path_of(self.shape, row), key_of(self.shape, row), row)
 
     def insert_overwrite(self, rows: Iterable[Row]) -> None:
-        """Replace the partitions that the rows lie in."""
+        """Replace the partitions of the rows."""
         kept = self._inserted(rows)
         self.delete_partitions({path_of(self.shape, row) for row in kept})
         for row in kept:
             self._add(path_of(self.shape, row), key_of(self.shape, row), row)
 
     def insert_overwrite_table(self, rows: Iterable[Row]) -> None:
-        """Replace everything."""
+        """Replace all rows of the table."""
         self.stored.clear()
         self.insert(rows)
 
@@ -118,22 +118,22 @@ class Model:
                 self._remove(key, version)
 
     def delete_partitions(self, paths: Iterable[str]) -> None:
-        """Remove whole partitions."""
+        """Remove all rows of these partitions."""
         gone = set(paths)
         self.stored = {where: versions for where, versions in self.stored.items() if where[0] not in gone}
 
     def committed(self, instant: Instant) -> None:
-        """Say when the rows of the last verb were written."""
+        """Record the instant that committed the last operation."""
         for versions in self.stored.values():
             for version in versions:
                 version.written = version.written or instant.requested
         self.history.append((instant, self.snapshot()))
 
     def forget(self) -> None:
-        """Say that the last verb was not committed, for it changed nothing."""
+        """Record that the last operation changed nothing and was not committed."""
 
     def at(self, *, as_of: str | None = None, upto: str | None = None) -> Counter[Read]:
-        """Return what a reader sees who knows the commits requested by `as_of`, or completed by `upto`."""
+        """Return the rows as of the commits requested up to `as_of`, or completed up to `upto`."""
         known = [
             seen
             for instant, seen in self.history
@@ -142,7 +142,7 @@ class Model:
         return known[-1] if known else Counter()
 
     def snapshot(self) -> Counter[Read]:
-        """Return what a reader sees."""
+        """Return the rows of the latest snapshot."""
         return Counter(
             (path, key, version.written, *(version.row[name] for name in SCHEMA.names))
             for (path, key), versions in self.stored.items()
@@ -150,7 +150,7 @@ class Model:
         )
 
     def has(self, row: Row) -> bool:
-        """Whether the row's key is stored, in its partition or, with a global index, anywhere."""
+        """Return whether the row's key is stored in its partition, or in any partition with a global index."""
         return bool(self._copies(path_of(self.shape, row), key_of(self.shape, row)))
 
     def combined(self, rows: Iterable[Row]) -> list[Row]:
@@ -196,7 +196,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """One step of a history: the name of a method of Table, and rows; `way` picks among the ways to call it."""
+    """One step of a history: a method of Table, its rows, and a number (`way`) that selects the form of the call."""
 
     name: str
     rows: tuple[Row, ...] = ()
@@ -204,7 +204,7 @@ class Verb:
 
 
 def apply_verb(table: Table, model: Model, verb: Verb, *, unique: bool) -> Committed | NothingToDo:
-    """Run one verb on the table and on the model; with `unique` no key is inserted while it is stored."""
+    """Run one operation on the table and on the model; with `unique` stored keys are not inserted again."""
     rows = list(verb.rows)
     if unique and verb.name in ("insert", "bulk_insert"):
         rows = [row for row in model.combined(rows) if not model.has(row)]
@@ -231,7 +231,7 @@ def apply_verb(table: Table, model: Model, verb: Verb, *, unique: bool) -> Commi
 
 @dataclass(slots=True)
 class Run:
-    """A table, its model, and what was true after each commit."""
+    """A table, its model and its commits."""
 
     table: Table
     shape: Shape
@@ -243,7 +243,7 @@ class Run:
         self.model = Model(self.shape)
 
     def step(self, verb: Verb) -> None:
-        """Apply one verb and compare every reading that ends at it."""
+        """Apply one operation and compare the reads that end at it."""
         outcome = self.apply(verb)
         check_storage(self.table, unique=self.unique)
         self.compare_snapshots(verb.name)
@@ -251,7 +251,7 @@ class Run:
             self.compare_incremental(ends=self.commits[-1:])
 
     def apply(self, verb: Verb) -> Committed | NothingToDo:
-        """Apply one verb to the table and to the model."""
+        """Apply one operation to the table and to the model."""
         before = self.model.snapshot()
         outcome = apply_verb(self.table, self.model, verb, unique=self.unique)
         if isinstance(outcome, Committed):
@@ -263,14 +263,14 @@ class Run:
         return outcome
 
     def compare_snapshots(self, last: str) -> None:
-        """Compare the rows of now and of every commit; `last` says what was done last."""
+        """Compare the latest rows and those of each commit; `last` names the last operation in messages."""
         assert read(self.table) == self.model.snapshot(), last
         for instant in self.commits:
             expected = self.model.at(as_of=instant.requested)
             assert read(self.table, as_of=instant.requested) == expected, ("as of", instant.requested, last)
 
     def compare_incremental(self, ends: Sequence[Instant]) -> None:
-        """Compare the changes between every earlier commit, and the beginning, and each of `ends`."""
+        """Compare the changes up to each of `ends` from the beginning and from each earlier commit."""
         for end in ends:
             expected = self.model.at(upto=end.completion)
             done = [instant for instant in self.commits if instant.completion <= end.completion]
@@ -283,17 +283,17 @@ class Run:
 
 
 def read(table: Table, **scan: Any) -> Counter[Read]:
-    """Return the rows of a snapshot as the model shows them."""
+    """Return the rows of a snapshot in the form of the model."""
     return as_read(table.scan(**scan).to_arrow())
 
 
 def read_incremental(table: Table, begin: str | None, end: str | None) -> Counter[Read]:
-    """Return the rows that commits completed in (begin, end] wrote."""
+    """Return the rows written by the commits with a completion time in (begin, end]."""
     return as_read(table.incremental(begin, end).to_arrow())
 
 
 def as_read(rows: pa.Table) -> Counter[Read]:
-    """Return rows as the model shows them; columns the table does not have yet are null."""
+    """Return rows in the form of the model; columns that the table does not have are null."""
     names = [PATH, KEY, COMMIT_TIME, *SCHEMA.names]
     missing = [pa.nulls(rows.num_rows)] * len(names)
     columns = [rows.column(n).to_pylist() if n in rows.column_names else missing[0].to_pylist() for n in names]
@@ -324,7 +324,7 @@ def shapes(**fixed: Any) -> st.SearchStrategy[Shape]:
 def rows(
     *, partitions: Sequence[str | None] = ("a", "a", "b/c d=ü", None), deletes: bool = True
 ) -> st.SearchStrategy[Row]:
-    """Return random rows of SCHEMA over few keys, so that they meet."""
+    """Return random rows of SCHEMA with few different keys, so that equal keys occur."""
     flags = st.sampled_from([None, None, False, False, True]) if deletes else st.none()
     return st.fixed_dictionaries(
         {
@@ -341,7 +341,7 @@ def rows(
 
 
 def verbs(*, names: Sequence[str] | None = None, row: st.SearchStrategy[Row] | None = None) -> st.SearchStrategy[Verb]:
-    """Return random verbs, upserts more often than others."""
+    """Return random operations; upserts occur most often."""
     each = row if row is not None else rows()
     some = st.lists(each, min_size=4, max_size=16).map(tuple)
     few = st.lists(each, max_size=3).map(tuple)
@@ -364,12 +364,15 @@ VERBS = (
 
 
 def histories(max_size: int = 6, **choice: Any) -> st.SearchStrategy[list[Verb]]:
-    """Return random sequences of verbs."""
+    """Return random sequences of operations."""
     return st.lists(verbs(**choice), min_size=1, max_size=max_size)
 
 
 def _overwriting(model: Model, rows: list[Row], name: str) -> list[Row]:
-    """Return rows of distinct keys that, under a global index, stand nowhere but in what they replace."""
+    """Return rows with distinct keys that keep keys unique in the table.
+
+    With a global index, a key may be stored only in the partitions that the rows replace.
+    """
     rows = [row for row in model.combined(rows) if not row[DELETED]]
     if not model.shape.is_global or name == "insert_overwrite_table":
         return rows
@@ -380,7 +383,7 @@ def _overwriting(model: Model, rows: list[Row], name: str) -> list[Row]:
 
 
 def _delete(table: Table, model: Model, rows: list[Row], way: int) -> Committed | NothingToDo:
-    """Delete by key and partition columns, by key columns alone, or by keys as text."""
+    """Delete by key and partition columns, by key columns only, or by record keys as strings."""
     fields, partition_by = KEYS[model.shape.keys]
     needed = list(dict.fromkeys([*fields, *(entry.partition(":")[0] for entry in partition_by)]))
     frame = batch(rows)
@@ -390,7 +393,7 @@ def _delete(table: Table, model: Model, rows: list[Row], way: int) -> Committed 
     if way == 1:
         model.delete(rows, everywhere=False)
         return table.delete(frame)
-    # Key columns that are partition columns too would say where to look.
+    # If key columns are also partition columns, they determine the partition.
     partitioned = any(entry.partition(":")[0] not in fields for entry in partition_by)
     model.delete(rows, everywhere=partitioned or not partition_by or way == 3)
     if way == 2:

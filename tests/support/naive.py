@@ -1,7 +1,7 @@
-"""A reader of tables that takes the format at its word: every file read whole, every record folded one by one.
+"""Reference reader that follows the format literally: it reads whole files and merges record by record.
 
-It knows nothing of planning, budgets, columns or vectors, so it says what a read must give (DATA-4.6, DATA-5.2;
-TL-6.4). Blocks are found and decoded by the package's codecs, which have golden tests of their own.
+It has no planning, memory budget, column selection or vectors, so its result defines what a read must return (DATA-4.6,
+DATA-5.2, TL-6.4). It decodes blocks with the package's codecs, which have separate golden tests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a log says of a key: a row, or without one a delete; `default` is a delete without ordering value."""
+    """A log entry of a key: a row, or a delete if `row` is None; `default` marks a delete without ordering value."""
 
     key: str
     ordering: Any
@@ -41,14 +41,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The newest slice of a file group, as files."""
+    """The files of the latest slice of a file group."""
 
     base: BaseFile | None
     logs: tuple[LogFile, ...]
 
 
 class NaiveReader:
-    """Reads a table of this package, as of an instant (`as_of`), or as it was when `upto` was the newest completion."""
+    """Reads a table of lakehouse: all commits, those requested up to `as_of`, or those completed up to `upto`."""
 
     def __init__(self, table: Table, *, as_of: str | None = None, upto: str | None = None) -> None:
         self.table, self.storage = table, table.refresh().env.storage
@@ -62,15 +62,15 @@ class NaiveReader:
         self.groups = self._newest()
 
     def snapshot(self) -> list[Row]:
-        """Return the rows a reader sees."""
+        """Return the rows of the snapshot."""
         return [row for group in self.groups.values() for row in self._merged(group)]
 
     def read_optimized(self) -> list[Row]:
-        """Return the rows of base files alone."""
+        """Return the rows of the base files."""
         return [row for group in self.groups.values() for row in self._base_rows(group)]
 
     def incremental(self, after: str) -> list[Row]:
-        """Return what commits completed after `after` wrote: only their rows and deletes meet each other."""
+        """Return the rows of the commits completed after `after`; only rows and deletes of these commits are merged."""
         changed = [(i, m) for i, m in self.commits if i.completion > after]
         instants = {instant.requested for instant, _ in changed}
         touched = {
@@ -146,7 +146,10 @@ class NaiveReader:
                 yield from (self._entry(row) for row in rows if instants is None or row[COMMIT_TIME] in instants)
 
     def _blocks(self, group: Group) -> list[tuple[bytes, LogBlock]]:
-        """Return the blocks in order; those of a log compaction stand where the last one that they replace stood."""
+        """Return the blocks in merge order.
+
+        The blocks of a log compaction take the place of the last block that they replace.
+        """
         blocks = [
             (data, block)
             for data in (self.storage.get(log.path) for log in group.logs)
@@ -176,7 +179,7 @@ class NaiveReader:
 
 
 def newer_of(old: Entry, new: Entry, *, by_event: bool) -> Entry:
-    """Return what is left of two log entries of one key (DATA-5.2, step 1)."""
+    """Return the result of merging two log entries of a key (DATA-5.2, step 1)."""
     if not by_event:
         return new
     if new.row is None:
@@ -187,16 +190,16 @@ def newer_of(old: Entry, new: Entry, *, by_event: bool) -> Entry:
 
 
 def record_wins(old: Entry, new: Entry, *, by_event: bool) -> bool:
-    """Return whether the newer one survives, ties included (DATA-5.2)."""
+    """Return whether `new` replaces `old`; on equal ordering values it does (DATA-5.2)."""
     return not by_event or old.default or new.default or not _above(old.ordering, new.ordering)
 
 
 def _above(one: Any, other: Any) -> bool:
-    """Return whether an ordering value is the greater one; null is lowest."""
+    """Return whether the ordering value `one` is greater than `other`; null is the lowest value."""
     return one is not None and (other is None or one > other)
 
 
 def counted(rows: Iterable[Row], names: Iterable[str]) -> Counter[tuple[Any, ...]]:
-    """Return rows as a multiset of the values of some columns; a column a row lacks is null."""
+    """Return the rows' values of some columns as a multiset; a column that a row does not have is null."""
     wanted = list(names)
     return Counter(tuple(row.get(name) for name in wanted) for row in rows)

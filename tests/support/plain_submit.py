@@ -1,6 +1,7 @@
-"""A spark-submit without Spark: the job runs in threads of its own process, as it does from a shell.
+"""A spark-submit without Spark: the job runs in the called process, as it does from a shell.
 
-`install` makes a Spark environment around it. Jobs wait while there is a file `hold`; each that waits is one in `held`.
+`install` creates a Spark environment that contains it. A job waits while the file `hold` exists; each waiting job has a
+file in the folder `held`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ DIRECTORY = "PLAIN_SUBMIT"
 
 
 def install(home: Path, python: Path) -> Path:
-    """Make a Spark environment of `python` whose spark-submit is this file; return it."""
+    """Create a Spark environment in `home` with this Python and with this file as its spark-submit; return `home`."""
     (home / "bin").mkdir(parents=True)
     (home / "held").mkdir()
     script = Path(__file__).resolve()
@@ -26,7 +27,7 @@ def install(home: Path, python: Path) -> Path:
 
 
 def main(argv: list[str]) -> None:
-    """Wait as long as is asked, and become the job."""
+    """Wait until the file `hold` is gone, then replace this process by the job."""
     home = Path(os.environ[DIRECTORY])
     while (home / "hold").exists():
         (home / "held" / str(os.getpid())).touch()

@@ -1,6 +1,6 @@
-"""Processes of their own in milliseconds: forked from a server that has imported what any of them needs.
+"""Start test processes within milliseconds: fork them from a server that has already imported their modules.
 
-A process has one such server for all its life, so whoever is the first to need it has it import for all tests.
+A pytest process has one such server. The first test that needs it starts it, so it imports the modules of all tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PRELOADED = [
 
 
 def forked() -> ForkServerContext:
-    """Return the context whose processes are forked from that server."""
+    """Return a multiprocessing context that forks processes from the preloaded server."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     return context

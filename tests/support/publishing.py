@@ -1,4 +1,4 @@
-"""A published table in memory, and what a reader of the metastore sees of it, found out without the code under test."""
+"""Create a published table in memory, and read its partitions without the code under test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = tuple[str, str, int]
 
 
 def rows_of(*rows: Row) -> pa.Table:
-    """Return rows of (id, time in ISO 8601, value); the day is that of the time."""
+    """Return a table of rows (id, time in ISO 8601, value); the column `day` is the date of the time."""
     ids, times, values = zip(*rows, strict=True)
     moments = [datetime.fromisoformat(time) for time in times]
     columns = [ids, moments, values, [time[:10] for time in times]]
@@ -44,8 +44,8 @@ def make_job(
     options: Mapping[str, str] = OPTIONS,
     **declared: Any,
 ) -> PublishJob:
-    """Return the publication `sales.orders` of a new table; `declared` goes to `Table.create`."""
-    told = {"database": "sales", "partitions": "date", **(settings or {})}
+    """Return the publication `sales.orders` of a new table; `declared` are arguments of `Table.create`."""
+    section = {"database": "sales", "partitions": "date", **(settings or {})}
     env = make_env(storage=storage or MemoryStorage())
     table = Table.create(
         env.storage.root, name="orders", record_key=["id"], ordering="at", options=options, env=env, **declared
@@ -53,7 +53,7 @@ def make_job(
     return PublishJob(
         table=table,
         policies=parse_options(options),
-        spec=parse_publish("sales.orders", told),
+        spec=parse_publish("sales.orders", section),
         metastore=metastore or MemoryMetastore(),
         place=place or MemoryStorage(),
     )
@@ -62,9 +62,9 @@ def make_job(
 def reopened(
     job: PublishJob, storage: Storage | None = None, place: Storage | None = None, *, hours: int = 1, **settings: Any
 ) -> PublishJob:
-    """Return the same publication as another process opens it `hours` after the table was made, on these stores.
+    """Return the publication as another process opens it, `hours` after the creation of the table.
 
-    `settings` are fields of its spec.
+    `storage` and `place` replace its stores; `settings` replace fields of its spec.
     """
     env = make_env(storage=storage or job.table.refresh().env.storage)
     env.clock.sleep(3600 * hours)
@@ -73,7 +73,7 @@ def reopened(
 
 
 def shown(job: PublishJob) -> dict[str, dict[str, int]]:
-    """Return what a reader of the metastore sees: partition -> id -> value."""
+    """Return the rows that a reader of the metastore sees: partition -> id -> value."""
     found = {}
     metastore, spec = job.metastore, job.spec
     if metastore.table(spec.database, spec.table) is None:
@@ -83,12 +83,12 @@ def shown(job: PublishJob) -> dict[str, dict[str, int]]:
         folder = open_storage(partition.location)
         visible = [file.path for file in folder.list("") if not file.name.startswith(("_", "."))]
         if "Symlink" in partition.format.input_format:
-            assert visible == ["manifest"], "the folder of a pointer holds nothing else"
+            assert visible == ["manifest"], "the folder of a pointer contains only the manifest"
             files = [_read(url) for url in folder.get("manifest").decode().splitlines()]
         else:
             files = [folder.get(path) for path in visible]
         rows = [row for data in files for row in pq.read_table(io.BytesIO(data), columns=["id", "v"]).to_pylist()]
-        assert len({row["id"] for row in rows}) == len(rows), "no key is there twice"
+        assert len({row["id"] for row in rows}) == len(rows), "a key occurs twice"
         found[name] = {row["id"]: row["v"] for row in rows}
     return found
 

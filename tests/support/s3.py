@@ -1,4 +1,4 @@
-"""An S3 server in this process (moto), and a proxy before it that loses, refuses and delays what it is told to."""
+"""Run an S3 server (moto) in this process, and a proxy that drops, rejects or delays chosen requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class S3Server:
 
     @property
     def options(self) -> dict[str, str]:
-        """Storage options that reach it."""
+        """Storage options to connect to the server."""
         return {
             "fs.s3a.endpoint": self.endpoint,
             "fs.s3a.access.key": "key",
@@ -38,7 +38,7 @@ class S3Server:
         }
 
     def client(self):
-        """Return a boto3 client, for what our storage hides."""
+        """Return a boto3 client, for details that lakehouse's storage does not expose."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -50,7 +50,7 @@ class S3Server:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """A moto server on a free port of 127.0.0.1 with an empty bucket `lake`."""
+    """Run a moto server with an empty bucket `lake` on a free port of 127.0.0.1."""
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     server = ThreadedMotoServer(ip_address=HOST, port=0, verbose=False)
     server.start()
@@ -66,7 +66,7 @@ def s3_server() -> Iterator[S3Server]:
 class FaultyProxy:
     """Forward requests to a server, except those for which a fault is queued.
 
-    `faults[method]` holds one word per coming request of that method:
+    `faults[method]` is a queue with one word for each future request of that method:
 
         pass            forward
         <status>        answer with this status, forward nothing
@@ -123,7 +123,7 @@ class FaultyProxy:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Say nothing."""
+                """Suppress the log of requests."""
 
             do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve
 
@@ -143,7 +143,7 @@ class FaultyProxy:
 
 @pytest.fixture
 def s3_proxy(s3_server: S3Server) -> Iterator[FaultyProxy]:
-    """A proxy before the server; storage opened with `proxied(...)` goes through it."""
+    """Run a proxy in front of the server; storage opened with `proxied(...)` uses it."""
     proxy = FaultyProxy(s3_server.endpoint)
     yield proxy
     proxy.close()

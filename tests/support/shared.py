@@ -1,4 +1,4 @@
-"""Where the material shared by all tests lies: real tables and artefacts of other writers."""
+"""Locate the shared folder: tables and files that other implementations wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 def shared_dir() -> Path:
     """Return the shared folder (`LAKEHOUSE_SHARED`, or `shared` beside the repository).
 
-    Without it the test is skipped, or fails where CI=true: there it must not be missing.
+    If the folder is missing, the test is skipped; with CI=true it fails.
     """
     configured = os.environ.get("LAKEHOUSE_SHARED")
     path = Path(configured) if configured else _REPOSITORY.parent / "shared"
@@ -26,7 +26,7 @@ def shared_dir() -> Path:
 
 
 def fixtures(name: str) -> Path:
-    """Return the path of a fixture, `hudi_tables/<table>.zip` or `hudi_artifacts/<folder>`; it must exist."""
+    """Return the path of an existing fixture: `hudi_tables/<table>.zip` or `hudi_artifacts/<folder>`."""
     path = shared_dir() / "fixtures" / name
     assert path.exists(), f"no fixture {path}"
     return path

@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one: two threads, no UI, UTC; and many frames in one query."""
+"""Provide one Spark session to all tests, and collect many data frames with one query."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
-#: Where `make s3a` puts the jars that let Spark's own readers open s3a:// paths; the session takes what is there.
+#: Folder of the jars from `make s3a`, with which Spark's readers open s3a:// paths; the session loads all jars in it.
 S3A_JARS = Path(__file__).resolve().parents[2] / ".jars" / "s3a"
 _NUMBER = "number"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with few shuffle partitions; mark tests that use it `spark`."""
+    """Run a local Spark session with two threads; tests that use it have the marker `spark`."""
     home: Path = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")
@@ -42,7 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def collected(frames: Sequence[DataFrame]) -> list[pa.Table]:
-    """Return the rows of every frame, all of them from one query."""
+    """Return the rows of each frame; one query collects all of them."""
     numbered = [frame.withColumn(_NUMBER, lit(number)) for number, frame in enumerate(frames)]
     rows = reduce(DataFrame.unionByName, numbered).toArrow()
     column = rows.column(_NUMBER)

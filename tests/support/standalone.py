@@ -1,4 +1,4 @@
-"""A whole Airflow, `airflow standalone`, on ports and in a home of its own, spoken to through its API."""
+"""Run `airflow standalone` on free ports with a separate home directory, and call its REST API."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standalone:
-    """A running Airflow whose every caller is an administrator."""
+    """A running Airflow in which all users are administrators."""
 
     port: int
     environment: Mapping[str, str]
     log: Path
 
     def call(self, path: str, body: Mapping[str, Any] | None = None, *, method: str | None = None) -> Any:
-        """Call the API and return its JSON; with a body the method is POST unless named."""
+        """Call the API and return its JSON; the default method is POST with a body and GET without one."""
         verb = method or ("GET" if body is None else "POST")
         deadline = time.monotonic() + _PATIENCE_S
         while True:
@@ -44,14 +44,14 @@ class Standalone:
                 token = self._fetch("/auth/token", None, None, "GET")["access_token"]
                 return self._fetch(f"/api/v2/{path}", body, token, verb)
             except HTTPError as error:
-                # Airflow cannot tell of an event while a run that it started waits in the queue, or while SQLite is
-                # locked; the same question has an answer later.
+                # Airflow cannot return an event while a run started by it is queued or while SQLite is locked. The same
+                # request succeeds later.
                 if verb != "GET" or error.code != 500 or time.monotonic() > deadline:
                     raise
             time.sleep(1)
 
     def backfill(self, dag_id: str, first: str, last: str, *words: str) -> None:
-        """Create a backfill; where Airflow finds its SQLite locked half-way it is cancelled and made again."""
+        """Create a backfill; if a locked SQLite database interrupts the creation, cancel it and create it again."""
         command = ["backfill", "create", "--dag-id", dag_id, "--from-date", first, "--to-date", last]
         try:
             self.command(*command, *words)
@@ -61,18 +61,21 @@ class Standalone:
             for begun in self.call(f"backfills?dag_id={dag_id}")["backfills"]:
                 if not begun["completed_at"]:
                     self.call(f"backfills/{begun['id']}/cancel", {}, method="PUT")
-            # Runs that were made stay, and are of the cancelled one.
+            # Runs of the cancelled backfill remain, so the new one has to reprocess them.
             self.command(*command, "--reprocess-behavior", "completed" if "completed" in words else "failed")
 
     def command(self, *words: str) -> str:
-        """Run one `airflow` command beside it and return its output."""
+        """Run an `airflow` command with the same configuration and return its output."""
         airflow = Path(sys.executable).with_name("airflow")
         done = subprocess.run([airflow, *words], env=self.environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"airflow {' '.join(words)}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
     def until(self, question: Callable[[], Answer | None], what: str | Callable[[], str], *, timeout_s: int) -> Answer:
-        """Ask until the answer is true, once a second; fail with the end of Airflow's log after `timeout_s`."""
+        """Call `question` once a second until its answer is true, and return the answer.
+
+        After `timeout_s` fail with the end of Airflow's log.
+        """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             answer = question()
@@ -80,8 +83,8 @@ class Standalone:
                 return answer
             time.sleep(1)
         tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
-        told = what if isinstance(what, str) else what()
-        raise AssertionError(f"{told}: not within {timeout_s} s\n{tail}")
+        condition = what if isinstance(what, str) else what()
+        raise AssertionError(f"{condition}: not within {timeout_s} s\n{tail}")
 
     def _fetch(self, path: str, body: Mapping[str, Any] | None, token: str | None, method: str) -> Any:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
@@ -91,7 +94,7 @@ class Standalone:
             return json.load(answer)
 
     def is_up(self) -> bool:
-        """Whether the API answers."""
+        """Return whether the API answers."""
         try:
             return bool(self.call("version"))
         except (URLError, OSError):
@@ -100,7 +103,10 @@ class Standalone:
 
 @contextmanager
 def standalone(home: Path, environment: Mapping[str, str]) -> Iterator[Standalone]:
-    """Start an Airflow in `home` with `environment` added to this process's; stop it with all its processes."""
+    """Run Airflow in `home` and stop it with all its processes.
+
+    `environment` is added to the environment of the current process.
+    """
     home.mkdir(parents=True, exist_ok=True)
     with _database(home) as url, _running(home, {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url, **environment}) as airflow:
         yield airflow
@@ -108,9 +114,9 @@ def standalone(home: Path, environment: Mapping[str, str]) -> Iterator[Standalon
 
 @contextmanager
 def _database(home: Path) -> Iterator[str]:
-    """Yield the URL of an empty database: of PostgreSQL, as in docker-compose.yml, or of SQLite where there is none.
+    """Yield the URL of an empty database: PostgreSQL as in docker-compose.yml, or SQLite if PostgreSQL is missing.
 
-    On SQLite a scheduler may meet a run that the rollback of a locked backfill takes away, and ends.
+    With SQLite the scheduler may end, because the rollback of a locked backfill removes a run that it processes.
     """
     with ExitStack() as stack:
         try:
@@ -118,7 +124,7 @@ def _database(home: Path) -> Iterator[str]:
         except pytest.skip.Exception:
             if os.environ.get("CI") == "true":
                 raise
-            # Processes of Airflow wait for each other's writes longer than SQLite's 5 s.
+            # SQLite's default timeout of 5 s is too short for the concurrent writes of Airflow's processes.
             yield f"sqlite:///{home}/airflow.db?timeout=60"
         else:
             yield running.url.replace("+psycopg:", "+psycopg2:")
@@ -160,7 +166,10 @@ def _running(home: Path, environment: Mapping[str, str]) -> Iterator[Standalone]
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the session of the process: SIGTERM to the parent alone would leave its children, and tasks lead groups."""
+    """End all processes of the session.
+
+    A signal to the parent only would not end its children, and tasks have process groups of their own.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         for member in _session(process.pid):
             with suppress(ProcessLookupError):
@@ -173,7 +182,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _session(leader: int) -> list[int]:
-    """Return the living processes of a session."""
+    """Return the running processes of a session."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):

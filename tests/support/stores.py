@@ -1,4 +1,4 @@
-"""Every kind of store, for the tests that must hold on all of them."""
+"""Provide each kind of storage to contract tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 
 
 def make_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """Return an empty store of one of KINDS; servers start when the first test asks."""
+    """Return an empty store of one of KINDS; a server starts with the first test that needs it."""
     number = next(_numbers)
     if kind == "local":
         return open_storage(str(tmp_path / "store"))
@@ -24,10 +24,10 @@ def make_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Sto
     if kind == "s3":
         server = request.getfixturevalue("s3_server")
         return open_storage(f"s3://{server.bucket}/test-{number}/store", server.options)
-    raise ValueError(f"no store {kind!r}; known are {KINDS}")
+    raise ValueError(f"unknown kind of store {kind!r}; use one of {KINDS}")
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.s3) if kind == "s3" else kind for kind in KINDS])
 def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """An empty store, once per kind."""
+    """Return an empty store; a test with this fixture runs once for each kind."""
     return make_store(request.param, request, tmp_path)

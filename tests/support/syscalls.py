@@ -1,7 +1,7 @@
-"""System calls of the local store that fail at a chosen number, as a full or failing disk makes them fail.
+"""Make a chosen system call of the local store fail, as a full or defective disk does.
 
-A step is one call that local storage makes of the operating system, writes to open files and closing them included.
-Run once with `fail_at=None`, read `steps`, then run with each number.
+A step is one system call of the local store, including writes to open files and closing them. A test runs an operation
+once with `fail_at=None`, reads `steps`, and then runs the operation with each number.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import pytest
 from lakehouse.core.storage import local, local_links, local_lock, local_reads
 
 _CALLS = ("open", "link", "replace", "unlink", "scandir", "stat", "fstat", "makedirs", "pread", "rmdir")
-#: Calls that a full disk refuses.
+#: Calls that fail on a full disk.
 WRITING = ("open x", "write", "close w", "link", "replace", "makedirs")
 
 
 @dataclass
 class System:
-    """Numbers the calls and fails the one of number `fail_at`; with `lasting` all later ones that write, too."""
+    """Counts system calls and fails call number `fail_at`; with `lasting` all later calls that write fail as well."""
 
     errno: int = 0
     fail_at: int | None = None
@@ -36,11 +36,11 @@ class System:
 
     @property
     def steps(self) -> int:
-        """Return how many calls there were."""
+        """Return the number of calls so far."""
         return len(self.trace)
 
     def step(self, name: str, target: object, call: Callable[[], Any]) -> Any:
-        """Carry a call out, or fail."""
+        """Count a call and execute it, or raise OSError if it has to fail."""
         self.trace.append(f"{name} {target}")
         at, number = self.fail_at, len(self.trace)
         if at is not None and (number == at or (self.lasting and number > at and name in WRITING)):
@@ -49,17 +49,17 @@ class System:
         return call()
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Return a function of `os` that is a step."""
+        """Return a function of `os` that counts its calls as steps."""
         real = getattr(os, name)
         return lambda *args, **how: self.step(name, args[0] if args else "", lambda: real(*args, **how))
 
     def open(self, file: Any, mode: str = "r", *rest: Any, **how: Any) -> Any:
-        """Open a file whose calls are steps."""
+        """Open a file whose calls count as steps."""
         name = "open x" if "x" in mode else "open"
         return _File(self, self.step(name, file, lambda: builtins.open(file, mode, *rest, **how)), "x" in mode)
 
     def flock(self, descriptor: int, operation: int) -> None:
-        """Lock, as a step; letting go is none."""
+        """Lock a file as a step; unlocking is not a step."""
         if operation == fcntl.LOCK_UN:
             fcntl.flock(descriptor, operation)
         else:
@@ -103,7 +103,7 @@ class _File:
 
 @contextmanager
 def failing(system: System) -> Iterator[System]:
-    """Let local storage make its system calls through `system`."""
+    """Route the system calls of local storage through `system`."""
     shim = types.SimpleNamespace(**{name: getattr(os, name) for name in dir(os) if not name.startswith("__")})
     for name in _CALLS:
         setattr(shim, name, system.function(name))

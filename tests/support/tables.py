@@ -1,7 +1,7 @@
-"""Tables to test on: built through the real write path from orthogonal choices, in a world whose clock and ids repeat.
+"""Create tables for tests with the real write path, a simulated clock and reproducible ids.
 
-A `Shape` is one point of the product (type, version, key generator, index, merge mode, sizes); `make_table` builds it,
-in memory unless a place is given. `check_storage` holds the laws of what a write leaves behind.
+A `Shape` is a combination of table type, version, key generator, index, merge mode and sizes. `make_table` creates a
+table of a shape, in memory by default. `check_storage` asserts the invariants of a table without active writes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SCHEMA = pa.schema(
         (DELETED, pa.bool_()),
     ]
 )
-#: Columns of the record key and entries of `partition_by` for each kind of keys a shape may have.
+#: Record key columns and entries of `partition_by` for each value of `Shape.keys`.
 KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "simple": (("id",), ("p",)),
     "complex": (("id", "region"), ("p", "region")),
@@ -70,7 +70,7 @@ _numbers = itertools.count(1)
 
 
 class SteadyClock:
-    """A clock that moves by a few milliseconds with each reading, and by the seconds of each wait.
+    """A simulated clock: each reading advances it by a few milliseconds, and a sleep by its duration.
 
     An unpickled copy starts at the time of the original and has its own lock.
     """
@@ -88,36 +88,36 @@ class SteadyClock:
         vars(self).update(state, _lock=threading.Lock())
 
     def now_ms(self) -> int:
-        """Return the time and move on."""
+        """Advance the clock by one step and return its time in milliseconds."""
         with self._lock:
             self.now += self._step
             return self.now
 
     def monotonic_s(self) -> float:
-        """Return the same time in seconds, without moving it."""
+        """Return the time in seconds without advancing the clock."""
         return self.now / 1000
 
     def sleep(self, seconds: float) -> None:
-        """Move on without waiting."""
+        """Advance the clock without waiting."""
         with self._lock:
             self.now += int(seconds * 1000)
 
 
 class Alone(TableLock):
-    """The lock of a table that nobody else writes."""
+    """A table lock for a table with a single writer; it locks nothing."""
 
     def __init__(self) -> None:
-        """Need nothing."""
+        """Create the lock without storage."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Return None: the lock is kept nowhere."""
+        """Do nothing: the lock is not stored."""
 
     def confirm(self) -> None:
-        """Return: nobody can have had it."""
+        """Do nothing: no other writer exists."""
 
 
 class SeededIds:
-    """Version 4 UUIDs that repeat from run to run."""
+    """Generates version 4 UUIDs that are the same in each test run."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)
@@ -128,17 +128,20 @@ class SeededIds:
 
 
 def make_env(location: str | None = None, *, storage: Storage | None = None) -> Env:
-    """Return a world with its own clock and ids around a store, a fresh one in memory unless told otherwise."""
+    """Return an environment with a new clock and new ids; its storage is a new memory store by default."""
     found = storage or open_storage(location or f"memory://tables-{next(_numbers)}/t")
     return Env(storage=found, clock=SteadyClock(), ids=SeededIds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One kind of table. `merge`: commit (no ordering column), commit_ordered or event.
+    """A combination of table properties.
 
-    `rows_per_file` is the first commit's idea of a full file; later ones learn from real sizes. `budget` in bytes.
-    Merge on read: a new bucket begins with a base file or a log (`new_buckets`), logs roll over at `log_bytes`.
+    `merge` is `commit` (no ordering column), `commit_ordered` or `event`. `rows_per_file` sets the estimated record
+    size of the first commit; later commits use the sizes of written files. `budget` is in bytes.
+
+    For merge-on-read tables, `new_buckets` selects whether a new bucket starts with a base file or a log, and logs roll
+    over at `log_bytes`.
     """
 
     type: str = "COPY_ON_WRITE"
@@ -165,12 +168,12 @@ class Shape:
 
     @property
     def is_merge_on_read(self) -> bool:
-        """Whether updates go to logs."""
+        """Whether the table type is MERGE_ON_READ."""
         return self.type == "MERGE_ON_READ"
 
     @property
     def ordering(self) -> str | None:
-        """The ordering column."""
+        """The ordering column, or None."""
         return None if self.merge == "commit" else "ts"
 
     def table_options(self) -> dict[str, str]:
@@ -217,25 +220,29 @@ def make_table(shape: Shape | None = None, *, env: Env | None = None, schema: pa
 
 
 def batch(rows: Iterable[Mapping[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
-    """Return rows as an Arrow table; columns a row lacks are null."""
+    """Return rows as an Arrow table; columns that a row does not have are null."""
     listed = list(rows)
     return pa.table({f.name: pa.array([row.get(f.name) for row in listed], f.type) for f in schema}, schema=schema)
 
 
 def row(id: str, **values: Any) -> dict[str, Any]:
-    """Return a row of SCHEMA with defaults that need no thought."""
+    """Return a row of SCHEMA with default values."""
     return {"id": id, "region": "eu", "p": "a", "at": 0, "ts": 1, "v": None, "amount": 0.0, DELETED: None} | values
 
 
 def data_rows(table: Table, columns: Sequence[str] | None = None, **scan: Any) -> list[dict[str, Any]]:
-    """Return rows without meta columns, sorted by their text."""
+    """Return rows without meta columns, sorted by their repr."""
     rows: list[dict[str, Any]] = table.scan(columns, **scan).to_arrow().to_pylist()
     plain = [{name: value for name, value in row.items() if name not in META_COLUMNS} for row in rows]
     return sorted(plain, key=repr)
 
 
 def examples(number: int) -> settings:
-    """Return hypothesis settings: half as many examples, the same each time, or LAKEHOUSE_EXAMPLES times as many."""
+    """Return hypothesis settings for `number` examples.
+
+    By default a test runs half of them, the same in each run. With LAKEHOUSE_EXAMPLES=n it runs n times `number` random
+    examples.
+    """
     factor = os.environ.get("LAKEHOUSE_EXAMPLES")
     return settings(
         max_examples=(number + 1) // 2 if factor is None else number * int(factor),
@@ -248,7 +255,7 @@ def examples(number: int) -> settings:
 
 
 def base_files(storage: Storage) -> list[BaseFile]:
-    """Return every base file on storage, committed or not."""
+    """Return all base files on storage, committed or not."""
     found = []
     for file in storage.list(""):
         partition, _, name = file.path.rpartition("/")
@@ -259,7 +266,7 @@ def base_files(storage: Storage) -> list[BaseFile]:
 
 
 def log_files(storage: Storage) -> list[LogFile]:
-    """Return every log file on storage, committed or not."""
+    """Return all log files on storage, committed or not."""
     found = []
     for file in storage.list(""):
         partition, _, name = file.path.rpartition("/")
@@ -270,7 +277,7 @@ def log_files(storage: Storage) -> list[LogFile]:
 
 
 def strays(storage: Storage) -> list[str]:
-    """Return the files that a table at rest does not have: staged rows, markers, heartbeats, locks, half-made files."""
+    """Return files that exist only during a write: staged rows, markers, heartbeats, locks and incomplete files."""
     known = {".hoodie/hoodie.properties", ".hoodie/holder.json", hashing_config_path(INITIAL_INSTANT)}
     return [
         file.path
@@ -284,9 +291,9 @@ def strays(storage: Storage) -> list[str]:
 
 
 def check_storage(table: Table, *, unique: bool = True, plans: Collection[str] = ()) -> None:
-    """Assert the laws of a table at rest.
+    """Assert the invariants of a table without active writes.
 
-    `unique` says that no key was inserted twice; `plans` are the instants of plans that nobody carried out yet.
+    With `unique` each key must occur once; `plans` are the requested times of the pending plans.
     """
     loaded = table.refresh()
     storage = loaded.env.storage
@@ -303,7 +310,7 @@ def check_storage(table: Table, *, unique: bool = True, plans: Collection[str] =
     if commits:
         check_files(storage, commits[-1][1], loaded.config.keys.record_key_fields)
     if unique and loaded.config.is_merge_on_read:
-        # Base files still hold keys that logs deleted, so what counts is what is left of them.
+        # Base files still contain keys that logs delete, so the merged rows are checked.
         seen = Counter(zip(*table.scan([PATH, KEY]).to_arrow().to_pydict().values(), strict=True))
         assert not [where for where, times in seen.items() if times > 1]
     elif unique:
@@ -311,7 +318,7 @@ def check_storage(table: Table, *, unique: bool = True, plans: Collection[str] =
 
 
 def check_unique(storage: Storage, bases: Sequence[BaseFile]) -> None:
-    """Assert that no key stands twice in a partition, in one file group or in two."""
+    """Assert that each key occurs once in a partition, over all its file groups."""
     seen: dict[tuple[str, str], str] = {}
     for base in bases:
         for key in pq.read_table(storage.open_input(base.path), columns=[KEY]).column(0).to_pylist():
@@ -321,7 +328,7 @@ def check_unique(storage: Storage, bases: Sequence[BaseFile]) -> None:
 
 
 def check_files(storage: Storage, metadata: CommitMetadata, record_key: Sequence[str]) -> None:
-    """Assert that the files of a commit are what it says of them, footers and column ranges included."""
+    """Assert that the files of a commit match its statistics, footers and column ranges."""
     for stat in metadata.stats:
         if not stat.path.endswith(".parquet"):
             check_log(storage, stat)
@@ -337,7 +344,7 @@ def check_files(storage: Storage, metadata: CommitMetadata, record_key: Sequence
         keys = rows.column(KEY)
         if rows.num_rows:
             low, high = footer[b"hoodie_min_record_key"].decode(), footer[b"hoodie_max_record_key"].decode()
-            # Bounds may be wider than the rows only where rows were removed.
+            # The format allows wider bounds; lakehouse writes exact ones.
             bounds = pc.min_max(keys).as_py()
             assert low == bounds["min"] and high == bounds["max"], stat.path
         code = footer.get(b"hoodie_bloom_filter_type_code")
@@ -347,7 +354,7 @@ def check_files(storage: Storage, metadata: CommitMetadata, record_key: Sequence
 
 
 def check_log(storage: Storage, stat: WriteStat) -> None:
-    """Assert that a log file is what its commit says of it, and that its blocks are whole and of that commit."""
+    """Assert that a log file matches its statistics, and that its blocks are complete and have the commit's instant."""
     log = parse_log_file(stat.path.rpartition("/")[2], stat.partition, stat.size_bytes)
     assert log is not None and log.file_id == stat.file_id
     data = storage.get(stat.path)

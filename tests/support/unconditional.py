@@ -1,4 +1,4 @@
-"""A store as S3 was before conditional puts: it takes the condition of a write, and writes whether it holds or not."""
+"""Storage like S3 before conditional puts: it ignores the condition of a write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lakehouse.core.storage.protocol import Storage
 
 
 class UnconditionalStorage(MemoryStorage):
-    """Objects in memory under an address of S3, so that nobody takes them for those of a store that is ours."""
+    """A memory store with an S3 address, so that code under test treats it as S3."""
 
     def __init__(self, of: Storage | None = None) -> None:
         super().__init__()
@@ -17,11 +17,11 @@ class UnconditionalStorage(MemoryStorage):
             self.put(file.path, of.get(file.path))
 
     def create(self, path: str, data: bytes, *, unique: bool = False) -> bool:
-        """Write, and say that nobody had the name."""
+        """Write the object, and report that it did not exist before."""
         self.put(path, data)
         return True
 
     def replace_if(self, path: str, data: bytes, tag: str | None) -> str | None:
-        """Write, whatever version is there."""
+        """Write the object without comparing the tag."""
         self.put(path, data)
         return self.get_tagged(path)[1]

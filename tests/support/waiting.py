@@ -1,11 +1,11 @@
-"""Waiting for other processes: poll a condition until a limit that only bounds a failing test."""
+"""Wait for other processes by polling a condition; the time limit matters only for a failing test."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-#: Long enough for a loaded machine; a test that passes does not wait for it.
+#: Long enough for a loaded machine; a passing test ends earlier.
 LIMIT_S = 60.0
 _PAUSE_S = 0.02
 
